@@ -1,4 +1,4 @@
-"""The simplest table: how many flights each carrier has had."""
+"""The simplest table: the number of flights of each carrier."""
 
 from __future__ import annotations
 

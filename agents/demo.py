@@ -1,4 +1,4 @@
-"""The whole application with one command: a real Kafka and schema registry, the flights through Spark, a worker, live tables.
+"""Runs the whole application with one command: Kafka, a schema registry, the ingest with Spark, a worker, live tables.
 
     python -m agents.demo                         stays until Ctrl-C; run again, it goes on where it was
     python -m agents.demo --once                  compares every table with Spark's own answer, and ends
@@ -143,7 +143,7 @@ def _run(
 
 
 def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
-    """Whether the worker's tables are Spark's, once everything has been processed."""
+    """Waits until everything is processed. True if the worker's tables are equal to Spark's."""
     streams = agents.app.streams
     with (
         phase("Processing", shows_bar=True) as tell,
@@ -212,9 +212,9 @@ Ctrl-C stops everything."""
 
 @contextmanager
 def phase(name: str, *, shows_bar: bool = False) -> Iterator[Any]:
-    """One line in the terminal when the body is through: its name, what it told, and how long it took.
+    """Prints one line when the body of the ``with`` block ends: its name, its result, and its duration.
 
-    Until then there is a spinner, or the bar that the body shows: a terminal has room for one of them.
+    Until then the terminal shows a spinner, or with ``shows_bar`` the progress bar of the body.
     """
     started, told = time.monotonic(), [""]
     with nullcontext() if shows_bar else console.status(name):
@@ -224,7 +224,7 @@ def phase(name: str, *, shows_bar: bool = False) -> Iterator[Any]:
 
 @contextmanager
 def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
-    """The cluster that the environment names; without one a local Kafka, which is stopped again if it did not run."""
+    """The cluster of the environment, or else a local Kafka. A Kafka that is started here is stopped at the end."""
     if os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
         yield KafkaSettings.from_env()
         return
@@ -237,7 +237,7 @@ def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
 
 
 def _check_data(data: Path) -> None:
-    """Events of before 23 November 2026 have ids that no registry knows."""
+    """Refuses a data folder from before 23 November 2026, because no registry knows the schemas of its events."""
     if os.environ.get(REGISTRY_URL) or os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
         return
     if (data / "kafka").is_dir() and not (data / "registry").is_dir():
@@ -249,7 +249,7 @@ def _check_data(data: Path) -> None:
 
 @contextmanager
 def schema_registry(data: Path, port: int) -> Iterator[str]:
-    """The registry that the environment names; without one a local registry, which is stopped again if it did not run."""
+    """The registry of the environment, or a local one, which is stopped at the end if it was started here."""
     if os.environ.get(REGISTRY_URL):
         yield os.environ[REGISTRY_URL]
         return
@@ -262,7 +262,7 @@ def schema_registry(data: Path, port: int) -> Iterator[str]:
 
 
 def _start_spark(log: Path) -> None:
-    """Starts Spark with its greetings, and what its processes print later, in a file of their own."""
+    """Starts Spark. All that Spark and its processes print goes to a log file, and not to the terminal."""
     log.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(filename=log)
     terminal = os.dup(2)
@@ -277,7 +277,7 @@ def _start_spark(log: Path) -> None:
 
 
 def _stop_on_signals() -> None:
-    """The first Ctrl-C, or `kill`, unwinds everything in order; further ones must not disturb that."""
+    """Ends the demo in order at the first Ctrl-C or `kill`, and ignores further ones, which would disturb the end."""
 
     def stop(*_: object) -> NoReturn:
         for number in (signal.SIGINT, signal.SIGTERM):

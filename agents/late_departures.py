@@ -1,4 +1,4 @@
-"""Stateless: flights that left at least an hour late, as small JSON events for whoever wants to know."""
+"""Stateless: sends a small JSON event for each flight that left at least an hour late."""
 
 from __future__ import annotations
 

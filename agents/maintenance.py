@@ -1,6 +1,7 @@
-"""Records that fail: late departures are reported to a service, which cannot take each of them.
+"""Records that fail: late departures are reported to a service, which refuses some of them.
 
-`streamapp dlq list agents` shows those that were given up; docs/failures.md says what can be done with them.
+Some are tried again later, and others become dead letters. `streamapp dlq list agents` lists the dead letters, and
+docs/failures.md tells how to handle them.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ PATIENTLY = Retry.by_key(
 
 
 def registered(tailnum: str, late: LateDeparture) -> LateDeparture:
-    """The same departure. American and Envoy give numbers of their own for some planes: nobody can look these up."""
+    """The departure unchanged, or an error: some numbers of American and Envoy are not tail numbers of the register."""
     if not REGISTRATION.fullmatch(tailnum):
         raise ValueError(f"{late.carrier} calls a plane {tailnum}, which is no registration")
     return late
 
 
 class Maintenance:
-    """Stands for a service behind a network: some planes are in the air when they are asked for, a few were sold."""
+    """A stand-in for a remote service that fails for some planes: for those in the air only a few times, for sold ones
+    always."""
 
     def __init__(self) -> None:
         self._asked: Counter[str] = Counter()

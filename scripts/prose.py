@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,15 @@ _WORDS = {
     r"let be|no matter what": "a plain sentence",
 }
 _BANNED = {re.compile(rf"\b({word})\b", re.IGNORECASE): instead for word, instead in _WORDS.items()}
+_COUNTED = (
+    "attempts brokers bytes characters columns commits connections entries events files fields findings groups "
+    "indexes items letters lines members messages offsets outputs partitions records replicas results rows segments "
+    "stores tables tasks times topics transactions updates values windows workers"
+)
+_PLURAL = re.compile(rf" (changelog |more |spilled )?({_COUNTED.replace(' ', '|')})\b(?!/)")
+_LOGGED = re.compile(rf"%[ds]{_PLURAL.pattern}")
+_LIMIT = re.compile(r"([\w.]+\.)?_?[A-Z][A-Z_]+")
+"""Constants, which are never one."""
 _PAST = re.compile(
     r"\b((?<!is )(?<!are )(?<!be )used to|had been|was found|were found|turned out|since then|until now)\b"
 )
@@ -113,6 +123,19 @@ def _message(value: ast.expr) -> str:
     return str(value.value) if isinstance(value, ast.Constant) else "`value`"
 
 
+def of_counts(source: str) -> Iterator[Finding]:
+    """Numbers in texts that would also say "1 records"."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            for number, behind in pairwise(node.values):
+                if isinstance(number, ast.FormattedValue) and isinstance(behind, ast.Constant):
+                    plural = _PLURAL.match(str(behind.value))
+                    if plural and not _LIMIT.fullmatch(ast.unparse(number.value)):
+                        yield Finding(number.lineno, f"counted() writes a number and its noun:{plural[0]}")
+        elif isinstance(node, ast.Constant) and (plural := _LOGGED.search(str(node.value))):
+            yield Finding(node.lineno, f"counted() writes a number and its noun: {plural[0]}")
+
+
 def sentences(text: str, cell: bool = False) -> Iterator[str]:
     """In a cell of a table, a semicolon ends a sentence, too: a cell lists facts."""
     begun = ""
@@ -153,6 +176,8 @@ def findings(path: Path) -> list[Finding]:
     for number, line in enumerate(source.splitlines(), 1):
         if len(line) > MOST_COLUMNS and "://" not in line and not line.startswith("|"):
             found.append(Finding(number, f"{len(line)} columns, at most {MOST_COLUMNS}"))
+    if path.suffix == ".py":
+        found.extend(of_counts(source))
     if name.startswith("docs/") and not history:
         first = next((text.text for text in texts if text.kind == "paragraph"), "")
         if not any("This page is for" in sentence for sentence in list(sentences(first))[:2]):

@@ -17,11 +17,11 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from scripts import site_reference
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGE = ROOT / "build" / "site"
 CONFIG = "zensical.toml"
 _NAV = re.compile(r"^nav = \[\n.*?^\]\n", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\(|\b(?:src|srcset|href)=\")([^)\s\"#]+)(#[^)\s\"]*)?(?=[)\"])")
@@ -30,6 +30,9 @@ _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 class Site:
     """The pages by their path in the repository, and their places on the site."""
+
+    stage: Path
+    """The folder in which `write` puts the site together."""
 
     def __init__(self) -> None:
         nav: list[dict[str, list[str]]] = tomllib.loads((ROOT / CONFIG).read_text())["project"]["nav"]
@@ -58,21 +61,21 @@ class Site:
         heading = re.search(r"^# (.+)$", self.text(page), re.MULTILINE)
         return re.sub(r"[`*]", "", heading[1]) if heading else Path(page).stem
 
-    def write(self) -> None:
-        shutil.rmtree(STAGE, ignore_errors=True)
+    def write(self, stage: Path) -> None:
+        self.stage = stage
         for page in self.pages:
             self._put(page, self._relinked(page))
         for extra in ["docs/site.css"]:
             self._copy(extra)
-        (STAGE / CONFIG).write_text(self._config())
+        (self.stage / CONFIG).write_text(self._config())
 
     def _put(self, page: str, text: str) -> None:
-        target = STAGE / "docs" / placed(page)
+        target = self.stage / "docs" / placed(page)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
 
     def _copy(self, file: str) -> None:
-        target = STAGE / "docs" / placed(file)
+        target = self.stage / "docs" / placed(file)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, target)
 
@@ -141,8 +144,14 @@ def first_sentences(text: str) -> str:
 
 
 def build(folder: Path) -> None:
+    """Builds the site into a folder. Each build has a stage of its own, so builds may run at the same time."""
+    with TemporaryDirectory(prefix="streamapp-site-") as stage:
+        _build(Path(stage), folder)
+
+
+def _build(stage: Path, folder: Path) -> None:
     site = Site()
-    site.write()
+    site.write(stage)
     command = [
         Path(sys.executable).parent / "zensical",
         "build",
@@ -152,18 +161,19 @@ def build(folder: Path) -> None:
         CONFIG,
     ]
     done = subprocess.run(
-        command, cwd=STAGE, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        command, cwd=stage, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     if done.returncode:
         output = re.sub("\x1b\\[[0-9;]*m", "", done.stdout + done.stderr).partition("Traceback")[0]
         raise SystemExit(f"zensical finds:\n{output}")
+    built = stage / "site"
     for page in site.pages:  # the text beside the page: llms.txt leads there
-        target = STAGE / "site" / placed(page)
+        target = built / placed(page)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text((STAGE / "docs" / placed(page)).read_text())
-    (STAGE / "site" / "llms.txt").write_text("".join(site.llms()))
+        target.write_text((stage / "docs" / placed(page)).read_text())
+    (built / "llms.txt").write_text("".join(site.llms()))
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(STAGE / "site", folder)
+    shutil.copytree(built, folder)
 
 
 if __name__ == "__main__":

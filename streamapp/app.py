@@ -175,6 +175,12 @@ class App(faust.App):  # type: ignore[misc]
         transport = StreamsTransport if self._runs_topology else AgentTransport
         return transport(self.conf.broker_consumer, self)
 
+    async def on_first_start(self) -> None:
+        serves = self.boot_strategy._should_enable_web() and self._web_server_service is None
+        if serves and hasattr(self.web, "check_port"):
+            await self.web.check_port()  # before folders, topics and state: a refused start leaves nothing
+        await super().on_first_start()
+
     async def on_start(self) -> None:
         await super().on_start()
         if self.client_only or self.producer_only:

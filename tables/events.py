@@ -1,5 +1,7 @@
-"""How the events of the application are read and written: Avro for what comes in and for the tables of delays, whose schema
-grows with the application; JSON for what passes."""
+"""The serdes of the application's events.
+
+Inputs and the tables of delays are Avro, because their schema grows with the application. Short-lived results are
+JSON."""
 
 from __future__ import annotations
 

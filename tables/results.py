@@ -1,4 +1,4 @@
-"""What the application computes: the values of its output topics and tables."""
+"""The results of the application: the values of its output topics and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Delays", "Departure", "LateDeparture", "Ticket", "add_departure", "d
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """What the aggregations need of a flight; small, since it travels through repartition topics."""
+    """The fields of a flight that aggregations need. Few, because each record goes through a repartition topic."""
 
     delay: int | None
     """Minutes late; None when the flight was cancelled."""
@@ -44,12 +44,12 @@ class Delays(msgspec.Struct, frozen=True):
 
 
 def departure(flight: Flight) -> Departure:
-    """What the aggregations need of a flight."""
+    """The departure of a flight, with only the fields that aggregations need."""
     return Departure(flight.dep_delay)
 
 
 def add_departure(key: object, departure: Departure, delays: Delays) -> Delays:
-    """The delays with one more departure, whatever they are kept by.
+    """The sums with one more departure. The same function serves tables of every key.
 
     >>> add_departure("JFK", Departure(10), Delays(flights=1, cancelled=1))
     Delays(flights=2, cancelled=1, minutes=10)

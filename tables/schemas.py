@@ -1,9 +1,8 @@
-"""The events of the reference application: what is in the topics ``flights``, ``weather``, ``planes``,
-``airports`` and ``airlines``.
+"""The events of the reference application, in the topics ``flights``, ``weather``, ``planes``, ``airports`` and
+``airlines``.
 
-Each event is a frozen struct, and its Avro schema follows from it: one source for both. An optional field
-defaults to null, so that a reader with an older or newer version of a schema keeps working. Times are
-milliseconds since the epoch, UTC.
+Each event is a frozen struct, from which its Avro schema follows. Optional fields default to null, so that readers with
+an older or newer version of a schema can still read the events. Times are milliseconds since the epoch, UTC.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ AIRLINE_SCHEMA = avro_schema(Airline)
 
 
 class Dataset(NamedTuple):
-    """How one kind of event lies in Kafka. ``key`` is the field that the records are keyed by."""
+    """One kind of event and its topic. ``key`` is the field whose value is the key of the records."""
 
     topic: str
     event: type[msgspec.Struct]
@@ -149,7 +148,7 @@ class Dataset(NamedTuple):
     partitions: int
     compacted: bool
     timestamp: str | None
-    """The field with the event's time; None: facts that hold from before the first event."""
+    """The field with the time of the event. None for facts (such as planes), which are valid before the first event."""
 
 
 DATASETS: dict[str, Dataset] = {
@@ -162,8 +161,8 @@ DATASETS: dict[str, Dataset] = {
         Dataset("flights", Flight, FLIGHT_SCHEMA, "tailnum", 4, False, "sched_dep_time"),
     )
 }
-"""In the order in which events of the same moment are written: facts, then weather, then the flights in
-it."""
+"""The kinds of events, in the order in which events of the same time are written. Flights come last, so that a flight
+finds the weather of its time."""
 
 
 def new_york_ms(year: int, month: int = 1, day: int = 1, hour: int = 0) -> int:

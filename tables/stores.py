@@ -1,7 +1,7 @@
-"""The tables of the application: how they are kept, and those that it reads from topics.
+"""The stores of the application's tables, and the tables that are read from topics.
 
-The year is read as fast as it comes, so the partitions of a repartition topic run months apart in event time. Windows
-and versions are kept for that long; an application that only lives in the present would say hours.
+The application reads a whole year of events at full speed. Meanwhile, partitions of a repartition topic may be months
+apart in event time, so windows and versions are kept for months. An application that reads only new events needs hours.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ def weather_table(builder: StreamsBuilder) -> KTable[str, Weather]:
 
 
 def just_before(record: Any, partition_time: int) -> int:
-    """The time from which an hour's weather holds: a moment before the hour.
+    """The time from which the weather of an hour is valid: 1 ms before the hour.
 
-    Of records with the same time any may be read first, and a flight on the hour has to find the weather.
+    Records with the same time may be read in any order, and a flight at the full hour must find the weather.
     """
     return int(record.timestamp) - 1
 
 
 def planes_table(builder: StreamsBuilder) -> GlobalKTable[str, Plane]:
-    """All planes by tail number, whole in every worker."""
+    """A global table of all planes by tail number. Every worker has all of it."""
     kept = Materialized("planes", key_serde=KEY, value_serde=PLANE)
     return builder.global_table("planes", key_serde=KEY, value_serde=PLANE, materialized=kept, name="planes")
 
 
 def airports_table(builder: StreamsBuilder) -> GlobalKTable[str, Airport]:
-    """All airports by their code, whole in every worker."""
+    """A global table of all airports by their code. Every worker has all of it."""
     kept = Materialized("airports", key_serde=KEY, value_serde=AIRPORT)
     return builder.global_table(
         "airports", key_serde=KEY, value_serde=AIRPORT, materialized=kept, name="airports"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, TopologyError
 
 __all__ = ["accepts", "check_supplier", "require_function", "stores_of"]
@@ -60,7 +61,7 @@ def require_function(
         )
     if takes is not None and not accepts(function, takes):
         name = getattr(function, "__name__", type(function).__name__)
-        called = f"{takes} argument{'s' if takes > 1 else ''}" if takes else "no arguments"
+        called = counted(takes, "argument") if takes else "no arguments"
         hint = ""
         if key_option is not None and accepts(function, takes + 1):
             hint = f"; with {key_option}=True the key comes first"

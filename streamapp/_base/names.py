@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
+from streamapp._base.counted import counted
 from streamapp.errors import TopologyError
 
 __all__ = ["check_name", "check_topic_name", "did_you_mean", "persistent_name", "unknown_attribute"]
@@ -23,7 +24,9 @@ def check_name(name: str, what: str = "name") -> str:
     if name in (".", ".."):
         raise TopologyError(f'{what} must not be "{name}"')
     if len(name) > _MAX_LENGTH:
-        raise TopologyError(f"{what} {name[:40]}... has {len(name)} characters; Kafka allows {_MAX_LENGTH}")
+        raise TopologyError(
+            f"{what} {name[:40]}... has {counted(len(name), 'character')}; Kafka allows {_MAX_LENGTH}"
+        )
     if not _LEGAL.fullmatch(name):
         raise TopologyError(
             f'{what} "{name}" is illegal: it has a character other than ASCII letters, digits, ".", "_" and "-"'

@@ -1,4 +1,4 @@
-"""Kafka for development, and the settings with which an existing cluster is used instead."""
+"""Clients of Kafka: a local broker for development, and the settings to use an existing cluster."""
 
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.local import BrokerStatus, ClusterStatus, LocalKafka

@@ -1,8 +1,8 @@
-"""Run a command that must not outlive the process that holds the other end of standard input.
+"""Run a command that ends together with the process that started it, even if that process is killed.
 
-Started as a file, with the standard library only: ``python -I _guard.py COMMAND ...``. This process becomes
-the command (same pid), and leaves behind a child that waits for the end of standard input and then ends the
-command. A pipe closes however its holder dies, kill -9 included, on Linux and macOS alike.
+The starter runs ``python -I _guard.py COMMAND ...`` with a pipe as standard input. This process becomes the command
+(same pid), and leaves behind a child that waits for the end of the pipe and then ends the command. A pipe closes in
+every case, also when its holder is killed (kill -9), on Linux and macOS.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Administration of a cluster for runners: topics, partition counts, log ends."""
+"""`KafkaAdmin`: creates and deletes topics, and reads partition counts and the ends of logs."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get.
 
-        With ``read_committed``, return the last stable offset, at which a reader of committed records ends. The last
-        stable offset advances a moment after a commit: Kafka writes the markers of the commit in the background.
+        With ``read_committed``, return the last stable offset: readers of committed records read up to this offset. The
+        offset advances only some time after a commit, because Kafka writes the markers in the background.
 
-        The request is repeated for partitions that are new, or whose leader changes.
+        The request is repeated for partitions that have no leader yet, or whose leader changes.
         """
         return list_offsets(
             self._client,
@@ -139,7 +139,7 @@ class KafkaAdmin:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._TIMED_OUT:
-                    problems.append(f"{subject}: no answer within {self._timeout:g} seconds")
+                    problems.append(f"{subject}: no answer within {self._timeout:g} s")
                 elif code not in fine:
                     problems.append(f"{subject}: {error.args[0].str()}")
         if problems:
@@ -150,5 +150,5 @@ class KafkaAdmin:
         deadline = time.monotonic() + self._timeout
         while not true():
             if time.monotonic() > deadline:
-                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} seconds until {what}.")
+                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} s until {what}.")
             time.sleep(0.05)

@@ -1,4 +1,7 @@
-"""From librdkafka's messages to the engine's columns. All that is done per record in Python is done here."""
+"""Turns librdkafka's messages into the engine's columns.
+
+For speed, this is the only step that loops over single messages in Python before the engine gets the records.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ def _origin(message: Message) -> tuple[str, int]:
 
 
 def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBatch]], list[Message]]:
-    """Records by partition, each in offset order, and the messages that are errors or ends of partitions."""
+    """The records of each partition as columns, in the order of offsets, and the messages that are no records.
+
+    Messages that are no records are errors, and ends of partitions.
+    """
     if not messages:
         return [], []
     events: list[Message] = []

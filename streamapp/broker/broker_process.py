@@ -1,4 +1,4 @@
-"""The process of one server, a broker or a registry: start the process, find the process again, end the process."""
+"""The process of one server (a broker or a registry): starts it, finds it again from another process, and ends it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 class BrokerProcess:
-    """The process of one server, known by ``<name>.pid`` in its folder; its output goes to ``<name>.log``.
+    """The process of one server. Its folder has its pid (``<name>.pid``) and its output (``<name>.log``).
 
-    The file has the pid and the start time of the process. The start time differs if the system has given the pid to
-    another process, so another process is never taken for the server.
+    The pid file also has the start time of the process. After the server has ended, the system may give its pid to
+    another process. The other process has another start time, so it is never taken for the server.
     """
 
     def __init__(self, folder: Path, name: str = "broker") -> None:

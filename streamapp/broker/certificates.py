@@ -1,4 +1,4 @@
-"""Certificates that change while clients run: new connections are made with what the files say then."""
+"""Certificates whose files change while clients run. New connections use the present content of the files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["CertificateFiles", "FollowingContext", "stamps"]
 logger: logging.Logger = logging.getLogger("streamapp.kafka")
 
 LOOK_SECONDS = 1.0
-"""Files are looked at that often, by a client that works."""
+"""The time between two looks at the files for changes."""
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 def stamps(*paths: str | None) -> list[Any]:
-    """Changes when one of the files does, also when a symbolic link leads elsewhere, as with mounted secrets."""
+    """A value that changes if one of the files changes, or if a symbolic link gets another target (mounted secrets)."""
     found: list[Any] = []
     for path in paths:
         try:
@@ -33,10 +33,10 @@ def stamps(*paths: str | None) -> list[Any]:
 
 
 class CertificateFiles:
-    """The files of a librdkafka client, which reads them once, when it is opened.
+    """The certificate files of a librdkafka client, which reads them only when it is opened.
 
-    The owner of the client asks `changed` where it can open a new client. A file is replaced before another one: as
-    long as the files do not belong together, or one is missing, nothing has changed.
+    The owner of a client asks `changed` at moments when it can open a new client. Files are replaced one after the
+    other, so `changed` stays False while certificate and key do not belong together, or a file is missing.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class CertificateFiles:
         self._looked = time.monotonic()
 
     def changed(self) -> bool:
-        """True once for each change."""
+        """True at the first call after a change of the files."""
         now = time.monotonic()
         if not any(self._paths) or now - self._looked < LOOK_SECONDS:
             return False
@@ -67,7 +67,7 @@ class CertificateFiles:
 
 
 class FollowingContext(ssl.SSLContext):
-    """A TLS context for asyncio: each new connection gets the certificates that are in the files then."""
+    """A TLS context for asyncio that uses the present content of the certificate files for each new connection."""
 
     _make: Callable[[], ssl.SSLContext]
     _paths: tuple[str | None, ...]
@@ -78,7 +78,7 @@ class FollowingContext(ssl.SSLContext):
     def of(
         cls, ca: str | None, certificate: str | None, key: str | None, password: str | None
     ) -> FollowingContext:
-        """Raises `ConfigError` for files that do not go together."""
+        """A context with these PEM files. Raises `ConfigError` for missing files, and for files that do not match."""
         following = cls(ssl.PROTOCOL_TLS_CLIENT)
         following._paths = (ca, certificate, key)
         following._stamps = stamps(*following._paths)

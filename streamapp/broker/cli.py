@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from streamapp.broker.distribution import announce_kafka
 from streamapp.broker.local import ClusterStatus, LocalKafka
 from streamapp.errors import BrokerError
 
@@ -49,7 +50,7 @@ def start(brokers: str | None, port: int, foreground: bool, data_dir: Path) -> N
             raise BrokerError(
                 f"Kafka runs already at {kafka.bootstrap_servers}. To change it, run `streamapp broker stop` first."
             )
-        click.echo("Starting Kafka (the first time, 45 MB are fetched) ...", err=True)
+        click.echo(announce_kafka(), err=True)
         if not foreground:
             kafka.start(detached=True)
             click.echo(f"Kafka listens at {kafka.bootstrap_servers}")

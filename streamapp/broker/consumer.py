@@ -1,8 +1,9 @@
-"""Consumers in assign mode: records arrive as columns, one batch of each partition.
+"""Consumers without a group, for partitions that the caller names. Records arrive as columns, in batches of a
+partition.
 
-`ColumnConsumer` fills the columns in C, from librdkafka's messages (``native/consumer.c``). This consumer exists if the
-C file was compiled when streamapp was installed. `MessageConsumer` takes the message objects of confluent-kafka apart,
-at about five times the CPU for each record. There is no other difference.
+`ColumnConsumer` fills the columns in C, from librdkafka's messages (``native/consumer.c``), if this file was compiled
+when streamapp was installed. Otherwise `MessageConsumer` fills them from confluent-kafka's message objects, which takes
+about five times the CPU time for each record. There is no other difference.
 
 `open_consumer` chooses one of the two, and wraps the client in a `LastingConsumer`, which survives outages of brokers.
 """
@@ -31,7 +32,7 @@ __all__ = ["ConsumerEvent", "RecordConsumer", "Records", "committed_metadata", "
 _logger = logging.getLogger(__name__)
 
 REOPEN_SECONDS = 5.0
-"""The time in which librdkafka may reach a broker again by itself."""
+"""The time that librdkafka has to reach a broker again by itself, before a new client is opened."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches with records, at most one of each partition, each in the order of offsets."""
@@ -58,7 +59,7 @@ class RecordConsumer(Protocol):
         """Stops reading these partitions."""
 
     def pause(self, partition: TopicPartition) -> None:
-        """Gives no records of a partition until `resume`."""
+        """Fetches no records of a partition until `resume`."""
 
     def resume(self, partition: TopicPartition) -> None: ...
 
@@ -77,16 +78,16 @@ class RecordConsumer(Protocol):
         """The offset (negative: no commit) and the metadata that the group has committed for each partition."""
 
     def end(self, partition: TopicPartition) -> int:
-        """The end of the log as of the last fetch; negative: not known yet."""
+        """The offset of the end of the log at the time of the last fetch. Negative: not known yet."""
 
     def close(self) -> None: ...
 
 
 class Client(RecordConsumer, Protocol):
-    """A consumer that notes when no broker can be reached."""
+    """A consumer that remembers if there was a time at which no broker could be reached."""
 
     def take_lost(self) -> bool:
-        """True if, at some time after the last call, no broker could be reached."""
+        """True if no broker could be reached at some time since the last call of this method."""
 
 
 def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
@@ -109,10 +110,9 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
 class LastingConsumer:
     """A consumer that opens its client anew after an outage of all brokers, and keeps its positions.
 
-    The consumer also opens a new client when its certificate files have changed.
-
-    After a pause of its process, a broker first answers that there are no brokers. librdkafka (2.10 to 2.16 at least)
-    may then forget all brokers, and never look for one again (librdkafka#5301).
+    A new client is needed because librdkafka (2.10 to 2.16 at least) may never connect again. If the process of a
+    broker was paused, its first answer says that there are no brokers, and librdkafka then forgets all of them
+    (librdkafka#5301). The consumer also opens a new client when its certificate files have changed.
     """
 
     def __init__(self, open_client: Callable[[], Client], files: CertificateFiles | None = None) -> None:
@@ -313,7 +313,8 @@ class MessageConsumer:
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:
-    """The metadata of a committed offset, perhaps with a few more characters at the end (see `decode_metadata`)."""
+    """The metadata of a committed offset. confluent-kafka may read a few characters too many (see
+    `decode_metadata`)."""
     try:
         return committed.metadata or ""
     except UnicodeDecodeError as exc:  # librdkafka's metadata has no end, so bytes of other data follow

@@ -1,4 +1,4 @@
-"""Consumer groups, seen from outside: members, committed offsets, and commits for a group without members."""
+"""Consumer groups as an admin client sees them: members, committed offsets, and commits for a group without members."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, until_coordinated
 from streamapp.errors import BrokerError, StreamsError
@@ -34,7 +35,7 @@ class Member(NamedTuple):
 
 
 class GroupLook(NamedTuple):
-    """A group at one moment.
+    """The state of a group at one moment.
 
     ``assignor`` is "" for a group without members, "stream" for Kafka Streams, and "faust" for Faust.
     """
@@ -75,7 +76,7 @@ def look_at_group(admin: LastingAdmin, group: str) -> GroupLook:
 
 
 def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | None = None) -> None:
-    """Raises `StreamsError` while the group has members: their commits would replace offsets that are written now.
+    """Raises `StreamsError` if the group has members. Their next commits would replace offsets that a command writes.
 
     Raises `BrokerError` if Kafka does not answer.
     """
@@ -89,15 +90,15 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
         "its session time-out" if session_timeout_ms is None else f"another {session_timeout_ms / 1000:g} s"
     )
     raise StreamsError(
-        f"the group {group} has {len(found.members)} members ({members}). Stop them first; a killed member stays in "
-        f"the group for {wait}"
+        f"the group {group} has {counted(len(found.members), 'member')} ({members}). Stop them first; a killed "
+        f"member stays in the group for {wait}"
     )
 
 
 def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartition, tuple[int, str]]:
     """The committed offset and its metadata of each partition for which the group has a commit.
 
-    The answer waits for transactions that are about to commit offsets (KIP-447). Metadata may have a few more
+    If a transaction is about to commit offsets, the answer waits for its end (KIP-447). Metadata may have a few more
     characters at the end (`committed_metadata`). Raises `BrokerError`.
     """
 

@@ -24,6 +24,8 @@ from streamapp.errors import BrokerError
 __all__ = [
     "KAFKA_VERSION",
     "REGISTRY_VERSION",
+    "announce_kafka",
+    "announce_registry",
     "find_java",
     "kafka_jars",
     "maven_jars",
@@ -35,6 +37,8 @@ KAFKA_VERSION = "4.3.1"
 REGISTRY_VERSION = "2.5.11.Final"
 OLDEST_JAVA = 17
 
+_KAFKA = f"kafka-{KAFKA_VERSION}"
+_REGISTRY = f"apicurio-registry-{REGISTRY_VERSION}"
 _TELLING = re.compile(r"error|unresolved|failed|not found|refused", re.IGNORECASE)
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 _IVY_MODULE = """\
@@ -75,18 +79,26 @@ def find_java(server: str = "Kafka") -> str:
     return java
 
 
+def announce_kafka() -> str:
+    """The line to show before `kafka_jars`, which may take minutes to fetch the jars."""
+    return _announcement("Kafka", _KAFKA, 45)
+
+
+def announce_registry() -> str:
+    """The line to show before `registry_jars`, which may take minutes to fetch the jars."""
+    return _announcement("Apicurio Registry", _REGISTRY, 140)
+
+
 def kafka_jars(java: str) -> Path:
-    """Return the folder with the broker's jars; the first call fetches the jars (about 45 MB)."""
-    return maven_jars(
-        java, f"kafka-{KAFKA_VERSION}", f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING
-    )
+    """Return the folder with the broker's jars; the first call fetches the jars."""
+    return maven_jars(java, _KAFKA, f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING)
 
 
 def registry_jars(java: str) -> Path:
-    """Return the folder with the schema registry's jars; the first call fetches the jars (about 140 MB)."""
+    """Return the folder with the schema registry's jars; the first call fetches the jars."""
     version = REGISTRY_VERSION
     module = ("io.apicurio", "apicurio-registry-app", version)
-    name = f"apicurio-registry-{version}"
+    name = _REGISTRY
 
     def fetch(folder: Path) -> None:
         # For Ivy, the type of the archive is its extension; the archive has all that the registry needs.
@@ -113,6 +125,12 @@ def maven_jars(java: str, name: str, *modules: str) -> Path:
     return _cached(
         name, lambda folder: _resolve(java, folder, name, dependencies, f"{artifact}-{version}.jar")
     )
+
+
+def _announcement(what: str, name: str, megabytes: int) -> str:
+    if (_cache_folder() / name).is_dir():
+        return f"Starting {what} ..."
+    return f"Fetching {what} ({megabytes} MB) for this start and later ones, then starting it ..."
 
 
 def _cached(name: str, fetch: Callable[[Path], None]) -> Path:

@@ -25,7 +25,7 @@ except ImportError:  # the extension is not compiled, or librdkafka is linked in
 __all__ = ["COMPILED", "check_properties", "opening", "pass_on_log", "plain_settings"]
 
 _LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO)
-"""The level of each of syslog's numbers."""
+"""The level of Python's logging for each severity of syslog."""
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, str] | None:
@@ -44,8 +44,9 @@ _NO_PROPERTY = "streamapp.no.property"
 def check_properties(properties: Mapping[str, Any]) -> None:
     """Raises `ConfigError` for names and values that librdkafka does not take.
 
-    The check opens no client: librdkafka gets each property together with an unknown name, and refuses the unknown name
-    last. The check finds neither contradictions between properties nor missing files; `opening` finds them.
+    The check opens no client, because librdkafka gets each property followed by a name that does not exist. If
+    librdkafka refuses the first of the two, the property is wrong. Contradictions between properties and missing files
+    are only found by `opening`.
     """
     for name, value in properties.items():
         try:

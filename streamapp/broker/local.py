@@ -19,6 +19,7 @@ from types import TracebackType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamapp._base.counted import counted
 from streamapp.broker.broker_process import BrokerProcess, write_atomically
 from streamapp.broker.distribution import find_java, kafka_jars
 from streamapp.broker.ports import check_port, free_port
@@ -66,9 +67,10 @@ class _Cluster:
 class LocalKafka:
     """A local Kafka cluster that keeps its data in ``data_dir``.
 
-    ``brokers`` is 1 or 3 (None: as many as the folder has, else 1). Broker n listens on ``port + n - 1``. Port 0 takes
-    free ports, which stay the same for the life of this object. Each broker gets ``heap_mb`` MB of Java heap, and has
-    ``start_timeout`` seconds to start. The brokers do not create topics by themselves: see `KafkaAdmin.ensure_topics`.
+    ``brokers`` is 1 or 3 (None: as many as the cluster in the folder has, or 1 for a new folder). Broker n listens on
+    ``port + n - 1``. Port 0 takes free ports, which stay the same for the life of this object. Each broker gets
+    ``heap_mb`` MB of Java heap, and has ``start_timeout`` seconds to start. Brokers do not create topics on first use,
+    so create them with `KafkaAdmin.ensure_topics`.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
@@ -133,7 +135,10 @@ class LocalKafka:
             self._start_brokers(cluster, ids)
 
     def stop(self) -> None:
-        """Stop every broker in order, also brokers of other processes; kill a broker that runs on after 15 seconds."""
+        """Shut every broker down, also those that other processes started.
+
+        A broker that still runs after 15 s is killed.
+        """
         self._end(self._folders())
 
     def status(self) -> ClusterStatus:
@@ -170,7 +175,7 @@ class LocalKafka:
         self._start_brokers(cluster, [number])
 
     def stop_broker(self, number: int) -> None:
-        """Stop one broker in order: the broker hands its partitions over first."""
+        """Shut one broker down. The broker first hands the leadership of its partitions over to other brokers."""
         self._broker(number)
         self._end([number])
 
@@ -193,8 +198,8 @@ class LocalKafka:
         brokers = self._wanted_brokers or (len(existing.ports) if existing else 1)
         if existing and len(existing.ports) != brokers:
             raise BrokerError(
-                f"The cluster in {self.data_dir} has {len(existing.ports)} broker(s), not {brokers}. Ask for the "
-                "existing number, name another data folder, or delete the data: `streamapp broker reset`."
+                f"The cluster in {self.data_dir} has {counted(len(existing.ports), 'broker')}, not {brokers}. Ask "
+                "for the existing number, name another data folder, or delete the data: `streamapp broker reset`."
             )
         if not existing:
             self._refuse_foreign_folder()
@@ -278,7 +283,7 @@ class LocalKafka:
                 if process.pid is None:
                     problem = "ended while it started"
                 elif time.monotonic() > deadline:
-                    problem = f"did not get ready within {self._start_timeout:g} seconds"
+                    problem = f"did not get ready within {self._start_timeout:g} s"
                 else:
                     continue
                 raise BrokerError(
@@ -369,7 +374,7 @@ class LocalKafka:
                     if time.monotonic() > deadline:
                         raise BrokerError(
                             f"Another process has been starting or resetting the Kafka in {self.data_dir} "
-                            f"for {self._start_timeout:g} seconds: end that process, then try again."
+                            f"for {self._start_timeout:g} s: end that process, then try again."
                         ) from None
                     time.sleep(0.05)
             yield file.fileno()

@@ -1,4 +1,4 @@
-"""Requests that no client library has: the open transactions of a cluster, and its feature levels."""
+"""Requests that no client library for Python offers: the open transactions of a cluster, and its feature levels."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class OpenTransaction(NamedTuple):
 def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> list[OpenTransaction]:
     """All open transactions of the cluster that this client may see (KIP-664).
 
-    Coordinators that load, or move to another broker, are asked again for ``seconds``, which also limit each request.
-    Raises `BrokerError` if Kafka does not answer, or refuses an answer.
+    A coordinator that is loading, or moving to another broker, is asked again for ``seconds``. Each request also waits
+    so long for its answer. Raises `BrokerError` if Kafka does not answer, or refuses to answer.
     """
 
     async def look(client: AIOKafkaClient) -> list[OpenTransaction]:
@@ -89,7 +89,7 @@ def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> l
 def feature_levels(settings: KafkaSettings, *, seconds: float = 10.0) -> dict[str, int]:
     """Feature -> the level on which all brokers of the cluster have agreed (KIP-584).
 
-    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer, or refuses an answer.
+    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer, or refuses to answer.
     """
 
     async def look(client: AIOKafkaClient) -> dict[str, int]:

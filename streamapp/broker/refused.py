@@ -18,7 +18,7 @@ OF_THE_BATCH = {
     KafkaError.INVALID_MSG_SIZE: _SMALLER,
     KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
 }
-"""These errors do not say which record of a batch is to blame, or if any record is."""
+"""Errors of a whole batch. They do not say which of its records is the cause, or if any record is."""
 OF_THE_RECORD = {
     KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
     KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
@@ -31,10 +31,10 @@ OF_THE_TOPIC = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
     KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
 }
-"""Any other record would be refused too."""
+"""Errors of a topic: brokers would refuse every other record for this topic, too."""
 REMEDIES = OF_THE_BATCH | OF_THE_RECORD | OF_THE_TOPIC
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """True if a new attempt would fail like this one."""
+    """True if brokers refuse the record for good: another attempt would get the same error."""
     return error.code() in REMEDIES

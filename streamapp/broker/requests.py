@@ -1,6 +1,7 @@
 """Requests to Kafka that are repeated: offsets until partitions have leaders, and groups until they have a coordinator.
 
-Admin requests have no time-out of their own: the caller stops waiting.
+Admin requests get no time-out in librdkafka, which may crash when one runs out (`NO_TIMEOUT`). Instead, the caller
+stops waiting after its own time limit.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ _UNCONTROLLED = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
 )
-"""The errors of a cluster whose controller has gone. The controller may have done the work, and died before its answer."""
+"""The errors of a cluster whose controller has gone.
+
+The controller may have done the work, and died before its answer.
+"""
 
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
@@ -99,10 +103,11 @@ A group has no coordinator on a new cluster, and while the group moves to anothe
 
 
 class LastingAdmin:
-    """An admin client with the requests of `AdminClient`, which is opened anew after a request without an answer.
+    """An admin client with the requests of `AdminClient`. After a request without an answer, it opens a new client.
 
-    After a pause of a broker's process, librdkafka may forget all brokers, and never look for one again
-    (librdkafka#5301). Open requests of the old client never get an answer. Several threads may use one object.
+    A new client is needed because after a pause of a broker's process, librdkafka may forget all brokers, and never
+    connect again (librdkafka#5301). Open requests of the old client never get an answer. Several threads may use one
+    object.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -246,8 +251,8 @@ def list_offsets(
     none). With ``read_committed``, a log ends at its first open transaction.
 
     Requests are repeated while brokers do not answer, and while partitions have no leader. Raises `BrokerError` after
-    ``seconds``. For an unknown topic, the error comes after ``unknown_seconds``: some brokers may not know a new topic
-    yet.
+    ``seconds``. For an unknown topic, the error comes after ``unknown_seconds`` and not at once, because some brokers
+    may not know a new topic yet.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -303,8 +308,8 @@ def committed(
 ) -> list[KafkaPartition]:
     """The committed offsets of the consumer's group; a negative offset stands for no commit.
 
-    Raises `KafkaException`, also for the error of a single partition. librdkafka only puts such an error beside a
-    negative offset.
+    Raises `KafkaException`, also for the error of a single partition. librdkafka itself raises no such error: the
+    answer has a negative offset, which would look like "no commit".
     """
     asked = [KafkaPartition(*tp) for tp in partitions]
 

@@ -1,4 +1,4 @@
-"""The address and credentials of a Kafka cluster, described once for librdkafka, Faust, aiokafka and Spark."""
+"""The address and login of a Kafka cluster, given once and translated for librdkafka, Faust, aiokafka and Spark."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class KafkaSettings:
     sasl_oauthbearer_scope: str | None = None
 
     MECHANISMS: ClassVar[tuple[str, ...]] = tuple(_LOGIN_MODULES)
-    """The kinds of SASL that all clients have."""
+    """The SASL mechanisms that all of these clients have."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: str | None) -> KafkaSettings:
@@ -76,7 +76,8 @@ class KafkaSettings:
         ``STREAMAPP_SASL_PASSWORD_FILE``. A keyword argument that is not None comes before the environment. An empty
         variable counts as not set. The default address is that of the local broker, ``127.0.0.1:9092``.
 
-        An argument for the protocol or the mechanism hides the variables that this protocol or mechanism does not use.
+        If an argument gives the protocol or the mechanism, variables that this protocol or mechanism does not use are
+        ignored. Otherwise a password in the environment would contradict ``security_protocol="PLAINTEXT"``.
 
             >>> KafkaSettings.from_env({"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
             'kafka:9092'
@@ -259,7 +260,7 @@ class KafkaSettings:
 
 
 def _unused(given: Mapping[str, str]) -> frozenset[str]:
-    """The fields that the given protocol and mechanism do not use."""
+    """The fields whose variables are ignored, because the given protocol or mechanism does not use them."""
     protocol, mechanism = str(given.get("security_protocol", "SASL_SSL")).upper(), given.get("sasl_mechanism")
     if not protocol.startswith("SASL_"):
         unused = {name for name in KafkaSettings.__dataclass_fields__ if name.startswith("sasl_")}

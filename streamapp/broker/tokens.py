@@ -30,7 +30,7 @@ _RENEW_SECONDS = 30.0
 class TokenProvider(AbstractTokenProvider):
     """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps a valid token.
 
-    Raises `KafkaConnectionError` if the endpoint gives no token: aiokafka logs the error, and tries again.
+    Raises `KafkaConnectionError` if the endpoint gives no token, because aiokafka logs this error and tries again.
     """
 
     def __init__(self, endpoint: str, client_id: str, client_secret: str, scope: str | None) -> None:

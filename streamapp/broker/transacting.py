@@ -20,7 +20,7 @@ _ABANDON_SECONDS = 0.2
 
 
 class Transacting(Protocol):
-    """The calls of a producer that begin and give up transactions."""
+    """The methods of a producer that this module uses, to begin and abort transactions."""
 
     def init_transactions(self, timeout: float, /) -> object: ...
 
@@ -28,7 +28,10 @@ class Transacting(Protocol):
 
 
 class NotBack(Exception):
-    """A call has not come back in time. From now on, no call may use its client."""
+    """A call into librdkafka has not returned in time.
+
+    Its client is still inside the call, so nobody may use it again.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"librdkafka has not come back within {seconds:.0f} s")
@@ -36,7 +39,8 @@ class NotBack(Exception):
 
 
 def abandon_transaction(producer: Transacting) -> None:
-    """Makes a producer with an open transaction safe to destroy; also rolls back, if brokers answer at once.
+    """Makes a producer with an open transaction safe to destroy. If brokers answer at once, also aborts the
+    transaction.
 
     librdkafka ends the process with an assertion if a producer is destroyed while it announces partitions of a
     transaction (`rd_kafka_txn_register_partitions`). After a call to abort, a producer announces no partitions.
@@ -57,11 +61,11 @@ def open_transactions(producer: Transacting, timeout: float) -> None:
 
 
 def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:
-    """Runs ``call`` in its own thread, and raises `NotBack` if the call takes a second longer than ``seconds``.
+    """Runs ``call`` in a thread, and raises `NotBack` if it has not returned one second after ``seconds``.
 
-    The thread is then left behind, and runs ``late`` when the call comes back. librdkafka does not always keep its
-    time-out: after a restart of a broker, a call may take minutes, until the next restart. The thread keeps the
-    producer alive, because a producer must not be destroyed in the middle of a call.
+    librdkafka does not always keep its time-outs: after a restart of a broker, a call may hang for minutes. The thread
+    then goes on alone, and calls ``late`` when the call returns. The thread keeps the producer alive until then,
+    because a producer must not be destroyed during a call.
     """
     outcome: list[BaseException | None] = []
     left_behind = threading.Event()
@@ -86,7 +90,8 @@ def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) 
 
 
 def retrying(call: Callable[[float], object], timeout: float) -> None:
-    """Calls ``call`` with the seconds that are left, and repeats the call after retriable errors until ``timeout``."""
+    """Calls ``call(seconds left)``, and repeats the call after errors that librdkafka calls retriable, until
+    ``timeout``."""
     deadline = time.monotonic() + timeout
     while True:
         try:

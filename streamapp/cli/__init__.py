@@ -1,4 +1,4 @@
-"""The ``streamapp`` command. Each of its commands is a module here; this one puts them together."""
+"""The ``streamapp`` command. Each of its commands is a module of this package; this module puts them together."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ __all__ = ["acls"]
 def acls(application: str, principal: str | None, writes: tuple[str, ...], as_json: bool) -> None:
     """Print the rights (ACLs) that APPLICATION needs, and no others.
 
-    APPLICATION is an App, with or without a topology, a consumer, or a producer (module:producer). Workers need Create
-    only for topics that do not exist yet. You can remove this right afterwards.
+    APPLICATION is an App (with or without a topology), a consumer, or a producer (module:producer). Workers need the
+    right Create only for topics that do not exist yet. You can remove this right after the topics are made.
     """
     app = load(application, topology=False)
     with clear_errors():

@@ -20,7 +20,7 @@ APPLICATION = click.argument("application")
 def load(application: str, *, topology: bool = True) -> Any:
     """The `App` of a module, such as ``agents``, or of ``module:attribute``. An error names the missing part.
 
-    ``topology=False`` takes an application of agents or consumers only, and a consumer, too.
+    With ``topology=False``, the application may have only agents or consumers, and may also be a consumer itself.
     """
     module, _, attribute = application.partition(":")
     if module.endswith(".py") or "/" in module:
@@ -52,7 +52,7 @@ def load(application: str, *, topology: bool = True) -> Any:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """streamapp's errors say what to do: they are shown without a traceback."""
+    """Shows streamapp's errors without a traceback, because their message says what to do."""
     try:
         yield
     except StreamsError as error:

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import pairs, session, spark_options
 from streamapp.cli.times import CUT, Cut
@@ -44,7 +45,8 @@ def backfill(
     """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
 
     Stop all workers first. Afterwards results, tables and the group's offsets are as if workers had processed
-    all records before the cut, and workers go on at the cut. The same command continues an interrupted backfill.
+    all records before the cut (--until), and workers go on from there. After an interruption, run the same command
+    again: it continues.
     """
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
@@ -84,7 +86,8 @@ def _intentions(found: Backfill) -> Iterator[str]:
         yield "An earlier backfill was interrupted while it wrote. This run completes it, with its cut."
     logs = survey.resume.changelogs
     yield (
-        f"Present state: {len(logs)} changelog partitions, {sum(e - s for s, e in logs.values()):,} records."
+        f"Present state: {counted(len(logs), 'changelog partition')}, "
+        f"{counted(sum(e - s for s, e in logs.values()), 'record')}."
         if logs
         else "There is no state yet."
     )
@@ -92,7 +95,7 @@ def _intentions(found: Backfill) -> Iterator[str]:
         yield f"Topics to create: {', '.join(f'{topic} ({n})' for topic, n in survey.missing.items())}"
     for sub in survey.plan.subtopologies:
         stores = ", ".join(spec.name for spec in sub.stores) or "no store"
-        yield f"Stage {sub.id}: {survey.tasks(sub)} tasks over {sub.name} -> {stores}"
+        yield f"Stage {sub.id}: {counted(survey.tasks(sub), 'task')} over {sub.name} -> {stores}"
     yield f"Results go to: {', '.join(found.outputs) or 'no topic'}"
     yield f"At the end all offsets of group {survey.plan.application_id} move to the cut in one commit."
 
@@ -104,9 +107,10 @@ def _summary(report: BackfillReport) -> str:
         if report.rows == report.written
         else f" (an earlier run wrote {report.rows - report.written:,} more)"
     )
+    written = counted(report.written, "result or changelog record", "results and changelog records")
     return (
-        f"{report.processed:,} records processed in {compute:.1f} s ({report.processed / compute:,.0f}/s), "
+        f"{counted(report.processed, 'record')} processed in {compute:.1f} s ({report.processed / compute:,.0f}/s), "
         f"{report.dropped:,} dropped (late, or without a key).\n"
-        f"{report.written:,} results and changelog records written in {write:.1f} s ({report.written / write:,.0f}/s)"
+        f"{written} written in {write:.1f} s ({report.written / write:,.0f}/s)"
         f"{before}.\nYou can start workers now. They go on at the cut."
     )

@@ -18,7 +18,7 @@ __all__ = ["compat"]
 @click.command()
 @click.argument("old")
 @click.argument("new")
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option(
     "--allow",
     type=click.Choice([need.name.lower() for need in Need]),
@@ -27,9 +27,9 @@ __all__ = ["compat"]
     help="Exit with 0 if the deployment needs no more than this, with 1 otherwise.",
 )
 def compat(old: str, new: str, as_json: bool, allow: str) -> None:
-    """Say what it needs to deploy NEW where OLD ran: nothing, a migration, or a reset; and why.
+    """Say what a deployment of NEW in place of OLD needs: nothing, a migration, or a reset; and why.
 
-    Each is an application, such as `agents`, or a file that `streamapp describe APPLICATION --json` wrote.
+    OLD and NEW are applications, such as `agents`, or files that `streamapp describe APPLICATION --json` wrote.
     """
     with clear_errors():
         result = compare_topologies(_described(old), _described(new))

@@ -19,7 +19,7 @@ __all__ = ["describe"]
     "--json",
     "as_json",
     is_flag=True,
-    help="JSON that `streamapp compat` compares with a later version; keep it with each release.",
+    help="Print JSON, which `streamapp compat` compares with a later version. Keep it with each release.",
 )
 def describe(application: str, mermaid: bool, as_json: bool) -> None:
     """Show the topology of APPLICATION in the format of Kafka Streams' Topology.describe()."""

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
@@ -36,7 +37,7 @@ def dlq_group() -> None:
 def _filters(command: Any) -> Any:
     for option in (
         click.option("--operator", help="Only letters of this operator."),
-        click.option("--cause", help="Only letters whose exception type ends so, such as ValueError."),
+        click.option("--cause", help="Only letters with this type of exception, such as ValueError."),
         click.option("--topic", help="Only records that came from this topic."),
         click.option("--key", help="Only records with this key, as text."),
         click.option("--since", type=click.DateTime(), help="Only letters from this time (UTC) on."),
@@ -60,8 +61,8 @@ def _ms(time: datetime | None) -> float | None:
 @dlq_group.command("list")
 @APPLICATION
 @_filters
-@click.option("--all", "everything", is_flag=True, help="Replayed and discarded letters, too.")
-@click.option("--each", is_flag=True, help="One line for each letter.")
+@click.option("--all", "everything", is_flag=True, help="Also list replayed and discarded letters.")
+@click.option("--each", is_flag=True, help="Print one line for each letter, instead of groups.")
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
     """List the dead letters of APPLICATION by operator and cause."""
     with clear_errors():
@@ -167,7 +168,7 @@ def edit(application: str, letter: str, key: str | None, value: str | None, null
 @LETTER
 @click.option("--debug", is_flag=True, help="Open a debugger where the exception is raised.")
 def try_letter(application: str, letter: str, debug: bool) -> None:
-    """Run LETTER through the topology in this process, on empty state; nothing is written to Kafka."""
+    """Run LETTER through the topology in this process, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
         desk = FailureDesk(app.config)
@@ -192,15 +193,18 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @APPLICATION
 @_filters
 @click.option(
-    "--all", "everything", is_flag=True, help="Replay all open letters; needed where no filter is given."
+    "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
-@click.option("--force", is_flag=True, help="Also letters that were replayed or discarded.")
+@click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(
     application: str, everything: bool, rate: float | None, dry_run: bool, force: bool, **filters: Any
 ) -> None:
-    """Write dead letters of APPLICATION back to where they came from, once, in their order; the worker may run."""
+    """Write the records of dead letters of APPLICATION to their source topics again, each once, in their order.
+
+    The workers may run meanwhile.
+    """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     matches = _filter(**filters).matches
@@ -211,7 +215,10 @@ def replay(
         done = [letter for letter in chosen if marks.state(letter.id) != "open"]
         if done and not force:
             states = ", ".join(f"{letter.id} ({marks.state(letter.id)})" for letter in done[:5])
-            refusal = f"{len(done)} of {len(chosen)} letters are not open, such as {states}; --force replays them again"
+            refusal = (
+                f"not open: {len(done):,} of {counted(len(chosen), 'letter')}, such as {states}; "
+                "--force replays them again"
+            )
             if len(done) == len(chosen):
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
@@ -224,23 +231,23 @@ def replay(
                     )
             return
         written = desk.replay(matches, force=force, rate=rate)
-    click.echo(f"{written:,} letters replayed")
+    click.echo(f"{counted(written, 'letter')} replayed")
 
 
 @dlq_group.command()
 @APPLICATION
 @_filters
 @click.option(
-    "--all", "everything", is_flag=True, help="Discard all open letters; needed where no filter is given."
+    "--all", "everything", is_flag=True, help="Discard all open letters. Needed if you give no filter."
 )
 @click.option("--why", default="", help="A note that stays with the letter.")
 def discard(application: str, everything: bool, why: str, **filters: Any) -> None:
-    """Close dead letters of APPLICATION without a replay. The letters stay, with the note."""
+    """Close dead letters of APPLICATION without a replay. The letters stay in their topic, with your note."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():
         count = FailureDesk(load(application, topology=False).config).discard(_filter(**filters).matches, why)
-    click.echo(f"{count:,} letters discarded")
+    click.echo(f"{counted(count, 'letter')} discarded")
 
 
 def _base64(data: bytes | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import load
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.operations.doctor.baseline import Baseline
@@ -27,7 +28,11 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
 @click.argument("application", required=False)
 @click.option("--group", metavar="NAME", help="Any consumer group, instead of APPLICATION.")
 @click.option(
-    "--worker", "workers", multiple=True, metavar="URL", help="A running worker, which names all others."
+    "--worker",
+    "workers",
+    multiple=True,
+    metavar="URL",
+    help="A running worker, whose application's workers are all asked.",
 )
 @click.option(
     "--producer", "producers", **_FILES, help="Settings of a producer of the inputs, as a .properties file."
@@ -41,7 +46,7 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
     default=24.0,
     show_default=True,
     metavar="HOURS",
-    help="The longest outage of the application that must lose no record.",
+    help="The longest time for which the application is ever stopped. Retention must be longer.",
 )
 @click.option(
     "--baseline",
@@ -61,10 +66,10 @@ def doctor(
     accept: bool,
     as_json: bool,
 ) -> None:
-    """Find what may make APPLICATION lose or double records, starve or stall.
+    """Find what may make APPLICATION lose records, process them twice, get no work, or stop.
 
-    The doctor looks at brokers, topics, the group, settings, the last records, transactions and workers. The
-    doctor changes nothing. Each finding has a code, a reason, a remedy and a page.
+    The doctor looks at brokers, topics, the group, settings, the last records, transactions and workers, and changes
+    nothing. Each finding has a code, a reason, a remedy and a page with more.
 
     The exit code is 0 without new findings, 1 with findings that the baseline does not have, and 2 if the doctor
     could not look.
@@ -94,7 +99,7 @@ def doctor(
     if accept and baseline is not None:
         baseline.write_text(accepted.text_with(found), encoding="utf-8")
         click.echo(
-            f"{len(found)} findings accepted in {baseline}; write a reason for each finding into this file",
+            f"{counted(len(found), 'finding')} accepted in {baseline}; write a reason for each finding into this file",
             err=True,
         )
         return
@@ -147,4 +152,6 @@ def _print(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[s
         click.echo(f"not looked at: {line}")
     for code, subject in gone:
         click.echo(f"accepted, but gone: {code} {subject}; remove this finding from the baseline")
-    click.echo(f"{survey.subject.group}: {len(new)} findings, {accepted} accepted, {len(ALL)} checks")
+    click.echo(
+        f"{survey.subject.group}: {counted(len(new), 'finding')}, {accepted} accepted, {counted(len(ALL), 'check')}"
+    )

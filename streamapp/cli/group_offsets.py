@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors, load
 from streamapp.cli.times import CUT, TIME, Cut
 from streamapp.errors import ConfigError
@@ -34,7 +35,7 @@ def offsets_group() -> None:
     """Show, move and copy the committed offsets of an application, or of any consumer group.
 
     APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. For an application in Java or
-    another consumer group, use `--group NAME`. The environment then names the cluster (STREAMAPP_BOOTSTRAP_SERVERS).
+    another consumer group, use `--group NAME`. The cluster is then that of STREAMAPP_BOOTSTRAP_SERVERS.
     """
 
 
@@ -96,7 +97,7 @@ def show(application: str | None, group: str | None, topics: tuple[str, ...], as
         }
         click.echo(json.dumps(said | {"partitions": [_as_dict(each) for each in found]}, indent=2))
         return
-    click.echo(f"{look.name}: {subject.kind(look)}, {look.state}, {len(look.members)} members")
+    click.echo(f"{look.name}: {subject.kind(look)}, {look.state}, {counted(len(look.members), 'member')}")
     table = Table("partition", *_NUMBERS, "member", "")
     for each in found:
         committed = "-" if each.committed is None else f"{each.committed:,}"
@@ -119,7 +120,7 @@ _NUMBERS = ("committed", "log start", "log end", "lag")
     "--until",
     type=CUT,
     default="now",
-    help="Measure up to this time or these offsets (default: the logs' ends).",
+    help="Measure up to this time or these offsets (default: the ends of the partitions).",
 )
 def lag(
     application: str | None,
@@ -129,7 +130,7 @@ def lag(
     most: int | None,
     until: Cut,
 ) -> None:
-    """Show how many offsets the group is behind, for each topic and in total.
+    """Show how many offsets the group is behind the ends of its topics, for each topic and in total.
 
     A partition without a committed offset counts from its first record.
     """
@@ -168,7 +169,7 @@ def lag(
 @click.option(
     "--keep-tables",
     is_flag=True,
-    help="Move the offsets even if tables contradict the new offsets.",
+    help="Move the offsets even if tables do not fit them. These tables are then wrong.",
 )
 @_execute
 def reset(
@@ -181,7 +182,8 @@ def reset(
 ) -> None:
     """Show new offsets for the group, and commit them with `--execute`.
 
-    Stop all members first. The command names tables that contradict the new offsets.
+    Stop all members first. The command names the tables that would not fit the new offsets, because they already have
+    the results of later records.
     """
     target = _which(where)
     if target is None:
@@ -234,8 +236,8 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
 def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
     """Give a new group COPY the offsets of the group, or the offsets of a target such as --to-time.
 
-    The group itself may go on working. With `--execute`, the copy of an APPLICATION also gets its own, empty
-    internal topics. Run the copy with COPY as its application id, and with other output topics.
+    The group itself may go on working. If you name an APPLICATION, `--execute` also creates empty internal topics for
+    the copy. Run the copy with COPY as its application id. Give it other output topics, or both write into the same.
     """
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")
@@ -293,7 +295,7 @@ def _carry_out(change: Change, execute: bool) -> None:
         click.echo("Nothing was committed; --execute does it.")
     else:
         change.carry_out()
-        click.echo(f"{len(change.moves)} offsets of {change.subject.group} committed.")
+        click.echo(f"{counted(len(change.moves), 'offset')} of {change.subject.group} committed.")
 
 
 def _as_dict(each: Position) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from streamapp.broker.distribution import announce_registry
 from streamapp.cli.application import clear_errors
 from streamapp.errors import BrokerError
 from streamapp.registry.apicurio import LocalRegistry
@@ -34,7 +35,11 @@ def registry_group() -> None:
 
 @registry_group.command()
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8081, show_default=True, help="0: a free port."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8081,
+    show_default=True,
+    help="The port; 0 takes a free one.",
 )
 @click.option("--foreground", is_flag=True, help="Wait for Ctrl-C, then stop the registry.")
 @_data_dir_option
@@ -47,7 +52,7 @@ def start(port: int, foreground: bool, data_dir: Path) -> None:
                 f"A registry runs already at {registry.url}: to change its settings, run "
                 "`streamapp registry stop` first."
             )
-        click.echo("Starting Apicurio Registry (the first start downloads 140 MB) ...", err=True)
+        click.echo(announce_registry(), err=True)
         if not foreground:
             registry.start(detached=True)
             _tell(registry)

@@ -7,6 +7,7 @@ import signal
 
 import click
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors
 from streamapp.errors import ConfigError
 from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, SqliteOutbox
@@ -14,7 +15,12 @@ from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, Sqli
 __all__ = ["outbox_group"]
 
 _VARIABLE = "STREAMAPP_OUTBOX"
-TABLE = click.option("--table", default="streamapp_outbox", show_default=True, help="Name, or schema.name.")
+TABLE = click.option(
+    "--table",
+    default="streamapp_outbox",
+    show_default=True,
+    help="The table, or schema.table.",
+)
 
 
 @click.group("outbox")
@@ -28,7 +34,7 @@ def outbox_group() -> None:
 @outbox_group.command()
 @TABLE
 def create(table: str) -> None:
-    """Create the outbox table, unless the table is there."""
+    """Create the outbox table, unless it exists already."""
     with clear_errors():
         database = _database(table)
         try:
@@ -44,7 +50,8 @@ def create(table: str) -> None:
 def relay(name: str, table: str) -> None:
     """Send the rows of the outbox to Kafka, each once, until Ctrl-C or SIGTERM.
 
-    NAME is the application's; keep the name, since brokers know the relay by name and table.
+    NAME is the name of your application. Never change the name: the rows that were already sent are remembered under
+    this name, and a relay with another name may send them again.
     """
     with clear_errors():
         running = OutboxRelay(name, _database(table))
@@ -52,7 +59,7 @@ def relay(name: str, table: str) -> None:
         signal.signal(number, lambda *_: running.stop())
     click.echo(f"{name} relays {table}", err=True)
     running.run()
-    click.echo(f"{running.metrics.relayed} rows relayed", err=True)
+    click.echo(f"{counted(running.metrics.relayed, 'row')} relayed", err=True)
 
 
 def _database(table: str) -> OutboxDatabase:

@@ -18,7 +18,7 @@ __all__ = ["pause", "resume"]
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     only = click.option(
-        "--only-this", is_flag=True, help="Only the worker at the URL, not all of its application."
+        "--only-this", is_flag=True, help="Only the worker at URL, and not all workers of its application."
     )
     return click.argument("url", default="http://localhost:6066")(only(command))
 
@@ -26,9 +26,10 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @_options
 def pause(url: str, only_this: bool) -> None:
-    """Stop processing in all workers of the application that one at URL belongs to, until `streamapp resume`.
+    """Stop processing in all workers of an application, until `streamapp resume`. URL is the address of one of them.
 
-    They keep their partitions, and their tables can be read. A worker that is started later, or anew, is not paused.
+    The workers keep their partitions, and their tables can be read. A worker that starts later is not paused, even if
+    it was paused before a restart.
     """
     _tell(url, "pause", only_this)
 

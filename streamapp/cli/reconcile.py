@@ -37,13 +37,13 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
     "identity",
     default="key",
     show_default=True,
-    help="The place of a record's id: key, header:NAME or value:FIELD (of a JSON value).",
+    help="The part of a record that is its id: key, header:NAME or value:FIELD (of a JSON value).",
 )
 @click.option(
     "--window",
     "window_ms",
     type=click.IntRange(1),
-    help="The source has counts by window and id; size of a window in milliseconds.",
+    help="The size of a window in milliseconds, if the source has counts by window and id.",
 )
 @click.option("--from", "begin", type=CUT, help="Compare records from this timestamp on.")
 @click.option("--to", "end", type=CUT, help="Compare records before this timestamp.")
@@ -74,8 +74,8 @@ def reconcile_command(
     separated by tabs. A line may also be JSON with "id". For --republish, the JSON has "key", "value" and
     "timestamp" of the record, too (texts, and ms).
 
-    The source must have stopped sending, because a record on its way counts as missing. With --republish, such a
-    record would then be in TOPIC twice. To leave out young records, use --to.
+    The source must have stopped sending, because a record that has not arrived yet counts as missing. With --republish,
+    such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.
     """
     with (
         clear_errors(),

@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import session, spark_options
 from streamapp.cli.times import CUT, Cut
@@ -41,12 +42,12 @@ def replay(
     master: str,
     conf: dict[str, str],
 ) -> None:
-    """Compute the table or output topic NAME of APPLICATION again, beside the running application.
+    """Compute the table or output topic NAME of APPLICATION again on Spark, while the application may go on running.
 
-    The command commits no offset, and writes to no topic of the application.
+    The command commits no offset, and writes to no topic of the application, so its workers are not disturbed.
     """
     if not (to_parquet or to_topic or diff):
-        raise click.UsageError("the result has no use: add --diff, --to-parquet PATH or --to-topic TOPIC")
+        raise click.UsageError("say where the result goes: add --diff, --to-parquet PATH or --to-topic TOPIC")
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
@@ -58,7 +59,7 @@ def replay(
                 again.write_parquet(to_parquet)
                 console.print(f"written: {to_parquet}")
             if to_topic:
-                console.print(f"written: {again.write_topic(to_topic):,} records to {to_topic}")
+                console.print(f"written: {counted(again.write_topic(to_topic), 'record')} to {to_topic}")
             if not diff:
                 return
             found = again.diff()
@@ -69,8 +70,9 @@ def replay(
     for key, start, replayed, live in found.examples:
         console.print(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
     if found.under_way and not found.none:
+        under_way = counted(found.under_way, "record was", "records were")
         console.print(
-            f"{found.under_way:,} records were on their way between two sub-topologies. The replay has their "
+            f"{under_way} on the way between two sub-topologies. The replay has the "
             "results, and the live application does not yet. Compare again while no input arrives."
         )
     raise SystemExit(0 if found.none else 1)

@@ -18,7 +18,7 @@ __all__ = ["reset"]
 )
 @click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 def reset(application: str, datadir: str | None, yes: bool) -> None:
-    """Take APPLICATION back to its beginning, so that its workers process all input again.
+    """Delete the progress and the tables of APPLICATION, so that its workers process all input again.
 
     The command shows what it deletes, and asks first: the internal topics, the offsets of the consumer group, and
     the state on this machine. Input and output topics stay as they are.

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry
@@ -84,8 +85,8 @@ def diff(subject: str, old: str | None, new: str) -> None:
 def check(application: str, records: int) -> None:
     """Compare the schemas of APPLICATION with the registry; the exit code is 1 if a worker could not write or read.
 
-    The compatibility setting of each subject decides. With --records, the schemas must also read the last records
-    of each partition.
+    A schema must fit the compatibility level of its subject. With --records, the command also reads the last records of
+    each partition with the schemas.
     """
     app = load(application)
     failed = False
@@ -105,7 +106,10 @@ def check(application: str, records: int) -> None:
 @schema_group.command()
 @APPLICATION
 def register(application: str) -> None:
-    """Register the schemas that APPLICATION writes; needed before workers start with auto.register.schemas=false."""
+    """Register the schemas that APPLICATION writes.
+
+    Workers with auto.register.schemas=false need this before a start.
+    """
     app = load(application)
     with clear_errors():
         registry = _registry(app)
@@ -175,7 +179,7 @@ def _unreadable(app: Any, planned: PlannedSchema, count: int) -> bool:
             bad += 1
             if bad == 1:
                 click.echo(f"  {planned.topic}-{record.partition} at offset {record.offset}: {error}")
-    click.echo(f"  {read - bad} of the last {read} records can be read")
+    click.echo(f"  {read - bad:,} of the last {counted(read, 'record')} can be read")
     return bad > 0
 
 

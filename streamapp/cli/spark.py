@@ -31,12 +31,12 @@ def spark_group() -> None:
     "--also",
     multiple=True,
     metavar="PACKAGE",
-    help="Pip's name of an installed package that your code needs; several can be given.",
+    help="An installed package that your code needs, by its name for pip; several can be given.",
 )
 def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> None:
     """Make ARCHIVE (.tar.gz) for the executors of a cluster, with streamapp, its requirements and CODE.
 
-    CODE are the folders of your packages, and modules (.py). The versions are those of this environment. The
+    CODE are your packages (folders) and modules (.py). The requirements have the versions of this environment. The
     executors need the same operating system and the same version of Python.
 
     \b
@@ -78,8 +78,8 @@ def run(
 ) -> None:
     """Run APPLICATION continuously with Structured Streaming, until SIGTERM or Ctrl-C.
 
-    The run goes on at the committed offsets of workers, a backfill or an earlier run. Workers can go on after the
-    run in the same way. Each micro-batch with records prints a line of JSON with its metrics.
+    The run starts at the committed offsets and with the tables of workers, a backfill or an earlier run. After the run,
+    workers can continue in the same way. Each micro-batch with records prints a line of JSON with its metrics.
     """
     app = load(application)
     stop = threading.Event()

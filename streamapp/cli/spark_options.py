@@ -50,7 +50,7 @@ def _use_archive(context: click.Context, parameter: click.Parameter, given: str 
 
 
 def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """The callback of an option that takes NAME=VALUE several times."""
+    """A callback for click options of the form NAME=VALUE that may be given several times."""
     found = [setting.partition("=") for setting in given]
     wrong = next((name for name, equals, value in found if not (name and equals and value)), None)
     if wrong is not None:

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors
 from streamapp.desk.shown import shown
 from streamapp.errors import ConfigError
@@ -25,9 +26,9 @@ NUMBERS = click.option(
 
 @click.group("spill")
 def spill_group() -> None:
-    """The records that a producer keeps in its spill_dir, FOLDER. The producer must be stopped.
+    """The records that a producer keeps in FOLDER, its spill_dir. Stop the producer first.
 
-    A parcel is a record, or the records of a transaction.
+    The records are listed as parcels. A parcel is a single record, or all records of a transaction.
     """
 
 
@@ -36,7 +37,8 @@ def spill_group() -> None:
 def list_parcels(folder: Path) -> None:
     """Count the records that wait for brokers, and list the records that brokers refuse."""
     with _opened(folder) as log:
-        click.echo(f"{log.name}: {log.records:,} records wait for brokers; the next producer sends them")
+        waiting = counted(log.records, "record waits", "records wait")
+        click.echo(f"{log.name}: {waiting} for brokers; the next producer sends all of them")
         table = Table("parcel", "topic", "key", "value", "bytes", "reason")
         for parcel in log.refused():
             for record in parcel.records:
@@ -53,12 +55,12 @@ def list_parcels(folder: Path) -> None:
 @FOLDER
 @NUMBERS
 def retry(folder: Path, numbers: tuple[int, ...]) -> None:
-    """Let the next producer send refused records again, behind all that waits."""
+    """Let the next producer of the folder send refused records again, after all records that wait."""
     with _opened(folder) as log:
         chosen = _chosen(log, numbers)
         for parcel in chosen:
             log.retry(parcel)
-    click.echo(f"{_records(chosen)} records wait for brokers again")
+    click.echo(f"{counted(_records(chosen), 'record waits', 'records wait')} for brokers again")
 
 
 @spill_group.command()
@@ -71,7 +73,7 @@ def discard(folder: Path, numbers: tuple[int, ...]) -> None:
         chosen = _chosen(log, numbers)
         for parcel in chosen:
             log.discard(parcel)
-    click.echo(f"{_records(chosen)} records deleted")
+    click.echo(f"{counted(_records(chosen), 'record')} deleted")
 
 
 @contextmanager
@@ -94,5 +96,5 @@ def _chosen(log: SpillLog, numbers: tuple[int, ...]) -> list[RefusedParcel]:
     return [parcel for parcel in refused if not numbers or parcel.number in numbers]
 
 
-def _records(parcels: list[RefusedParcel]) -> str:
-    return f"{sum(len(parcel.records) for parcel in parcels):,}"
+def _records(parcels: list[RefusedParcel]) -> int:
+    return sum(len(parcel.records) for parcel in parcels)

@@ -8,6 +8,7 @@ import click
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
@@ -38,7 +39,7 @@ def create(name: str, partitions: int, config: dict[str, str]) -> None:
     """Create topic NAME; a topic with the same number of partitions may exist already."""
     with clear_errors():
         KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions, config)])
-    click.echo(f"{name} has {partitions} partitions")
+    click.echo(f"{name} has {counted(partitions, 'partition')}")
 
 
 @topic_group.command()
@@ -51,7 +52,7 @@ def create(name: str, partitions: int, config: dict[str, str]) -> None:
 def write(name: str, separator: str) -> None:
     """Write each line of the standard input to topic NAME: key, separator, value.
 
-    A line with nothing after the separator is a tombstone (null value) for its key.
+    A line with nothing after the separator writes a null value (a tombstone, which deletes the key from a table).
     """
     if not separator:
         raise click.UsageError("--separator cannot be empty: give the text between key and value")
@@ -77,9 +78,9 @@ def write(name: str, separator: str) -> None:
         producer.flush()
         if failed:
             raise BrokerError(
-                f"{len(failed)} of {written} records were not written to {name}: {failed[0].str()}"
+                f"could not write {len(failed):,} of {counted(written, 'record')} to {name}: {failed[0].str()}"
             )
-    click.echo(f"{written} records written to {name}", err=True)
+    click.echo(f"{counted(written, 'record')} written to {name}", err=True)
 
 
 @topic_group.command()

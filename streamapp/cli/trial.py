@@ -23,7 +23,7 @@ __all__ = ["show_trial", "try_one"]
 @click.option("--offset", type=click.IntRange(0), required=True)
 @click.option("--debug", is_flag=True, help="Open a debugger where the exception is raised.")
 def try_one(application: str, topic: str, partition: int, offset: int, debug: bool) -> None:
-    """Run one record through the topology of APPLICATION, on empty state; nothing is written to Kafka."""
+    """Run one record of a topic through the topology of APPLICATION, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
         record = read_record(app.config, topic, partition, offset)

@@ -31,9 +31,9 @@ def web_group() -> None:
 @click.argument("name")
 @_ROLE
 def user(name: str, role: str) -> None:
-    """Print the line of a user with a password, for STREAMAPP_WEB_USERS_FILE.
+    """Print the line of a user with a password, to be added to the file of STREAMAPP_WEB_USERS_FILE.
 
-    Asks for the password; where the standard input is no terminal, its first line is the password.
+    The command asks for the password. If the standard input is not a terminal, its first line is the password.
     """
     if sys.stdin.isatty():
         password = str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
@@ -54,7 +54,7 @@ def user(name: str, role: str) -> None:
     help="The new file that gets the token; only you can read it.",
 )
 def token(name: str, role: str, path: str) -> None:
-    """Print the line of a program with a bearer token, for STREAMAPP_WEB_USERS_FILE; the token goes to a file."""
+    """Write a new bearer token for a program to a file, and print its line for the file of STREAMAPP_WEB_USERS_FILE."""
     made = make_token()
     with clear_errors():
         line = token_line(name, role, made)
@@ -71,7 +71,7 @@ def token(name: str, role: str, path: str) -> None:
     help="The new file that gets the secret; only you can read it.",
 )
 def secret(path: str) -> None:
-    """Write a new secret for STREAMAPP_WEB_CLUSTER_SECRET_FILE; all workers of an application need the same."""
+    """Write a new secret for STREAMAPP_WEB_CLUSTER_SECRET_FILE. All workers of an application need the same secret."""
     _write_new(path, secrets.token_urlsafe(48))
 
 

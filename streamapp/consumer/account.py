@@ -1,4 +1,7 @@
-"""The account of a consumer. Each record counts once: as done, in work, waiting, skipped, dead or returned."""
+"""The counts of a consumer's records.
+
+Each record is in one state: done, in work, waiting, skipped, dead or returned.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ __all__ = ["Account", "ConsumerMetrics", "ConsumerStatus", "described"]
 
 
 class ConsumerMetrics(NamedTuple):
-    """``taken == done + in_work + waiting + skipped + dead + returned`` at every moment.
+    """The counts of a consumer since its start.
+
+    ``taken == done + in_work + waiting + skipped + dead + returned`` at every moment, so no record can get lost unseen.
 
     >>> metrics = ConsumerMetrics(taken=10, done=5, in_work=1, waiting=2, skipped=1, dead=1)
     >>> metrics.taken == sum(metrics[1:7])
@@ -20,27 +25,27 @@ class ConsumerMetrics(NamedTuple):
     """
 
     taken: int = 0
-    """Records that came and were not done by an earlier owner of their partition."""
+    """Records that the consumer received, without the records of ``already_done``."""
     done: int = 0
     in_work: int = 0
-    """Records in calls of the handler."""
+    """Records in calls of the handler that have not returned yet."""
     waiting: int = 0
-    """Records in memory, those behind a failed record included."""
+    """Records in memory that are not in a call of the handler, those behind a failed record included."""
     skipped: int = 0
     dead: int = 0
     """Records that became dead letters."""
     returned: int = 0
     """Records that a rebalance, a stop or a failure left to the next owner of their partition."""
     parked: int = 0
-    """Records, of those that wait, whose lane waits for another attempt."""
+    """Waiting records that are held back until a failed record of their key (or partition) is tried again."""
     already_done: int = 0
-    """Records that an earlier owner had done behind a gap; the handler was not called."""
+    """Records that the last commit names as done by an earlier owner; the handler is not called for them again."""
     calls: int = 0
     call_seconds: float = 0.0
     retries: int = 0
     commits: int = 0
     outputs: int = 0
-    """Records of handlers that Kafka has committed."""
+    """Records that the handler sent to Kafka, and whose transaction is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +60,27 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of a service, while the circuit breaker is open: no record goes to the handler. None: closed."""
+    """The error of the service that fails.
+
+    While it fails, only one record at a time asks for it. None: no service fails.
+    """
     circuit_since: int | None
     oldest_in_work: str | None
-    """The place of the record that is in work for longest."""
+    """Topic, partition and offset of the record whose call of the handler has lasted longest."""
     oldest_seconds: float
     paused: tuple[str, ...]
     """Partitions that are paused because their buffer is full."""
     transactions: bool = False
-    """Kafka transactions have the outputs of the handler, and the offsets."""
+    """True if the outputs of the handler and the offsets are committed together in Kafka transactions."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same, as ``/status`` shows it."""
+        """This status as values of JSON, in the form of ``/status``."""
         return asdict(self) | {"metrics": self.metrics._asdict()}
 
 
 @dataclass(slots=True)
 class Account:
-    """Counters under the dispatcher's lock."""
+    """The counters of one consumer. The dispatcher changes them under its lock."""
 
     taken: int = 0
     done: int = 0
@@ -87,7 +95,7 @@ class Account:
     outputs: int = 0
 
     def metrics(self, in_work: int, waiting: int, parked: int) -> ConsumerMetrics:
-        """All numbers at one moment."""
+        """The counters, with the three numbers that are not counted but looked up."""
         return ConsumerMetrics(
             self.taken,
             self.done,
@@ -108,24 +116,28 @@ class Account:
 
 _TEXTS = (
     ("taken", "counter", "Records that the consumer took."),
-    ("done", "counter", "Records whose handler has come back."),
+    ("done", "counter", "Records whose handler has returned."),
     ("in_work", "gauge", "Records in calls of the handler."),
     ("waiting", "gauge", "Records in memory that wait for the handler."),
     ("skipped", "counter", "Records that on_error skipped."),
     ("dead", "counter", "Records that became dead letters."),
     ("returned", "counter", "Records that were left to the next owner of their partition."),
-    ("parked", "gauge", "Records whose key waits for another attempt."),
-    ("already_done", "counter", "Records that an earlier owner had done."),
+    ("parked", "gauge", "Records that wait until a failed record of their key is tried again."),
+    (
+        "already_done",
+        "counter",
+        "Records that an earlier owner of the partition had done; the handler is not called.",
+    ),
     ("calls", "counter", "Calls of the handler."),
     ("call_seconds", "counter", "Seconds in the handler."),
     ("retries", "counter", "Attempts that failed and are made again."),
     ("commits", "counter", "Commits."),
-    ("outputs", "counter", "Records of handlers that Kafka has committed."),
+    ("outputs", "counter", "Records that handlers sent to Kafka, in committed transactions."),
 )
 
 
 def described(statuses: Iterable[ConsumerStatus]) -> Iterable[Metric]:
-    """The metrics of some consumers as Prometheus gets them."""
+    """The counts of the consumers as metrics for Prometheus; the label ``consumer`` has the name of each."""
     every = [({"consumer": status.name}, status) for status in statuses]
     for name, kind, text in _TEXTS:
         full = f"consumer_{name}_total" if kind == "counter" else f"consumer_{name}"

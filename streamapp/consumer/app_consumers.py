@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.2
 
 
 class AppConsumers:
-    """Each has a consumer group of its own, ``<application id>-<name of the function>``."""
+    """The consumers that `App.consume` made. Each has its own group, ``<application id>-<name of the function>``."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -36,7 +36,7 @@ class AppConsumers:
         name: str | None,
         settings: ConsumeSettings,
     ) -> None:
-        """A consumer of the application. Raises `ConfigError`."""
+        """Adds a consumer, which starts with the worker. Raises `ConfigError` for wrong settings or a name in use."""
         operator = name or handler_name(handler)
         group = f"{self._app.config.application_id}-{operator}"
         if group in self._by_name:
@@ -57,7 +57,7 @@ class AppConsumers:
         self._by_name[group] = Consuming(options)
 
     def _add_pages(self) -> None:
-        """``/status`` and ``/metrics`` of an application without a topology."""
+        """Adds ``/status`` and ``/metrics``: without a topology, no other part of the application serves them."""
         application = {"application": self._app.config.application_id}
 
         async def status(view: Any, request: Any) -> Any:
@@ -72,17 +72,17 @@ class AppConsumers:
 
     @property
     def statuses(self) -> tuple[ConsumerStatus, ...]:
-        """All consumers at this moment."""
+        """The status of every consumer at this moment."""
         return tuple(consuming.status() for consuming in self._by_name.values())
 
     def start(self) -> None:
-        """Begins; a consumer that fails ends the worker."""
+        """Starts the consumers. If one fails later, the worker ends with its error."""
         for consuming in self._by_name.values():
             consuming.start(asyncio.get_running_loop())
             self._app.add_future(self._watch(consuming))
 
     async def stop(self, seconds: float) -> None:
-        """Waits for what is in work, and commits."""
+        """Stops all consumers: each finishes the calls under way and commits. Waits at most ``seconds`` for this."""
         self._stopping = True
         for consuming in self._by_name.values():
             consuming.stop()

@@ -1,4 +1,4 @@
-"""Micro-batches: their bounds, and their size, which follows the time that the handler takes."""
+"""Batches for handlers that take lists: their bounds, and their size, which follows the time that the handler takes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ __all__ = ["AdaptiveSize", "Batch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The handler gets a list of records of one partition, at least one and at most ``records`` of ``bytes``.
+    """Bounds of the lists that a handler gets. A list has records of one partition, and at least one record.
 
-    ``linger_ms``: a batch that is not full waits so long for more. ``target_ms``: batches become larger while the
-    handler takes less time than this, and smaller when it takes more. Raises `ConfigError`.
+    - ``records``, ``bytes``: a list has at most so many records, and so many bytes unless its only record is larger;
+    - ``linger_ms``: a list that is not full waits so long for more records (default: not at all);
+    - ``target_ms``: lists become longer while the handler takes less time than this, and shorter when it takes more.
+
+    Raises `ConfigError` for a value that is not a positive int (``linger_ms`` may be 0).
 
     >>> Batch(records=100).bytes
     1048576
@@ -33,7 +36,9 @@ class Batch:
 
 
 class AdaptiveSize:
-    """The number of records in the next batch of a partition: it begins with 1, and doubles while batches are quick.
+    """The number of records in the next batch of a partition.
+
+    The number begins with 1 and doubles while batches take less than ``target_ms``. A slower batch makes it smaller.
 
     >>> size = AdaptiveSize(Batch(records=100, target_ms=200))
     >>> for _ in range(4): size.took(size.records, 10.0)
@@ -49,7 +54,7 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """Notes the duration of a batch. Batches that were not full say nothing about larger batches."""
+        """Notes the duration of a batch. A quick batch that was not full changes nothing: a full one may be slow."""
         target = self._batch.target_ms
         if milliseconds > target:
             self.records = max(1, min(self.records, int(records * target / milliseconds)))

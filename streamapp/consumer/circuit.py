@@ -14,8 +14,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Circuit:
-    """A circuit breaker, open while a service fails. The dispatcher holds a lock around every call; ``now`` is seconds
-    of its clock."""
+    """A circuit breaker: while a service fails, one record at a time asks for it, and all other records wait.
+
+    The dispatcher holds its lock around every call. ``now`` is in seconds of the dispatcher's clock.
+    """
 
     def __init__(self, name: str) -> None:
         self._name, self._attempts = name, 0
@@ -24,10 +26,10 @@ class Circuit:
         self.since: int | None = None
         """Since when, in ms since the epoch."""
         self.due: float = 0.0
-        """When one record may ask again."""
+        """The time from which one record may ask the service again, in seconds of the dispatcher's clock."""
 
     def opened(self, error: Exception, backoff: Backoff, now: float) -> None:
-        """The service has failed, for the first time or again."""
+        """Notes that the service has failed, for the first time or again, and sets the time of the next attempt."""
         if self.error is None:
             self.since = time.time_ns() // 1_000_000
             logger.warning(
@@ -40,7 +42,7 @@ class Circuit:
         self.due = now + backoff.delay_ms(self._attempts) / 1000
 
     def closed(self) -> None:
-        """The service answers."""
+        """Notes that the service answers again: records go to the handler as before."""
         if self.since is not None:
             seconds = time.time() - self.since / 1000
             logger.info("%s: the service answers after %.1f s", self._name, seconds)

@@ -1,4 +1,8 @@
-"""`Commits`: the commits of one member: what is done, what is saved in a database first, and what has to be certain."""
+"""`Commits`: the commits of one member of a consumer group, under each of the guarantees.
+
+The default commits positions after the work. With a database (``offsets=``), the database saves them before Kafka does.
+At most once, a commit has to be certain before the handler is called.
+"""
 
 from __future__ import annotations
 
@@ -67,13 +71,17 @@ class Commits:
         self._refused = False
 
     def refuse(self) -> None:
-        """Nobody serves requests any more."""
+        """Answers all waiting calls of `commit_first` with "not committed", because the polling thread is about to
+        end."""
         self._refused = True
         while not self._requests.empty():
             self._requests.get()[1].set_result(False)
 
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
-        """Commits what has got further; False: some of it is not committed, and comes with the next commit."""
+        """Commits the partitions whose position has changed.
+
+        False: a commit failed, and the next call tries it again.
+        """
         if self._outputs is not None:
             return self._outputs.commit(sources)
         positions = self._dispatcher.positions(sources)
@@ -82,19 +90,25 @@ class Commits:
         return self._commit(positions)
 
     def settle(self) -> None:
-        """Ends a transaction of this consumer that is open, so that its partitions have positions."""
+        """Finds out if the last transaction was committed, where this is unknown.
+
+        While a transaction is open, brokers do not give the committed positions of its partitions.
+        """
         if self._outputs is not None:
             self._outputs.settle()
 
     def close(self) -> None:
-        """The last commit is over."""
+        """Closes the client for transactions after the last commit."""
         if self._outputs is not None:
             self._outputs.close()
 
     def _save(
         self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Writes positions that no transaction of a handler has: of records that were skipped, or are dead letters."""
+        """Writes positions into the database that no transaction of a handler has written, and returns all saved ones.
+
+        Records that were skipped or became dead letters change the position without a transaction of the handler.
+        """
         saved = {}
         for source, position in positions.items():
             partition = self._dispatcher.partition(source)
@@ -142,7 +156,10 @@ class Commits:
         return False
 
     def commit_first(self, units: Sequence[Unit]) -> Sequence[Unit]:
-        """At most once: commits that the records of units are done, and returns the units whose commit is certain."""
+        """Commits the units before their handler is called (at most once), and returns the units that may be called.
+
+        A unit without a certain commit is left out, because its records may come again.
+        """
         waiting = list(units)
         while waiting and self._dispatcher.failure is None and not self._refused:
             done: Future[bool] = Future()
@@ -158,7 +175,7 @@ class Commits:
         return []
 
     def serve(self) -> None:
-        """Makes the commits that other threads wait for."""
+        """Makes the commits for which other threads wait in `commit_first`."""
         while not self._requests.empty():
             sources, done = self._requests.get()
             done.set_result(self.commit(sources))

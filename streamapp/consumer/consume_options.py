@@ -22,7 +22,7 @@ from streamapp.serdes.base import check_serde
 __all__ = ["ConsumeOptions", "ConsumeSettings", "Guarantee", "Ordered"]
 
 Ordered = Literal["key", "partition"]
-"""Records of a key, or all records of a partition, are handled one after the other."""
+"""The records that are handled one after the other: those of a key, or all records of a partition."""
 
 Guarantee = Literal["at_least_once", "at_most_once", "exactly_once"]
 
@@ -45,9 +45,9 @@ class ConsumeSettings(TypedDict, total=False):
     ordered_by: Ordered
     """``"key"`` (default) or ``"partition"``."""
     parallelism: int
-    """Calls of the handler at a time (default 16)."""
+    """The largest number of calls of the handler at the same time (default 16)."""
     batch: Batch
-    """The handler gets lists of records."""
+    """With a `Batch`, the handler gets a list of records instead of one record."""
     on_error: OnError
     """The answer to an exception of the handler; default: ``processing_exception_handler``, ``"fail"``."""
     guarantee: Guarantee
@@ -55,20 +55,24 @@ class ConsumeSettings(TypedDict, total=False):
     offsets: OffsetSink
     """The database that takes the offsets; the handler gets its connection as a second argument."""
     output: KafkaOutput
-    """The outputs go to Kafka in the transaction of the offsets; the handler gets an `OutputTransaction` as a second
-    argument."""
+    """With a `KafkaOutput`, records that the handler sends are committed in one Kafka transaction with the offsets. The
+    handler gets an `OutputTransaction` as a second argument."""
     buffer_records: int
-    """Records that wait in memory, over all partitions (default 10,000); each partition has an equal share."""
+    """The largest number of records that wait in memory, over all partitions (default 10,000). Each partition has an
+    equal share. A partition whose share is full is not read until half of it is free."""
     buffer_bytes: int
-    """Bytes of these records (default 32 MiB)."""
+    """The largest number of bytes of the records that wait in memory (default 32 MiB)."""
     commit_interval_ms: int
-    """Default 1,000, with ``output`` 100."""
+    """The time between two commits (default 1,000, with ``output`` 100)."""
     handler_timeout_ms: int
-    """After so long a coroutine is cancelled, and a call on a thread ends the consumer (default 300,000)."""
+    """A call of the handler may take so long (default 300,000). Then a coroutine is cancelled, and its record has
+    failed. A thread cannot be cancelled, so a plain function ends the consumer with `HandlerTimeout`."""
     revoke_timeout_ms: int
-    """A rebalance waits so long for records in work (default 10,000)."""
+    """A rebalance waits so long for calls of the handler (default 10,000). The next owner of the partition repeats
+    records whose call takes longer."""
     close_timeout_ms: int
-    """A stop waits so long for records in work (default 30,000)."""
+    """A stop waits so long for calls of the handler (default 30,000). Records whose call takes longer are repeated
+    after the next start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +133,7 @@ class ConsumeOptions:
 
     @property
     def asynchronous(self) -> bool:
-        """The handler is a coroutine function."""
+        """True if the handler is a coroutine function, which runs on the event loop and not on a thread."""
         call = getattr(self.handler, "__call__", None)  # noqa: B004
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
 
@@ -152,14 +156,17 @@ class ConsumeOptions:
 
     @property
     def processing_answer(self) -> Answer | Chooser:
-        """The answer to an error of the handler, without its retries."""
+        """The answer to an error of the handler after its last attempt."""
         if isinstance(self.on_error, Retry):
             return self.on_error.then
         return self.config.processing_exception_handler if self.on_error is None else self.on_error
 
     @property
     def undecodable_answer(self) -> Answer | Chooser:
-        """The answer to bytes that cannot be decoded. Another attempt would change nothing."""
+        """The answer to bytes that cannot be decoded.
+
+        There is no retry, because another attempt gives the same error.
+        """
         if self.on_error is None:
             return self.config.deserialization_exception_handler
         return self.processing_answer
@@ -194,7 +201,7 @@ class ConsumeOptions:
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(
-                "guarantee='exactly_once' needs one of output=KafkaOutput(...) and offsets=..., and these need the "
+                "guarantee='exactly_once' needs either output=KafkaOutput(...) or offsets=..., and both need the "
                 "guarantee. The handler sends records to a KafkaOutput; offsets is a database, such as "
                 "PostgresOffsets(...). Either takes the offsets into the handler's transaction"
             )
@@ -243,6 +250,6 @@ class ConsumeOptions:
             answers |= self.retry.answers
         if "dead_letter" in answers:
             raise ConfigError(
-                f"{self.name} sends records to the dead letters, and there is no topic for them. Set "
+                f"{self.name} makes dead letters of failed records, and there is no topic for dead letters. Set "
                 "dead_letter_queue_topic, or give on_error (of a Retry: then and when_full) another answer"
             )

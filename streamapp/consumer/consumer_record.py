@@ -23,7 +23,10 @@ __all__ = ["ConsumerRecord"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord(Generic[K, V]):
-    """A record with its place in Kafka. ``timestamp`` is ms since the epoch, ``attempt`` counts calls from 1.
+    """A record with its topic, partition and offset.
+
+    ``timestamp`` is in ms since the epoch. ``attempt`` is 1 in the first call of the handler for this record, 2 in the
+    first retry.
 
     >>> ConsumerRecord("orders", 0, 17, 500, "o1", {"state": "paid"}).offset
     17

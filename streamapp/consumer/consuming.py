@@ -27,7 +27,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Consuming:
-    """One consumer without a face: `start` once, `stop` from any thread, `ended` to wait for."""
+    """One consumer without its public class. `start` may be called once, `stop` from any thread.
+
+    The event `ended` is set after the consumer has stopped or failed.
+    """
 
     def __init__(self, options: ConsumeOptions) -> None:
         self.options: ConsumeOptions = options
@@ -39,11 +42,14 @@ class Consuming:
 
     @property
     def failure(self) -> Exception | None:
-        """The reason for which the consumer has ended by itself."""
+        """The error that ended the consumer, or None."""
         return self._dispatcher.failure
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Opens the clients, and begins; brokers are not waited for. Raises `ConfigError`."""
+        """Opens the clients and starts the threads, without waiting for brokers.
+
+        Raises `ConfigError` at a second call.
+        """
         options = self.options
         if self._thread is not None:
             raise ConfigError(f"the consumer {options.name} was started already; make another one")
@@ -112,7 +118,7 @@ class Consuming:
             self.ended.set()
 
     def _end(self, subscription: Subscription, pump: Pump) -> None:
-        """Waits for what is in work, commits, and leaves the group."""
+        """Waits for the calls of the handler that are under way, commits, and leaves the group."""
         options, dispatcher = self.options, self._dispatcher
         dispatcher.stop()
         seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms
@@ -124,11 +130,11 @@ class Consuming:
         dispatcher.forget(dispatcher.sources)
 
     def metrics(self) -> ConsumerMetrics:
-        """The account at this moment."""
+        """The counts at this moment."""
         return self._dispatcher.look()[0]
 
     def status(self) -> ConsumerStatus:
-        """The consumer at this moment."""
+        """The state of the consumer at this moment, for ``/status``."""
         metrics, partitions, paused = self._dispatcher.look()
         circuit = self._dispatcher.circuit
         running = self._dispatcher.running()
@@ -150,7 +156,7 @@ class Consuming:
         )
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits for the end. False: the time is over."""
+        """Waits until the consumer has ended. False: ``seconds`` have passed first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self.ended.is_set():
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())

@@ -1,9 +1,10 @@
 """`Dispatcher`: decides which records go to the handler, and when.
 
-One lock guards all state of the dispatcher. The dispatcher calls neither Kafka nor the handler.
+One lock guards all state of the dispatcher. The dispatcher calls neither Kafka nor the handler, so the lock is never
+held for long.
 
-The thread that polls puts records in, and the pump takes units out. The thread that has run a unit says what became of
-the records.
+The thread that polls Kafka puts records in (`take_in`), and the pump takes units out (`next_unit`). A unit is the
+records of one call of the handler. The thread that has made the call reports the outcome of each record (`finished`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ class Dispatcher:
     def open(
         self, source: TopicPartition, position: int | None, done: Iterable[int] = (), fence: int = 0
     ) -> None:
-        """A partition is this member's now; ``done`` are records behind the position that need no work."""
+        """Adds a partition that the group has assigned to this member.
+
+        ``done`` are offsets after ``position`` that an earlier owner has done. ``fence`` is the claim on the row of the
+        partition, if a database takes the offsets.
+        """
         partition = PartitionLanes(
             source, DoneOffsets(position, done), by_key=self._options.ordered_by == "key"
         )
@@ -70,9 +75,10 @@ class Dispatcher:
     def close(
         self, sources: Collection[TopicPartition], seconds: float, meanwhile: Callable[[], None]
     ) -> bool:
-        """Hands out nothing more of some partitions, and waits for what is in work. False: the time is over.
+        """Hands out no more records of these partitions, and waits for their calls of the handler.
 
-        ``meanwhile`` is called now and then.
+        False: after ``seconds`` a call is still under way; the next owner repeats its records. ``meanwhile`` is called
+        every 50 ms or sooner, because the waiting thread has other duties.
         """
         deadline = time.monotonic() + seconds
         with self.changed:
@@ -97,7 +103,10 @@ class Dispatcher:
         return not late
 
     def forget(self, sources: Collection[TopicPartition]) -> None:
-        """Partitions are another member's. Nothing of them is committed any more."""
+        """Removes partitions that belong to another member now.
+
+        Calls under way go on, but nothing of them is committed.
+        """
         with self.changed:
             for source in sources:
                 partition = self._partitions.pop(source, None)
@@ -114,11 +123,11 @@ class Dispatcher:
 
     @property
     def any_paused(self) -> bool:
-        """True while some partition is paused."""
+        """True if a partition is paused because its buffer is full."""
         return bool(self._room.paused)
 
     def wake(self) -> None:
-        """Ends the waits of all threads."""
+        """Wakes all threads that wait for a change, so that they look again."""
         with self.changed:
             self.changed.notify_all()
 
@@ -128,13 +137,18 @@ class Dispatcher:
             return sorted(self._partitions)
 
     def owns(self, partition: PartitionLanes) -> bool:
-        """The partition is still this member's."""
+        """True if the partition still belongs to this member, and was not lost and assigned anew meanwhile."""
         return self._partitions.get(partition.source) is partition
 
     # ------------------------------------------------------------------ records come
 
     def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
-        """Takes records of a partition, in order. A partition that was given back takes none."""
+        """Takes records of a partition, in order of their offsets. Records of a partition that was given back are
+        dropped.
+
+        Offsets that begin anew mean that the topic was created anew, so all that is known of the partition is
+        forgotten.
+        """
         with self.changed:
             partition = self._partitions.get(source)
             if partition is None or partition.closed:
@@ -174,7 +188,10 @@ class Dispatcher:
     # ------------------------------------------------------------------ records go
 
     def next_unit(self) -> Unit | None:
-        """The next unit to run, which counts as running; None: nothing may go. The caller holds the lock."""
+        """The next unit to run, which counts as running from now on. None: no unit may run now.
+
+        The caller holds the lock.
+        """
         now = self._clock()
         if self.stopping or self.failure is not None or self._outputs.full:
             return None
@@ -192,24 +209,27 @@ class Dispatcher:
         return self._turns.next(now, probe=asks)
 
     def next_time(self) -> float | None:
-        """Seconds until something may go that may not go now. The caller holds the lock."""
+        """Seconds until the next retry or the next batch that waits for more records. None: there is neither.
+
+        The caller holds the lock.
+        """
         times = [due for each in self._partitions.values() if (due := each.next_due()) is not None]
         if self.circuit.error is not None:
             times = [self.circuit.due]
         else:
             times += self._turns.times()
         now = self._clock()
-        # Of what is due already, something else keeps it, and its end wakes the pump.
+        # A lane that is due already waits for something else (such as a free thread), whose end wakes the pump.
         return min((at - now for at in times if at > now), default=None)
 
     def started(self, units: Iterable[Unit]) -> None:
-        """At most once: the records of units count as done before the handler is called."""
+        """Counts the records of the units as done before the handler is called (at most once)."""
         with self.changed:
             for unit in units:
                 unit.partition.done.finish(item.offset for item in unit.items)
 
     def finished(self, unit: Unit, settled: Settled, seconds: float, called: int) -> None:
-        """A unit is over."""
+        """Notes the outcome of a unit. The call took ``seconds``; the handler got ``called`` records."""
         partition, account = unit.partition, self._account
         with self.changed:
             began = self._running.pop(unit, None)
@@ -254,21 +274,21 @@ class Dispatcher:
     # ------------------------------------------------------------------ positions
 
     def position_with(self, partition: PartitionLanes, offsets: Iterable[int]) -> tuple[int, str]:
-        """Position and metadata of a partition, as if these records were done."""
+        """Position and metadata to save for a partition in a transaction that makes these records done."""
         with self.changed:
             found = partition.done.committed(offsets)
         assert found is not None
         return found
 
     def mark_done(self, partition: PartitionLanes, items: Iterable[Item]) -> None:
-        """A transaction with these records is committed."""
+        """Notes that a database has committed the transaction of these records, so they are done."""
         with self.changed:
             partition.done.finish(item.offset for item in items)
 
     def positions(
         self, sources: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Position and metadata of each partition that has got further since the last commit."""
+        """Position and metadata of each partition (of ``sources``, if given) that changed since its last commit."""
         with self.changed:
             return self._positions(sources)
 
@@ -283,7 +303,7 @@ class Dispatcher:
         return found
 
     def committed(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Positions are committed."""
+        """Notes that Kafka has committed these positions, so `positions` gives only newer ones."""
         with self.changed:
             self._account.commits += 1
             for source, position in positions.items():
@@ -291,14 +311,15 @@ class Dispatcher:
                     self._committed[source] = position
 
     def step(self, sources: Collection[TopicPartition] | None = None) -> Step:
-        """The positions of `positions`, and the outputs of the calls that they count as done."""
+        """The next transaction: the result of `positions`, and the outputs of the calls that these positions
+        include."""
         with self.changed:
             positions = self._positions(sources)
             partitions = {source: self._partitions[source] for source in positions}
             return Step(positions, partitions, self._outputs.of(positions))
 
     def step_committed(self, step: Step) -> None:
-        """A transaction with a step is committed."""
+        """Notes that Kafka has committed the transaction of a step. Partitions lost meanwhile count no position."""
         with self.changed:
             owned = [source for source, partition in step.partitions.items() if self.owns(partition)]
             self._outputs.committed(step.outputs, owned)
@@ -313,20 +334,20 @@ class Dispatcher:
     # ------------------------------------------------------------------ the end, and what is seen
 
     def fail(self, error: Exception) -> None:
-        """The consumer ends with this error."""
+        """Ends the consumer with this error. Only the first error counts."""
         with self.changed:
             if self.failure is None:
                 self.failure = error
             self.changed.notify_all()
 
     def stop(self) -> None:
-        """No further record goes to the handler."""
+        """Hands out no more records. Calls of the handler that are under way go on."""
         with self.changed:
             self.stopping = True
             self.changed.notify_all()
 
     def running(self) -> list[tuple[Unit, float]]:
-        """Units in work, and for how many seconds; the longest first."""
+        """The units whose call is under way, each with the seconds since its start; the longest call comes first."""
         with self.changed:
             now = self._clock()
             return sorted(
@@ -334,7 +355,7 @@ class Dispatcher:
             )
 
     def look(self) -> tuple[ConsumerMetrics, tuple[str, ...], tuple[str, ...]]:
-        """Metrics, partitions and paused partitions at one moment."""
+        """The counts, the names of the partitions, and of the paused ones, all of the same moment."""
         with self.changed:
             partitions = self._partitions.values()
             metrics = self._account.metrics(

@@ -1,7 +1,8 @@
-"""`DoneOffsets`: the records of a partition that are done, also beyond the first one that is not.
+"""`DoneOffsets`: the records of a partition that are done, also after the first one that is not.
 
-A committed position says that all records before it are done. The metadata of the commit says which records behind the
-position are done, too. A restart then repeats only what is not done. Confluent's parallel consumer has the same idea.
+Records of different keys finish in any order, but a committed position only says that all records before it are done.
+So the metadata of the commit names the records after the position that are done, too. A restart then repeats only
+records that are not done. Confluent's parallel consumer has the same idea.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from collections.abc import Iterable, Sequence
 __all__ = ["MOST_AHEAD", "DoneOffsets", "decode_done", "encode_done"]
 
 MOST_AHEAD = 20_000
-"""A record so many offsets behind the first one that is not done is not handed out. The metadata so has at most 3,400
-bytes, and brokers take 4,096 (``offset.metadata.max.bytes``)."""
+"""A record waits if its offset is so much larger than the first offset that is not done. This bounds the metadata of a
+commit to 3,400 bytes, because brokers take at most 4,096 (``offset.metadata.max.bytes``)."""
 
 _MARK = "sa1"
 _END = "."
 
 
 class DoneOffsets:
-    """The records of one partition that were taken and are not done. Gaps between offsets count as done.
+    """The records of one partition that were received and are not done yet.
 
-    ``position`` is the offset to commit: of the first record that is not done. None: nothing is known yet.
+    ``position`` is the offset to commit, that of the first record that is not done. None: no record came yet, and the
+    group has no committed offset. Offsets without a record (such as markers of transactions) count as done.
 
     >>> done = DoneOffsets()
     >>> [done.take(offset) for offset in (5, 6, 9)]
@@ -51,16 +53,16 @@ class DoneOffsets:
 
     @property
     def open(self) -> Sequence[int]:
-        """The offsets of the records that are taken and not done, in order."""
+        """The offsets of the records that were received and are not done yet, in order."""
         return self._open
 
     @property
     def end(self) -> int | None:
-        """The offset behind the last record that has come."""
+        """The offset after the last record that was received."""
         return self._end
 
     def take(self, offset: int) -> bool:
-        """A record has come; offsets ascend. False: an earlier owner of the partition has done it."""
+        """Adds the next record; offsets ascend. False: an earlier owner of the partition has done this record."""
         self._end = offset + 1
         new = offset not in self._before
         if new:
@@ -70,7 +72,7 @@ class DoneOffsets:
         return new
 
     def finish(self, offsets: Iterable[int]) -> None:
-        """Records are done."""
+        """Marks records as done."""
         for offset in offsets:
             at = bisect_left(self._open, offset)
             if at < len(self._open) and self._open[at] == offset:
@@ -78,7 +80,7 @@ class DoneOffsets:
                 self._highest = max(self._highest, offset)
 
     def committed(self, also: Iterable[int] = ()) -> tuple[int, str] | None:
-        """Position and metadata to commit, as if ``also`` were done. None: nothing is known yet."""
+        """Position and metadata to commit, with ``also`` counted as done. None: there is no position yet."""
         extra = set(also)
         open = [offset for offset in self._open if offset not in extra]
         position = open[0] if open else self._end
@@ -93,7 +95,7 @@ class DoneOffsets:
 
 
 def encode_done(position: int, done: Iterable[int]) -> str:
-    """The metadata of a commit: offsets at or behind ``position`` that are done. Empty: there are none.
+    """The metadata of a commit: the offsets from ``position`` on that are done, as text. Empty: there are none.
 
     >>> decode_done(100, encode_done(100, [101, 103, 104]))
     [101, 103, 104]
@@ -110,7 +112,8 @@ def encode_done(position: int, done: Iterable[int]) -> str:
 
 
 def decode_done(position: int, metadata: str) -> list[int]:
-    """The offsets that `encode_done` was given. Empty for the metadata of other clients, and for damaged metadata.
+    """The offsets that were given to `encode_done`. Metadata of other clients and damaged metadata give no offsets, so
+    that records are repeated rather than lost.
 
     >>> decode_done(100, "somebody else's")
     []

@@ -1,4 +1,4 @@
-"""`Handling`: one unit from its bytes to the end of its call: decode, call, judge, send dead letters."""
+"""`Handling`: the steps of one call of the handler: decode the records, call, judge an error, send dead letters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Handling:
         """Units whose coroutine was cancelled because it took too long."""
 
     def run(self, unit: Unit) -> None:
-        """Runs a unit to its end on this thread."""
+        """Runs a unit on this thread, and reports its outcome to the dispatcher."""
         pairs, wrong = self._prepared(unit)
         began = time.monotonic()
         error: Exception | None = None
@@ -75,7 +75,7 @@ class Handling:
         self._over(unit, settled, began, pairs)
 
     async def run_async(self, unit: Unit) -> None:
-        """Runs a unit to its end on this event loop."""
+        """Runs a unit on this event loop, and reports its outcome to the dispatcher."""
         pairs, wrong = self._prepared(unit)
         began = time.monotonic()
         error: Exception | None = None
@@ -103,7 +103,7 @@ class Handling:
         self._over(unit, settled, began, pairs)
 
     def _prepared(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
-        """The records of a unit, and those that cannot be decoded."""
+        """The decoded records of a unit, and the records that cannot be decoded, each with its error."""
         pairs: Pairs = []
         wrong: list[tuple[Item, Exception]] = []
         if unit.no_room:
@@ -138,7 +138,7 @@ class Handling:
         return pairs[0][1] if self._options.batch is None else [record for _, record in pairs]
 
     def _in_transaction(self, sinking: Sinking, unit: Unit, pairs: Pairs) -> None:
-        """Calls the handler in a transaction of the database, which takes the position, too."""
+        """Calls the handler in a transaction of the database, which also saves the position of the partition."""
         records = dict(pairs)
 
         def call(items: Collection[Item], connection: Any) -> None:
@@ -147,7 +147,7 @@ class Handling:
         sinking.commit(unit.partition, list(records), call)
 
     def _transaction(self) -> tuple[OutputTransaction[Any, Any], ...]:
-        """The second argument of a call whose outputs go to Kafka."""
+        """The second argument of the handler if its outputs go to Kafka, else nothing."""
         return () if self._outputs is None else (self._outputs.begin(),)
 
     def _settle(
@@ -169,9 +169,9 @@ class Handling:
         return settled
 
     def _send(self, settled: Settled) -> list[Future[DeliveryReport]]:
-        """Sends dead letters; the records count when the letters are confirmed.
+        """Sends dead letters. Their records are done only after brokers confirm the letters, so no record gets lost.
 
-        A transaction takes the letters of a consumer with outputs.
+        A consumer with outputs (`KafkaOutput`) sends its dead letters in the transaction of the outputs instead.
         """
         if not settled.letters or self._outputs is not None:
             return []

@@ -1,7 +1,8 @@
-"""`PartitionLanes`: the records of one partition that wait, by key or in one lane, and which of them may go next.
+"""`PartitionLanes`: the waiting records of one partition, and which of them may go to the handler next.
 
-A lane is worked on by one unit at a time, so its records keep their order. Lanes do not wait for each other. No clock,
-no I/O: the dispatcher holds a lock around every call.
+Records wait in lanes: one lane for each key, or one for the whole partition. A lane has one call of the handler at a
+time, so its records keep their order, while other lanes go on. The dispatcher holds its lock around every call, so
+nothing here waits, reads a clock or does I/O.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from streamapp.records import Headers, TopicPartition, payload_bytes
 __all__ = ["Item", "Lane", "PartitionLanes", "Unit"]
 
 _OVERHEAD = 200
-"""The bytes of a record beside its key, value and headers."""
+"""The memory that a record needs beside its key, value and headers, in bytes (an estimate)."""
 
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One record on its way to the handler."""
+    """One record that waits for the handler, or is in a call of the handler."""
 
     offset: int
     timestamp: int
@@ -30,13 +31,14 @@ class Item:
     value: bytes | None
     headers: Headers
     attempts: int = 0
-    """Calls of the handler that have failed for it."""
+    """The number of calls of the handler that have failed for this record."""
     since: float | None = None
-    """When it failed first, in seconds of the dispatcher's clock."""
+    """The time of the first failure, in milliseconds of the dispatcher's clock."""
     alone: bool = False
-    """True after a batch with this record has failed: the record gets a call of its own."""
+    """True after a batch with this record has failed. The record then gets a call of its own, which shows if it is the
+    cause."""
     unsure: bool = False
-    """A transaction with it may have been committed."""
+    """True if the database may have committed a transaction with this record without a confirmation."""
 
     @property
     def size(self) -> int:
@@ -45,13 +47,13 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Records of one key, in order."""
+    """The waiting records of one key (or of the whole partition), in order."""
 
     name: object
     items: deque[Item] = field(default_factory=deque)
     busy: bool = False
     due: float | None = None
-    """A record has failed, and the lane waits for this time. None: it does not wait."""
+    """The time of the next attempt after a failure; until then, the whole lane waits. None: no record has failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,18 +63,19 @@ class Unit:
     partition: PartitionLanes
     parts: tuple[tuple[Lane, list[Item]], ...]
     probe: bool = False
-    """True for the unit that asks a service that has failed."""
+    """True if this unit is the one that finds out whether a failed service answers again."""
     no_room: bool = False
-    """The handler is not called: as many records as `Retry` allows already wait behind a failed record."""
+    """True if the handler is not called, because the records that wait for a retry have reached the limit of
+    `Retry`."""
 
     @property
     def items(self) -> list[Item]:
-        """The records by offset."""
+        """The records, ordered by offset."""
         return sorted((item for _, items in self.parts for item in items), key=lambda item: item.offset)
 
 
 class PartitionLanes:
-    """The records that one partition has for the handler."""
+    """The records of one partition that wait for the handler, in lanes."""
 
     def __init__(self, source: TopicPartition, done: DoneOffsets, *, by_key: bool) -> None:
         self.source: TopicPartition = source
@@ -93,7 +96,7 @@ class PartitionLanes:
         self.fence: int = 0
         """The claim on the row of the partition, where a database takes the offsets."""
         self.saving: threading.Lock = threading.Lock()
-        """Held from the moment a transaction computes the position until it is committed."""
+        """A lock, held by a transaction of the database from the computing of the position until the commit."""
         self.saved: tuple[int, str] | None = None
         """The position that the database has."""
         self.closed: bool = False
@@ -102,18 +105,21 @@ class PartitionLanes:
         """The partition belongs to another member: nothing is committed any more."""
 
     def lane_name(self, item: Item) -> object:
-        """The lane of a record. A record without key waits for no other, and no other for it."""
+        """The lane of a record.
+
+        By key, a record without key has a lane of its own, as no other record belongs to it.
+        """
         if not self._by_key:
             return None
         return item.offset if item.key is None else item.key
 
     def is_parked(self, item: Item) -> bool:
-        """The record would wait behind one that has failed."""
+        """True if this record would have to wait behind a failed record, because both belong to the same lane."""
         lane = self._lanes.get(self.lane_name(item))
         return lane is not None and lane.due is not None
 
     def add(self, item: Item) -> None:
-        """A record has come."""
+        """Adds a record at the end of its lane."""
         name = self.lane_name(item)
         lane = self._lanes.get(name)
         if lane is None:
@@ -123,12 +129,15 @@ class PartitionLanes:
         self._settle(lane)
 
     def turn_away(self, item: Item) -> Unit:
-        """A unit for a record of a lane that may not hold more waiting records."""
+        """A unit for a record that may not wait, because too many records wait for a retry already."""
         self.in_work += 1
         return Unit(self, ((Lane(object(), busy=True), [item]),), no_room=True)
 
     def take(self, most: int, most_bytes: int, now: float) -> Unit | None:
-        """The next records for one call, at most so many, and at least one. None: nothing may go."""
+        """The next unit: at most ``most`` records with ``most_bytes`` bytes, but at least one record.
+
+        None: no record may go to the handler now.
+        """
         if self.closed:
             return None
         parts: list[tuple[Lane, list[Item]]] = []
@@ -162,11 +171,14 @@ class PartitionLanes:
 
     @property
     def _limit(self) -> int:
-        """The first offset that is too far ahead to be listed in a commit's metadata."""
+        """The first offset that has to wait: the metadata of a commit has no space for it (`MOST_AHEAD`)."""
         return (self.done.position or 0) + MOST_AHEAD
 
     def _head(self, lane: Lane, most: int, room: int, *, first: bool) -> list[Item]:
-        """The records of a lane that may go in one call with what was taken before."""
+        """The first records of a lane that fit into the call that is put together.
+
+        ``first``: the call is still empty.
+        """
         found: list[Item] = []
         limit = self._limit
         for item in lane.items:
@@ -188,16 +200,16 @@ class PartitionLanes:
         self._ready.pop(lane, None)
 
     def finished(self, unit: Unit) -> None:
-        """Nothing of a unit is in work any more; all of its records are done with."""
+        """Notes that the call of a unit is over, and that none of its records needs another call."""
         for lane, items in unit.parts:
             self._release(lane, items)
             self._recovered(lane)
             self._settle(lane)
 
     def put_back(self, unit: Unit, left: Iterable[Item], due: float | None = None) -> None:
-        """A unit is over, and these records of it are not done with. They are the first of their lanes again.
+        """Notes that the call of a unit is over, and puts the records ``left`` back at the front of their lanes.
 
-        ``due`` is when the lanes of these records may go; None: now.
+        ``due`` is the time from which these lanes may go on. None: at once.
         """
         kept = set(left)
         for lane, items in unit.parts:
@@ -214,7 +226,7 @@ class PartitionLanes:
             self._settle(lane)
 
     def next_due(self) -> float | None:
-        """When the next lane that waits may go."""
+        """The time of the next retry, or None if no lane waits for one."""
         return min(
             (lane.due for lane in self._parked if lane.due is not None and not lane.busy), default=None
         )
@@ -228,7 +240,7 @@ class PartitionLanes:
         return len(self._parked)
 
     def drop_waiting(self) -> int:
-        """Forgets what waits; returns how many records that were."""
+        """Drops all waiting records, and returns their number. Records in calls of the handler are not touched."""
         dropped = self.waiting
         for lane in self._lanes.values():
             lane.items.clear()

@@ -1,4 +1,4 @@
-"""Databases that take a consumer's offsets into the transaction of its handler."""
+"""Databases that save the offsets of a consumer in the same transaction as the work of its handler."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
 class SinkFenced(StreamsError):
-    """Another member of the group has claimed the partition, so this transaction may not commit."""
+    """Another member of the group has taken the partition over, so the transaction of this member is rolled back."""
 
 
 class SavedOffset(NamedTuple):
-    """The row of a partition. ``position`` -1: nothing is done yet. ``metadata`` has the work behind the position."""
+    """The row of a partition in the offsets table.
+
+    ``position`` is the next offset to process, -1 before the first one is saved. ``metadata`` names records after the
+    position that are done, too. ``fence`` grows with each new owner, so that the database can refuse earlier ones.
+    """
 
     position: int
     metadata: str
@@ -32,10 +36,11 @@ class SavedOffset(NamedTuple):
 
 
 class OffsetSink(ABC):
-    """A table with a row for each partition of each group, in the application's own database.
+    """A table of offsets in the application's own database, with a row for each partition of each group.
 
-    ``errors`` are those of the database's library. ``failures`` are errors that blame the database and no record. Each
-    thread has a connection of its own. A transaction that saves an offset holds the lock of that row.
+    ``errors`` are all exceptions of the database's library. ``failures`` are those that mean that the database fails,
+    so that the record is not to blame. Each thread has its own connection. A transaction that saves an offset locks the
+    row of its partition until its end, so another transaction of the same partition waits.
     """
 
     errors: tuple[type[Exception], ...]
@@ -52,7 +57,7 @@ class OffsetSink(ABC):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """A connection without automatic transactions."""
+        """Opens a connection that begins no transactions by itself."""
 
     def create(self) -> None:
         """Creates the table, unless the table is there."""
@@ -65,7 +70,10 @@ class OffsetSink(ABC):
         )
 
     def claim(self, group: str, source: TopicPartition) -> SavedOffset:
-        """Takes a partition over, in a transaction of its own: no earlier owner can save any more."""
+        """Takes a partition over, in a transaction of its own.
+
+        `save` of an earlier owner raises `SinkFenced` from then on.
+        """
         marks = ", ".join([self._mark] * 3)
         row = self.transaction(
             lambda connection: self._run(
@@ -80,7 +88,7 @@ class OffsetSink(ABC):
         return SavedOffset(*row)
 
     def look(self, connection: Any, group: str, source: TopicPartition) -> SavedOffset:
-        """The row of a partition, as the transaction sees it."""
+        """Reads the row of a partition inside the transaction of the connection."""
         mark = self._mark
         row = self._run(
             connection,
@@ -92,7 +100,7 @@ class OffsetSink(ABC):
         return SavedOffset(*row) if row is not None else SavedOffset(-1, "", 0)
 
     def save(self, connection: Any, group: str, source: TopicPartition, saved: SavedOffset) -> None:
-        """Writes a position into the transaction. Raises `SinkFenced` if the partition has another owner."""
+        """Saves a position as a part of the connection's transaction. Raises `SinkFenced` after a newer `claim`."""
         mark = self._mark
         done = self._run(
             connection,
@@ -105,10 +113,12 @@ class OffsetSink(ABC):
             saved.fence,
         )
         if done.rowcount != 1:
-            raise SinkFenced(f"another member of {group} has {source}: its transaction here is rolled back")
+            raise SinkFenced(
+                f"another member of {group} has taken {source} over, so the transaction of this member is rolled back"
+            )
 
     def transaction(self, work: Callable[[Any], Any]) -> Any:
-        """Calls ``work`` with a connection, and commits; rolls back what raises."""
+        """Calls ``work(connection)`` in a transaction, and returns its result. Rolls back if ``work`` raises."""
         connection = self.connection()
         try:
             self._run(connection, self._begin)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.refused import REMEDIES
@@ -34,14 +35,14 @@ _FINAL = {
     "the brokers",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "Raise offset.metadata.max.bytes of the brokers to 4096, their default",
 }
-"""Errors that come again, each with its remedy."""
+"""Errors that would come again at every attempt, each with its remedy. They end the consumer."""
 
 
 class OutputCommits:
-    """The transactions of one consumer, one at a time. For the thread that polls.
+    """The Kafka transactions of one consumer, one at a time. Only the thread that polls calls this object.
 
-    A transaction whose outcome is unknown is settled before the next one. The next session of the name ends the
-    transaction, and the group's committed positions then tell the outcome.
+    If a connection breaks during a commit, nobody knows if the transaction was committed. `settle` finds out before the
+    next one begins: a new client of the same name ends the transaction, and then reads the committed positions.
     """
 
     def __init__(
@@ -61,7 +62,10 @@ class OutputCommits:
         self._unsettled: Step | None = None
 
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
-        """Commits the progress of partitions with its outputs; False: it waits for the next commit."""
+        """Commits new positions together with the outputs.
+
+        False: the commit failed, and the next call tries it again.
+        """
         if not self.settle():
             return False
         step = self._dispatcher.step(sources)
@@ -97,9 +101,9 @@ class OutputCommits:
         return True
 
     def settle(self) -> bool:
-        """Finds out what has become of the last transaction; False: nobody knows yet.
+        """Finds out if the last transaction was committed, where this is unknown. False: brokers do not answer yet.
 
-        The positions of a partition that is another member's by now say nothing.
+        Only partitions that this member still owns count, because another owner may have moved the positions on.
         """
         step = self._unsettled
         if step is None:
@@ -116,7 +120,7 @@ class OutputCommits:
         return True
 
     def _stand_at(self, step: Step, owned: Iterable[TopicPartition]) -> bool:
-        """The group's positions of these partitions are those of the step."""
+        """True if the committed positions of these partitions are those of the step: its transaction was committed."""
         found = committed(self._client(), owned, seconds=self._seconds)
         return all(
             each.offset == step.positions[TopicPartition(each.topic, each.partition)][0]
@@ -146,7 +150,9 @@ class OutputCommits:
         index, error = min(refused.errors.items())
         output = step.outputs[index]
         one = (
-            "an output" if len(refused.errors) == 1 else f"one of {len(refused.errors):,} outputs, the first"
+            "an output"
+            if len(refused.errors) == 1
+            else f"one of {counted(len(refused.errors), 'output')}, the first"
         )
         return BrokerError(
             f"{self._options.operator}: brokers refuse {one} of the call for the record of {output.source} at offset "
@@ -154,6 +160,6 @@ class OutputCommits:
         )
 
     def close(self) -> None:
-        """Gives up what is not committed."""
+        """Closes the client. A transaction that is still open is lost, and the next owner repeats its records."""
         if self._session is not None:
             self._session.abandon()

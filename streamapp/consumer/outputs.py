@@ -28,11 +28,12 @@ _MOST_RECORDS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOutput:
-    """Outputs of a consumer go to Kafka, in one transaction with the offsets (KIP-447).
+    """A setting of a consumer: records that its handler sends are committed in one transaction with the offsets.
 
-    The handler gets an `OutputTransaction` as a second argument. The serdes are those of the outputs; default: those of
-    the configuration, else bytes. ``transaction_timeout_ms`` of the configuration bounds a transaction. Raises
-    `ConfigError`.
+    So each record of the input has its outputs exactly once, also after a failure (KIP-447). The handler gets an
+    `OutputTransaction` as a second argument. The serdes encode keys and values of the outputs (default: the default
+    serdes of the configuration, else bytes). Brokers abort a transaction that takes longer than the configuration's
+    ``transaction_timeout_ms``. Raises `ConfigError` for a wrong serde.
 
     >>> from streamapp import JsonSerde
     >>> KafkaOutput(value_serde=JsonSerde()).key_serde is None
@@ -49,9 +50,9 @@ class KafkaOutput:
 
 
 class OutputTransaction(TransactionFace[K, V]):
-    """The outputs of one call of a handler. Readers of committed records see them together with the offsets, or never.
+    """The outputs of one call of a handler. They are committed together with the offset of the call's record, or never.
 
-    Kafka gets the outputs after the call. A call that raises has sent nothing.
+    The outputs go to Kafka after the handler has returned. If the handler raises, none of them is sent.
 
     >>> def bill(order, transaction: OutputTransaction) -> None:
     ...     transaction.send("invoices", key=order.key, value={"order": order.key})
@@ -71,9 +72,10 @@ class OutputTransaction(TransactionFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record to the transaction, in the order of these calls. ``timestamp`` is ms since the epoch.
+        """Adds a record to the transaction. Records go out in the order of these calls.
 
-        Raises `SerializationError`, and `StreamsError` after the end of the handler's call.
+        ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError` if the serde refuses key or
+        value, and `StreamsError` after the handler has returned.
         """
         if self._over:
             raise StreamsError(
@@ -83,13 +85,13 @@ class OutputTransaction(TransactionFace[K, V]):
         super().send(topic, key=key, value=value, timestamp=timestamp, headers=headers, partition=partition)
 
     def end(self) -> list[OutputRecord]:
-        """The outputs of the call, which is over."""
+        """Closes the transaction for further records, and returns the outputs of the call."""
         self._over = True
         return self._records
 
 
 class HandlerOutputs:
-    """Makes the transactions of one consumer's calls, and has the producer's settings. Safe to use from threads."""
+    """Makes an `OutputTransaction` for each call of one consumer's handler. Safe to use from several threads."""
 
     def __init__(self, name: str, output: KafkaOutput, config: StreamsConfig) -> None:
         options = ProducerOptions(
@@ -106,7 +108,7 @@ class HandlerOutputs:
         """librdkafka's settings for the producer."""
 
     def begin(self) -> OutputTransaction[Any, Any]:
-        """The second argument of a call."""
+        """A new transaction, the second argument of a call of the handler."""
         return OutputTransaction(self._core)
 
 
@@ -114,11 +116,11 @@ class _Output(NamedTuple):
     record: OutputRecord
     source: TopicPartition
     offset: int
-    """The first record of the handler's call."""
+    """The offset of the first record of the call that made the output, for error messages."""
 
 
 class Step(NamedTuple):
-    """The next transaction: the progress of partitions, and all outputs that belong to it."""
+    """The content of one transaction: new positions of partitions, and the outputs of the calls that they include."""
 
     positions: dict[TopicPartition, tuple[int, str]]
     partitions: dict[TopicPartition, PartitionLanes]
@@ -138,11 +140,12 @@ class WaitingOutputs:
 
     @property
     def full(self) -> bool:
-        """No further call begins before the next commit."""
+        """True from 10,000 records or 4 MiB of outputs on: no further call of the handler begins before the next
+        commit."""
         return self._records >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
 
     def add(self, source: TopicPartition, offset: int, records: Collection[OutputRecord]) -> None:
-        """A call is over."""
+        """Adds the outputs of a call that has returned. ``offset`` is that of the call's first record."""
         if records:
             waiting = self._by_partition.setdefault(source, [])
             waiting += (_Output(record, source, offset) for record in records)
@@ -150,11 +153,11 @@ class WaitingOutputs:
             self._bytes += sum(map(record_bytes, records))
 
     def of(self, sources: Collection[TopicPartition]) -> list[_Output]:
-        """The outputs of some partitions."""
+        """The waiting outputs of these partitions, in the order of their calls."""
         return [output for source in sources for output in self._by_partition.get(source, ())]
 
     def committed(self, outputs: Collection[_Output], owned: Collection[TopicPartition]) -> None:
-        """Brokers have these outputs, which are the first of their partitions."""
+        """Removes outputs that are committed, as far as their partitions still belong to this member."""
         done = dict.fromkeys(owned, 0)
         for output in outputs:
             if output.source in done:
@@ -163,7 +166,7 @@ class WaitingOutputs:
             self._remove(source, count)
 
     def drop(self, source: TopicPartition) -> None:
-        """A partition is another member's, which makes its outputs again."""
+        """Drops the outputs of a lost partition. Its new owner calls the handler again and makes the outputs again."""
         self._remove(source, len(self._by_partition.get(source, ())))
 
     def _remove(self, source: TopicPartition, count: int) -> None:

@@ -25,9 +25,9 @@ _SLOW_SECONDS = 30.0
 
 
 class Pump:
-    """Hands units out until `stop`.
+    """Takes units from the dispatcher and has them run, on threads or on the event loop, until `stop`.
 
-    ``commit_first`` commits before units are run (at most once), and returns those that still may be run.
+    With the guarantee "at_most_once", ``commit_first`` commits units before they run, and returns those that may run.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Pump:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the threads that have nothing to do. A thread with a handler that hangs is left behind."""
+        """Ends the threads. A thread whose handler hangs cannot be ended, so `stop` does not wait for it."""
         self._ended = True
         with self._dispatcher.changed:
             self._dispatcher.changed.notify_all()
@@ -137,7 +137,7 @@ class Pump:
             task.cancel()
 
     def _look_at_slow(self) -> None:
-        """Says which handlers take long, and ends the wait for those that take too long."""
+        """Logs calls of the handler that take more than 30 s, and gives up those longer than ``handler_timeout_ms``."""
         limit = self._options.handler_timeout_ms / 1000
         running = self._dispatcher.running()
         self._named &= {unit for unit, _ in running}

@@ -19,7 +19,7 @@ __all__ = ["ReliableConsumer", "SyncReliableConsumer", "handler_name"]
 
 
 class _Face:
-    """The common part of both consumers."""
+    """The common part of `ReliableConsumer` and `SyncReliableConsumer`."""
 
     _takes_coroutines: ClassVar[bool] = True
 
@@ -64,7 +64,7 @@ class _Face:
 
     @property
     def metrics(self) -> ConsumerMetrics:
-        """The account at this moment.
+        """The counts of the consumer at this moment.
 
         >>> from streamapp.consumer import SyncReliableConsumer
         >>> SyncReliableConsumer("payments", "orders", print).metrics.taken
@@ -74,15 +74,19 @@ class _Face:
 
     @property
     def status(self) -> ConsumerStatus:
-        """State, partitions, account, and the record that is in work for longest."""
+        """The state of the consumer: its partitions, its counts, and the call of the handler that has lasted
+        longest."""
         return self._consuming.status()
 
     def exposition(self) -> str:
-        """The account in Prometheus' text format, for the application's own metrics page."""
+        """The counts in Prometheus' text format, for a metrics page that the application serves."""
         return exposition(described([self.status]), {"application": self.config.application_id})
 
     def stop(self) -> None:
-        """Begins the end, from any thread: what is in work is waited for, and committed."""
+        """Asks the consumer to stop, from any thread, and returns at once.
+
+        The consumer then waits up to ``close_timeout_ms`` for calls of the handler, commits and leaves the group.
+        """
         self._consuming.stop()
 
     def _raise_failure(self) -> None:
@@ -93,10 +97,12 @@ class _Face:
 class ReliableConsumer(_Face):
     """Calls a function for each record of some topics, from an asyncio application; ``name`` is the consumer group.
 
-    A coroutine function runs on the event loop, a plain function on threads. ``ordered_by="key"`` handles the records
-    of a key one after the other, and up to ``parallelism`` keys at a time. ``"partition"`` keeps the partition's order.
-    A record is committed when it and all before it are done; metadata of the commit names those that are done beyond.
-    `ConsumeSettings` has all settings. Raises `ConfigError`.
+    A coroutine function runs on the event loop, a plain function on threads. With ``ordered_by="key"`` the records of a
+    key are handled one after the other, and up to ``parallelism`` keys at the same time. With ``"partition"``, the
+    records of a partition are handled one after the other.
+
+    The committed offset is that of the first record that is not done. The metadata of the commit names later records
+    that are done, so a restart does not repeat them. `ConsumeSettings` has all settings. Raises `ConfigError`.
 
     >>> async def charge(order):
     ...     print(order.key, order.value)
@@ -106,7 +112,7 @@ class ReliableConsumer(_Face):
     """
 
     async def run(self) -> None:
-        """Runs until `stop`, or until the consumer fails, and raises why."""
+        """Runs until `stop` is called, or until the consumer fails; then raises its error."""
         async with self:
             await self._ended()
 
@@ -128,7 +134,8 @@ class ReliableConsumer(_Face):
 
 
 class SyncReliableConsumer(_Face):
-    """`ReliableConsumer` for applications of threads: the same settings, behaviour and errors, for plain functions.
+    """`ReliableConsumer` for applications without asyncio: the same settings, behaviour and errors, for plain
+    functions.
 
     >>> def charge(order):
     ...     print(order.key, order.value)
@@ -139,7 +146,10 @@ class SyncReliableConsumer(_Face):
     _takes_coroutines = False
 
     def run(self) -> None:
-        """Runs until `stop` (of another thread, or a signal handler), or until the consumer fails, and raises why."""
+        """Runs until `stop` is called, or until the consumer fails; then raises its error.
+
+        Another thread or a signal handler may call `stop`.
+        """
         with self:
             self._consuming.wait()
 

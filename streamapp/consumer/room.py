@@ -12,10 +12,9 @@ __all__ = ["Room"]
 
 
 class Room:
-    """Gives each partition an equal share of the buffer, and pauses a partition until its full share is half empty.
+    """Gives each partition an equal share of the buffer. A partition whose share is full is paused until half is free.
 
-    Records that wait behind a failed record do not count. `Retry.max_records` and ``max_bytes`` bound these records for
-    each partition.
+    Records that wait behind a failed record do not count, because `Retry.max_records` and `Retry.max_bytes` limit them.
     """
 
     def __init__(self, options: ConsumeOptions, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
@@ -30,12 +29,12 @@ class Room:
         )
 
     def turns_away(self, partition: PartitionLanes) -> bool:
-        """A further record for a lane that waits gets the answer of ``when_full``."""
+        """True if a further record behind a failed one may not wait: it gets the answer of `Retry.when_full`."""
         retry = self._options.retry
         return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
 
     def change(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions to pause and those to resume, which count as paused and resumed from now on."""
+        """The partitions to pause, and the partitions to resume. The caller must do both, as this object notes them."""
         each = max(1, len(self._partitions))
         most = max(1, self._options.buffer_records // each)
         most_bytes = max(1, self._options.buffer_bytes // each)

@@ -1,4 +1,4 @@
-"""`Sinking`: one transaction of a database with the handler's work and the position of its partition."""
+"""`Sinking`: transactions of a database that have the work of a handler and the position of its partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Sinking"]
 
 
 class Sinking:
-    """Transactions of one consumer. Safe to use from several threads."""
+    """The database transactions of one consumer. Safe to use from several threads."""
 
     def __init__(self, sink: OffsetSink, group: str, dispatcher: Dispatcher) -> None:
         self.sink: OffsetSink = sink
@@ -29,10 +29,11 @@ class Sinking:
         items: Sequence[Item],
         call: Callable[[Collection[Item], Any], None],
     ) -> None:
-        """Commits what ``call`` does for the items, with the position behind them.
+        """Calls ``call`` for the items in a transaction, which also saves the new position, and commits.
 
-        An item whose transaction may have been committed before is looked up first, and left out if it was. Raises
-        `SinkFenced`, errors of the database, and errors of ``call``.
+        An earlier transaction of an item may have been committed without a confirmation. Such an item is looked up in
+        the database first, and left out if it is done. Raises `SinkFenced`, errors of the database, and errors of
+        ``call``.
         """
         with ExitStack() as stack:
             position = self.sink.transaction(partial(self._work, stack, partition, items, call))

@@ -1,4 +1,4 @@
-"""`Subscription`: one member of a consumer group: it polls, gives partitions back in an orderly way, and commits."""
+"""`Subscription`: one member of a consumer group, which polls, commits, and finishes work before a rebalance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _SHORT_POLL_SECONDS = 0.01
 _MOST_RECORDS = 500
 _PATIENCE_SECONDS = 60.0
 _GONE_SECONDS = 15.0
-"""The client is opened anew after brokers were gone so long: librdkafka may look for none again (its issue 5301)."""
+"""After so long without any broker the client is opened anew, because librdkafka may never connect again (issue
+5301)."""
 _CLOSE_SECONDS = 10.0
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -47,9 +48,9 @@ _REFUSED = (
 
 
 class Subscription:
-    """The client of one consumer, for one thread: confluent-kafka lets no two calls in at a time (since 2.16).
+    """The Kafka client of one consumer. Only one thread may call it, because confluent-kafka refuses parallel calls.
 
-    Other threads ask `commits`.
+    Other threads that need a commit ask `commits` for it.
     """
 
     def __init__(
@@ -62,7 +63,10 @@ class Subscription:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
         self._commit_at = time.monotonic()
         self._moved: set[TopicPartition] = set()
-        """Partitions that a rebalance has moved since the last poll: a record from before belongs to nobody here."""
+        """Partitions that a rebalance took away during the last poll.
+
+        A record of them that the poll returns is dropped.
+        """
         self._gone_since: float | None = None
         self._asked_at = 0.0
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
@@ -81,7 +85,7 @@ class Subscription:
         return client
 
     def check_topics(self) -> None:
-        """Raises `ConfigError` for a topic that is not there; brokers that do not answer are not waited for."""
+        """Raises `ConfigError` for a topic that does not exist. Without an answer in 10 s, the check is left out."""
         for topic in self._options.topics:
             try:
                 found = self._client.list_topics(topic, timeout=10.0).topics[topic].error
@@ -92,11 +96,14 @@ class Subscription:
                 KafkaError._UNKNOWN_TOPIC,
             ):
                 raise ConfigError(
-                    f"{self._options.name} reads the topic {topic}, which is not there. {NO_TOPIC}"
+                    f"{self._options.name} reads the topic {topic}, which does not exist. {NO_TOPIC}"
                 )
 
     def poll(self) -> None:
-        """Fetches records of partitions whose buffer is not full. Callbacks of a rebalance run in here."""
+        """Fetches records of partitions whose buffer is not full, and commits when it is time.
+
+        The callbacks of a rebalance also run in this call.
+        """
         self.commits.serve()
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._options.commit_seconds
@@ -121,7 +128,7 @@ class Subscription:
 
     @property
     def _poll_seconds(self) -> float:
-        """A poll cannot be woken: where somebody may wait for the end of one, it is short."""
+        """The duration of the next poll, short if a thread may wait for its end, because nothing can wake a poll."""
         if self._options.guarantee == "at_most_once" or self._dispatcher.any_paused:
             return _SHORT_POLL_SECONDS
         return min(_POLL_SECONDS, max(0.0, self._commit_at - time.monotonic()))
@@ -227,11 +234,11 @@ class Subscription:
         client.incremental_unassign(partitions)
 
     def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:
-        """Hands out nothing more of some partitions, and waits for what is in work."""
+        """Hands out no more records of these partitions, and waits up to ``seconds`` for their calls of the handler."""
         self._dispatcher.close(sources, seconds, self.commits.serve)
 
     def close(self) -> None:
-        """Commits, and leaves the group. Brokers that do not answer are not waited for."""
+        """Commits and leaves the group. Waits at most 10 s for brokers to answer the leave."""
         try:
             self.commits.commit()
         finally:

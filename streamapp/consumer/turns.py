@@ -1,4 +1,4 @@
-"""`Turns`: the partition that is next, and the size of its batch."""
+"""`Turns`: takes the partitions in turn, and decides the size of the next batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """Partitions in turn. The dispatcher holds a lock around every call; times are seconds of its clock."""
+    """The partitions of a consumer, which get their calls of the handler in turn.
+
+    The dispatcher holds its lock around every call. Times are in seconds of its clock.
+    """
 
     def __init__(self, batch: Batch, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
         self._batch, self._partitions = batch, partitions
         self._sizes: dict[TopicPartition, AdaptiveSize] = {}
         self._since: dict[TopicPartition, float] = {}
-        """Since when the first record of the next batch waits."""
+        """The time since which the first record of the next batch waits."""
         self._order: deque[TopicPartition] = deque()
 
     def add(self, source: TopicPartition) -> None:
@@ -34,15 +37,15 @@ class Turns:
             self._order.remove(source)
 
     def came(self, source: TopicPartition, now: float) -> None:
-        """Records come for a partition of which none waited."""
+        """Notes the arrival of records for a partition that had none. Its batch waits ``linger_ms`` from now on."""
         self._since[source] = now
 
     def took(self, source: TopicPartition, records: int, seconds: float) -> None:
-        """A batch has taken so long."""
+        """Notes the duration of a batch, which decides the size of the partition's next batch."""
         self._sizes[source].took(records, seconds * 1000)
 
     def next(self, now: float, *, probe: bool) -> Unit | None:
-        """The next unit; a ``probe`` is as small as can be."""
+        """The next unit, or None. A ``probe`` has one record, because the service may still fail."""
         for _ in range(len(self._order)):
             source = self._order[0]
             self._order.rotate(-1)
@@ -62,7 +65,7 @@ class Turns:
         return partition.waiting < size and now < until and not partition.parked
 
     def times(self) -> Iterator[float]:
-        """When batches that are not full have waited long enough."""
+        """The times at which batches that are not full stop waiting for more records."""
         if self._batch.linger_ms:
             for source, since in self._since.items():
                 if self._partitions[source].has_ready:

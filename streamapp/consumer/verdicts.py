@@ -1,4 +1,5 @@
-"""`Verdicts`: what becomes of the records of a call that raised, in the words of `streamapp.on_error`."""
+"""`Verdicts`: the answer to each record of a call that raised: retry, skip, dead letter or fail
+(`streamapp.on_error`)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
 from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
@@ -24,32 +26,32 @@ _FULL = "found no room behind a record that waits for a retry"
 
 
 class HandlerTimeout(StreamsError):
-    """A handler has not come back within ``handler_timeout_ms``."""
+    """A call of the handler took longer than ``handler_timeout_ms``."""
 
 
 @dataclass(slots=True)
 class Settled:
-    """The outcome of the records of one unit; each is in one of the lists."""
+    """The outcome of one call of the handler. Each of its records is in ``done``, ``skipped``, ``dead`` or ``back``."""
 
     done: list[Item] = field(default_factory=list)
     skipped: list[Item] = field(default_factory=list)
     dead: list[Item] = field(default_factory=list)
     back: list[Item] = field(default_factory=list)
-    """They are the first of their lanes again."""
+    """Records that need another call. They go back to the front of their lanes."""
     letters: list[OutputRecord] = field(default_factory=list)
-    """To be confirmed before the rest counts."""
+    """Dead letters. Brokers must confirm them before the outcome counts, or a crash would lose their records."""
     outputs: list[OutputRecord] = field(default_factory=list)
-    """To be committed in one transaction with the positions."""
+    """Outputs to commit in one transaction with the positions."""
     delay_ms: int | None = None
-    """The wait of the lane of ``back``. None: no wait."""
+    """The time until the next attempt for ``back``. None: at once."""
     pause: Exception | None = None
-    """A service fails."""
+    """The error of a service that fails; the circuit breaker opens."""
     fail: Exception | None = None
-    """The consumer ends."""
+    """The error that ends the consumer."""
 
 
 class Verdicts:
-    """Judges for one consumer. Safe to use from several threads."""
+    """Decides the outcome of calls, with the settings of one consumer. Safe to use from several threads."""
 
     def __init__(self, options: ConsumeOptions) -> None:
         self._options, self._config = options, options.config
@@ -67,7 +69,10 @@ class Verdicts:
         undecodable: Iterable[tuple[Item, Exception]] = (),
         clock_ms: float = 0.0,
     ) -> Settled:
-        """The outcome of a call for the records ``called``; ``clock_ms`` is the dispatcher's clock."""
+        """The outcome of a call that got the records ``called``. ``error`` is the exception of the handler, if any.
+
+        ``undecodable`` are records that the handler did not get. ``clock_ms`` is the time, for the age of retries.
+        """
         settled = Settled()
         try:
             for item, wrong in undecodable:
@@ -87,12 +92,13 @@ class Verdicts:
         return settled
 
     def no_room(self, unit: Unit) -> Settled:
-        """A record came for a lane that waits, and `Retry.max_records` or ``max_bytes`` is reached."""
+        """The outcome of a record that may not wait behind a failed one, because the limit of `Retry` is reached."""
         retry, settled = self._options.retry, Settled()
         assert retry is not None
         assert retry.when_full != "wait"
+        parked = counted(unit.partition.parked, "record", "records")
         error = OverflowError(
-            f"{unit.partition.parked} records of {unit.partition.source} wait for a retry, the bound"
+            f"the bound of {unit.partition.source} is reached: {parked} waiting for a retry"
         )
         try:
             for item in unit.items:
@@ -108,7 +114,7 @@ class Verdicts:
         if isinstance(error, self._failures):
             self._service(settled, called, error, unit)
         elif len(called) > 1 and not once:
-            # Nobody knows which record is to blame: each has a call of its own.
+            # The exception does not say which record is to blame, so each gets a call of its own.
             for item in called:
                 item.alone = True
             settled.back += called

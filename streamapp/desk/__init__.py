@@ -1,1 +1,1 @@
-"""The failure desk: dead letters listed, edited, tried, replayed once or discarded."""
+"""The failure desk: lists, edits, tries, replays and discards dead letters. A replayed letter is sent exactly once."""

@@ -24,15 +24,16 @@ from streamapp.runners.connection import client_of, settings_of
 __all__ = ["FailureDesk", "read_record"]
 
 _BATCH = 500
-"""The most dead letters in one transaction."""
+"""The largest number of dead letters in one transaction."""
 _PATIENCE_SECONDS = 30.0
 
 
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them.
 
-    One desk writes at a time: a new desk fences the transactions of the desk before. Raises `ConfigError` for an
-    application without a dead-letter topic, and `BrokerError` if a request to a broker fails.
+    Only one desk of an application writes at a time: when a second one begins to write, brokers refuse the transactions
+    of the first. Raises `ConfigError` for an application without a dead-letter topic, and `BrokerError` if a request to
+    a broker fails.
     """
 
     def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
@@ -61,10 +62,10 @@ class FailureDesk:
         return next(self._edited(marks, iter([record]))), marks
 
     def whole(self, letter: Letter) -> Letter:
-        """The letter with its record. A record that failed after a wait in an operator's buffer is not in the letter.
+        """The letter with the key and value of its record.
 
-        Such a record is read from its source topic. Raises `StreamsError` if the topic does not have the record any
-        more.
+        The letter of a record that failed after waiting in an operator's buffer has no key and value. They are read
+        from the source topic. Raises `StreamsError` if the topic does not have the record any more.
         """
         if not letter.lacks_record:
             return letter
@@ -102,8 +103,9 @@ class FailureDesk:
     ) -> int:
         """Writes the records of matching open letters to the topics that they came from; returns their number.
 
-        Records of a key keep their order. ``rate`` is the most records per second. With ``force``, replayed and
-        discarded letters are replayed, too. A record and the mark of its letter are in one transaction.
+        Records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``, letters
+        that were replayed or discarded are replayed, too. A record and the mark "replayed" of its letter are in one
+        transaction, so a crash neither loses nor repeats a replay.
         """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.letters()  # after `_Transactions` has fenced earlier desks
@@ -147,7 +149,7 @@ class FailureDesk:
             return len(chosen)
 
     def edit(self, id: str, key: bytes | None, value: bytes | None) -> None:
-        """Gives a letter another key and value, kept in its mark. The dead-letter topic keeps the original letter."""
+        """Gives a letter another key and value for its replay. The dead-letter topic keeps the original letter."""
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letter, marks = self.letter(id)
             if marks.state(id) == "replayed":
@@ -172,7 +174,7 @@ class FailureDesk:
 
 
 class _Transactions:
-    """The transactions of one desk; the ``with`` block begins by fencing earlier desks."""
+    """The transactions of one desk. At the beginning of the ``with`` block, brokers fence earlier desks."""
 
     def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
         KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
@@ -228,14 +230,14 @@ class _Transactions:
                 KafkaError.PRODUCER_FENCED,
             ):
                 raise BrokerError(
-                    "another desk began to write, so this desk was stopped; its open transaction is undone. "
+                    "another desk began to write, so this desk was stopped; its open transaction was aborted. "
                     "Use one desk at a time"
                 ) from error
             raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}") from error
 
 
 def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) -> Letter:
-    """One committed record of a topic, as a letter. Raises `StreamsError` if the offset has no such record."""
+    """One committed record of a topic, as a `Letter`. Raises `StreamsError` if the offset has no committed record."""
     with _consumer(config) as consumer:
         counts = KafkaAdmin(settings_of(config)).partition_counts([topic])
         if partition >= counts.get(topic, 0):

@@ -13,7 +13,10 @@ __all__ = ["REPLAY", "Group", "Letter", "grouped"]
 
 _KAFKA = "__streams.errors."
 REPLAY = "__streamapp.replay."
-"""Prefix of the headers of a replayed record: its letter, the operator, and the number of its replays."""
+"""The prefix of the headers that a replayed record has.
+
+They name its letter, the operator, and the number of replays.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Letter:
 
     @property
     def lacks_record(self) -> bool:
-        """True if the letter names a source but has no record. The record had waited in an operator's buffer."""
+        """True if the letter has no key and value, but names the place of its record (`FailureDesk.whole` reads it)."""
         known = self.said("topic") not in ("", "null") and self.said("offset").isdecimal()
         return self.key is None and self.value is None and not self.edited and known
 
@@ -99,7 +102,10 @@ class Letter:
 
 @dataclass
 class Group:
-    """Letters of one operator, cause and topic. ``first`` and ``last`` are timestamps in milliseconds since 1970."""
+    """The number of letters with the same operator, cause and topic.
+
+    ``first`` and ``last`` are the earliest and the latest timestamp, in milliseconds since 1970.
+    """
 
     operator: str
     cause: str

@@ -1,6 +1,6 @@
-"""Marks of dead letters: replayed, discarded or edited. A compacted topic beside the dead-letter topic has the marks.
+"""Marks of dead letters: replayed, discarded or edited. A second, compacted topic has the marks of a dead-letter topic.
 
-A replay writes its records and their marks in one transaction, so a letter is replayed once, even after a crash.
+A replay writes its records and their marks in one transaction, so a letter is replayed only once, even after a crash.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def marks_topic(dead_letters: str) -> str:
 
 @dataclass
 class Marks:
-    """The marks of dead letters by id. Call `apply` for the records of the topic in their order."""
+    """The marks by the id of their letter. Call `apply` for each record of the marks' topic, in order."""
 
     by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Takes one record of the topic. Raises `StreamsError` for a record that is not a mark."""
+        """Takes the mark in one record of the topic. Raises `StreamsError` for a record that is not a mark."""
         try:
             letter = (key or b"").decode()
             if value is None:

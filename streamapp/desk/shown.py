@@ -1,4 +1,4 @@
-"""Dead letters as people read them, in a terminal and over HTTP."""
+"""Dead letters as text for people, in a terminal and over HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["described", "shown", "utc"]
 
 
 def described(letter: Letter, marks: Marks) -> dict[str, Any]:
-    """A letter, field by field, without its stack."""
+    """The fields of a letter for people, without the stack trace."""
     mark = marks.by_letter.get(letter.id, {})
     return {
         "letter": letter.id,
@@ -39,7 +39,7 @@ def described(letter: Letter, marks: Marks) -> dict[str, Any]:
 
 
 def shown(data: bytes | None, most: int = 200) -> str:
-    """Bytes as text; escaped where they are none.
+    """Bytes as text. Bytes that are not UTF-8 text are escaped.
 
     >>> shown(b"N1"), shown(None), shown(bytes((0, 255)))
     ('N1', 'null', '\\\\x00\\\\xff')
@@ -52,7 +52,7 @@ def shown(data: bytes | None, most: int = 200) -> str:
 
 
 def utc(ms: int) -> str:
-    """A time in ms since the epoch.
+    """A time in ms since the epoch, as text in UTC.
 
     >>> utc(1_386_380_110_000)
     '2013-12-07 01:35:10'

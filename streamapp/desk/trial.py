@@ -36,10 +36,10 @@ def try_record(
     *,
     raises: bool = False,
 ) -> Trial:
-    """Runs one record through the topology. The stores are empty, so joins and tables find no row.
+    """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
 
-    With ``raises``, an exception of a user's function is raised; ``on_error`` and the handlers have no effect.
-    Raises `StreamsError` like a worker.
+    With ``raises``, an exception of a user's function is raised here, and ``on_error`` and the exception handlers have
+    no effect. Without it, they answer as in a worker. Raises `StreamsError` where a worker would stop.
     """
     if raises:
         topology = topology.without_answers()

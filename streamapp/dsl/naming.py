@@ -57,7 +57,7 @@ class Names:
 
     def require_explicit(self) -> None:
         """Raises `TopologyError` if an internal resource has a generated name (KIP-1111)."""
-        found = [f"{kind}(s) {', '.join(names)}" for kind, names in self._generated.items() if names]
+        found = [f"{kind} {', '.join(names)}" for kind, names in self._generated.items() if names]
         if found:
             raise TopologyError(
                 f"not explicitly named: {'; '.join(found)}. Name the operators and stores (name=..., "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.engine.asynchronous import AsyncSteps
 from streamapp.engine.bind import bind_nodes
 from streamapp.engine.collector import Collector
@@ -236,9 +237,8 @@ class Task(CurrentRecord):
         Raises `StreamsError` while records are `pending`: their results would be missing in the commit.
         """
         if self.pending:
-            raise StreamsError(
-                f"task {self.task_id} cannot be committed: {self.pending} records are under way"
-            )
+            pending = counted(self.pending, "record is", "records are")
+            raise StreamsError(f"task {self.task_id} cannot be committed: {pending} under way")
         self._stores.flush()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:

@@ -1,1 +1,1 @@
-"""Work around applications: their offsets, what would make them lose or stall, the rights that they need."""
+"""Commands for running applications: move their offsets, find dangers (the doctor), list the rights that they need."""

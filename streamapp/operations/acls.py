@@ -42,7 +42,7 @@ class Acl:
 
 
 def acls_of_agents(reads: Iterable[str], tables: Iterable[str]) -> set[Acl]:
-    """The rights of agents beside those of their worker: topics that they read, changelogs of Faust's tables."""
+    """The rights that agents need in addition to their worker's: for the topics they read, and for Faust's tables."""
     found = {Acl("topic", topic, "Read") for topic in reads}
     return found | {
         Acl("topic", topic, operation) for topic in tables for operation in ("Read", "Write", "Create")

@@ -1,4 +1,7 @@
-"""Producers for applications outside topologies, with a local log for outages, and the outbox of a database."""
+"""Producers for applications without a topology. A local log keeps records while brokers are away.
+
+Applications with a database can write records into an outbox table in their own transactions.
+"""
 
 from streamapp.producer.aio import ReliableProducer, Transaction
 from streamapp.producer.blocking import SyncReliableProducer, SyncTransaction

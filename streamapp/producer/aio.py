@@ -24,18 +24,19 @@ V = TypeVar("V")
 class ReliableProducer(ProducerFace[K, V]):
     """Sends records to Kafka from an asyncio application; `SyncReliableProducer` is its twin for threads.
 
-    Every record is confirmed (``acks=all``, idempotent), or has an error as its report. Keys go where Java's and
-    streamapp's clients send them (murmur2); ``partition=`` of a record chooses another. Records without a key stick to
-    one partition for a while.
+    Every record is confirmed by all in-sync brokers (``acks=all``, idempotent), or its report is an error. The key of a
+    record decides its partition, as in Java's client (murmur2), unless ``partition=`` is given. Records without a key
+    go to one partition for a while, then to another, because larger batches are cheaper.
 
-    - ``buffer_records``, ``buffer_bytes``: the bound of what waits in memory. ``when_full``: at the bound `send` waits,
-      raises `BufferFull` (``"refuse"``), or the buffer goes to the local log (``"spill"``).
-    - ``spill_dir``: the folder of the local log, one for each process. Records that brokers have not confirmed after
-      ``spill_after_ms`` go to this log. From the log they go to Kafka exactly once, in order, also after a kill of this
-      process.
-    - ``transactions``: records go out in transactions, and `transaction` is allowed. Implied by ``spill_dir``.
-    - ``delivery_timeout_ms``: without transactions, a record that is not confirmed by then has an error as its report.
-    - ``close_timeout_ms``: at the end of the ``async with`` block, records are waited for so long.
+    - ``buffer_records``, ``buffer_bytes``: limits for the records that wait in memory.
+    - ``when_full``: at such a limit, `send` waits (``"wait"``), raises `BufferFull` (``"refuse"``), or moves the buffer
+      to the local log (``"spill"``).
+    - ``spill_dir``: the folder of the local log. Every process needs its own folder. Records that brokers have not
+      confirmed after ``spill_after_ms`` go to this log. From the log they go to Kafka exactly once and in order, also
+      after a kill of this process.
+    - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
+    - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error.
+    - ``close_timeout_ms``: the end of the ``async with`` block waits so long for records that are not confirmed.
 
     ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. Raises `ConfigError`.
 
@@ -66,8 +67,9 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when brokers, or the local log, have it.
 
-        Raises `DeliveryError`, `BufferFull`, `SerializationError`. A cancelled call has sent its record, or has not
-        taken it.
+        ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError`, `BufferFull`,
+        `SerializationError`. If the call is cancelled while it waits for space in the buffer, nothing is sent; later,
+        the record is sent nevertheless.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return (await _deliver(self._core, parcel))[0]
@@ -82,9 +84,9 @@ class ReliableProducer(ProducerFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> asyncio.Future[DeliveryReport]:
-        """Takes a record without waiting, and returns its report to be awaited. Raises `BufferFull` at the bound.
+        """Takes a record without waiting, and returns a future of its report.
 
-        Records arrive in the order of these calls. `send` is the call that waits for space in the buffer.
+        Records arrive in the order of these calls. Raises `BufferFull` if the buffer is full; `send` waits instead.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
@@ -94,7 +96,9 @@ class ReliableProducer(ProducerFace[K, V]):
         return report
 
     def transaction(self) -> Transaction[K, V]:
-        """Records that arrive all or none: at the end of the ``async with`` block, unless the block raises.
+        """A transaction: its records are sent together at the end of the ``async with`` block, all or none.
+
+        If the block raises, none is sent.
 
         >>> async def pay(producer: ReliableProducer) -> None:
         ...     async with producer.transaction() as transaction:
@@ -105,14 +109,17 @@ class ReliableProducer(ProducerFace[K, V]):
         return Transaction(self._core)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
-        """Waits until no record is unconfirmed, those of the local log included. False: the time is over."""
+        """Waits until every record, also of the local log, is confirmed or failed.
+
+        False: ``timeout_ms`` passed first.
+        """
         return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
 
 
 class Transaction(TransactionFace[K, V]):
-    """Collects records in memory; Kafka sees them when the block ends. Blocks of several tasks may overlap.
+    """Collects records in memory, and sends them together when the block ends. Blocks of several tasks may overlap.
 
-    ``reports`` are those of the records, in order, after the block.
+    After the block, ``reports`` has the delivery report of each record, in the order of `send`.
     """
 
     async def __aenter__(self) -> Self:
@@ -128,7 +135,7 @@ class Transaction(TransactionFace[K, V]):
 
 
 def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:
-    """Settles a report on its event loop, from any thread."""
+    """Sets the result of a report's future on its event loop, from any thread."""
 
     def settle() -> None:
         if report.done():  # cancelled

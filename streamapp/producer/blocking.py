@@ -63,9 +63,10 @@ class SyncReliableProducer(ProducerFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> Future[DeliveryReport]:
-        """Takes a record, and returns the future of its report. Waits while the buffer is full, or raises `BufferFull`.
+        """Takes a record, and returns the future of its report, without waiting for brokers.
 
-        Records of a thread arrive in the order of these calls.
+        Records of a thread arrive in the order of these calls. If the buffer is full, the call waits for space, or
+        raises `BufferFull` with ``when_full="refuse"``.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: Future[DeliveryReport] = Future()
@@ -82,7 +83,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         return report
 
     def transaction(self) -> SyncTransaction[K, V]:
-        """Records that arrive all or none: at the end of the ``with`` block, unless the block raises.
+        """A transaction: its records are sent together at the end of the ``with`` block, all or none.
+
+        If the block raises, none is sent.
 
         >>> def pay(producer: SyncReliableProducer) -> None:
         ...     with producer.transaction() as transaction:
@@ -93,14 +96,17 @@ class SyncReliableProducer(ProducerFace[K, V]):
         return SyncTransaction(self._core)
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Waits until no record is unconfirmed, those of the local log included. False: the time is over."""
+        """Waits until every record, also of the local log, is confirmed or failed.
+
+        False: ``timeout_ms`` passed first.
+        """
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 
 
 class SyncTransaction(TransactionFace[K, V]):
-    """Collects records in memory; Kafka sees them when the block ends. Blocks of several threads may overlap.
+    """Collects records in memory, and sends them together when the block ends. Blocks of several threads may overlap.
 
-    ``reports`` are those of the records, in order, after the block.
+    After the block, ``reports`` has the delivery report of each record, in the order of `send`.
     """
 
     def __enter__(self) -> Self:

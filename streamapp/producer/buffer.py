@@ -1,4 +1,4 @@
-"""The bound of the records in a producer's memory, and the queue of the senders that wait for space."""
+"""The limit for the records in a producer's memory, and the queue of the callers that wait for space."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+from streamapp._base.counted import counted
 from streamapp.producer.report import BufferFull
 
 __all__ = ["Buffer"]
@@ -38,11 +39,15 @@ class Buffer:
         )
 
     def reserve(self, records: int, size: int) -> Future[None]:
-        """Reserves space; the future is done when there is space. Raises `BufferFull` for more than a whole buffer."""
+        """Reserves space. The future is done when the space is free.
+
+        Raises `BufferFull` if the whole buffer is too small for the records, because waiting would not help.
+        """
         if records > self._most_records or size > self._most_bytes:
             raise BufferFull(
-                f"{records:,} records of {size:,} bytes do not fit into a buffer for {self._most_records:,} records of "
-                f"{self._most_bytes:,} bytes: raise buffer_records or buffer_bytes"
+                f"{counted(records, 'record')} of {counted(size, 'byte')} cannot be in a buffer for "
+                f"{counted(self._most_records, 'record')} of {counted(self._most_bytes, 'byte')}: raise buffer_records "
+                "or buffer_bytes"
             )
         place: Future[None] = Future()
         with self._lock:

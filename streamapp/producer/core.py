@@ -1,4 +1,4 @@
-"""`Core` is the common part of the blocking and the asyncio producer: serialization, buffer, channel and counts."""
+"""`Core`: the common part of the blocking and the asyncio producer: serialization, buffer, channel and counts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from streamapp._base.counted import counted
 from streamapp._base.names import check_topic_name
 from streamapp._base.prometheus import exposition
 from streamapp.broker.librdkafka import opening
@@ -114,13 +115,13 @@ class Core:
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
             self._counts.refused(len(parcel.records))
             raise BufferFull(
-                f"the buffer of {self.options.name} is full: {self._buffer.records:,} records of "
-                f"{self._buffer.bytes:,} bytes are not confirmed yet. The record was not taken. Send more slowly, or "
-                "send the record again later"
+                f"the buffer of {self.options.name} is full: {counted(self._buffer.records, 'record')} of "
+                f"{counted(self._buffer.bytes, 'byte')} not confirmed yet. The record was not taken. Send "
+                "more slowly, or send the record again later"
             )
 
     def release(self, parcel: Parcel) -> None:
-        """Frees the buffer space of a parcel that will not be sent."""
+        """Frees the buffer space of a parcel that is not sent after all."""
         self._buffer.release(len(parcel.records), parcel.size)
 
     def put(self, parcel: Parcel) -> None:

@@ -1,4 +1,4 @@
-"""The account of a producer, whose sides are equal at every moment."""
+"""The counts of a producer: each record that it took is confirmed, unconfirmed or failed at every moment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _SAMPLES = 1_000
 
 
 class ProducerMetrics(NamedTuple):
-    """A producer's account: ``events == confirmed + unconfirmed + failed``, and ``spilled`` is a part of
-    ``unconfirmed``.
+    """The counts of a producer since its start. ``events == confirmed + unconfirmed + failed`` at every moment.
+
+    ``spilled`` is a part of ``unconfirmed``.
 
     >>> metrics = ProducerMetrics(events=10, confirmed=6, unconfirmed=3, failed=1, spilled=2)
     >>> metrics.events == metrics.confirmed + metrics.unconfirmed + metrics.failed
@@ -25,7 +26,7 @@ class ProducerMetrics(NamedTuple):
     """
 
     events: int = 0
-    """Records that the producer took, with those that the local log had at the start."""
+    """Records that the producer took, and records that an earlier process left in the local log."""
     confirmed: int = 0
     unconfirmed: int = 0
     failed: int = 0
@@ -33,21 +34,21 @@ class ProducerMetrics(NamedTuple):
     spilled: int = 0
     """Records in the local log."""
     refused: int = 0
-    """Records that the full buffer refused; they are no events."""
+    """Records that were refused because the buffer was full. They do not count as ``events``."""
     retries: int = 0
     """Requests that librdkafka sent again, and transactions that were begun again."""
     buffered_records: int = 0
     buffered_bytes: int = 0
     spilled_bytes: int = 0
     confirm_seconds: float = 0.0
-    """The sum of the times from the hand-over to the confirmation, of records that did not spill."""
+    """The sum of the times from `send` to the confirmation, of records that did not go through the local log."""
     confirm_seconds_p50: float = 0.0
     confirm_seconds_p99: float = 0.0
-    """A quantile of the last 1,000 such records."""
+    """99 % of the last 1,000 confirmed records took at most so long. Records of the local log do not count."""
 
 
 class Counts:
-    """Counts under one lock. `settled` can be waited for."""
+    """The counters of one producer, under one lock. `settled` waits until no record is unconfirmed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -62,7 +63,7 @@ class Counts:
             self._unconfirmed += records
 
     def inherited(self, records: int) -> None:
-        """The local log had records of an earlier process."""
+        """Counts the records that an earlier process left in the local log."""
         with self._changed:
             self._events += records
             self._unconfirmed += records
@@ -101,7 +102,7 @@ class Counts:
             self._retries += times
 
     def settled(self, seconds: float | None) -> bool:
-        """Waits until no record is unconfirmed."""
+        """Waits until no record is unconfirmed. False: ``seconds`` passed first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             while self._unconfirmed:
@@ -112,7 +113,7 @@ class Counts:
         return True
 
     def snapshot(self) -> ProducerMetrics:
-        """All numbers but those of the buffer, at one moment."""
+        """All numbers of one moment, except those of the buffer, which the buffer itself counts."""
         with self._changed:
             times = sorted(self._last)
             return ProducerMetrics(
@@ -130,11 +131,15 @@ class Counts:
 
 
 def described(metrics: ProducerMetrics) -> Iterable[Metric]:
-    """The metrics as Prometheus gets them."""
+    """The counts as metrics for Prometheus."""
     for name, kind, text in (
         ("events", "counter", "Records that the producer took: confirmed, unconfirmed or failed."),
         ("confirmed", "counter", "Records that brokers confirmed."),
-        ("unconfirmed", "gauge", "Records on their way, those of the local log included."),
+        (
+            "unconfirmed",
+            "gauge",
+            "Records that brokers have not confirmed yet, in memory and in the local log.",
+        ),
         ("failed", "counter", "Records whose delivery report is an error."),
         ("spilled", "gauge", "Records in the local log."),
         ("refused", "counter", "Records that the full buffer refused."),
@@ -142,7 +147,7 @@ def described(metrics: ProducerMetrics) -> Iterable[Metric]:
         ("buffered_records", "gauge", "Records in memory."),
         ("buffered_bytes", "gauge", "Bytes of keys, values and headers in memory."),
         ("spilled_bytes", "gauge", "Bytes in the local log."),
-        ("confirm_seconds", "counter", "Sum of the times from hand-over to confirmation."),
+        ("confirm_seconds", "counter", "Sum of the times from send to confirmation."),
     ):
         suffix = "_total" if kind == "counter" else ""
         yield Metric(f"producer_{name}{suffix}", kind, text, [({}, getattr(metrics, name))])

@@ -34,8 +34,8 @@ class OutboxRow(NamedTuple):
 class OutboxDatabase(ABC):
     """The outbox table of one database: `PostgresOutbox` or `SqliteOutbox`.
 
-    ``errors`` are the exception classes of the database's library. After such an exception, the next call opens a new
-    connection. The object has one connection, so callers use the object in one thread at a time.
+    ``errors`` are the exception classes of the database's library. After an error of these, the next call opens a new
+    connection. The object has one connection, so only one thread at a time may use it.
     """
 
     errors: tuple[type[Exception], ...]
@@ -60,11 +60,11 @@ class OutboxDatabase(ABC):
     @property
     @abstractmethod
     def _tables(self) -> tuple[str, str]:
-        """The statements that create the outbox table, and the table of its identity."""
+        """The SQL statements that create the outbox table, and the table with its identity."""
 
     @abstractmethod
     def delete(self, ids: Collection[int]) -> int:
-        """Deletes rows, as far as they are there, and returns how many there were."""
+        """Deletes the rows with these ids. Returns how many of them existed."""
 
     def lead(self) -> bool:
         """Claims the table for one relay, as long as the connection lasts. False: another relay has the table."""
@@ -78,7 +78,10 @@ class OutboxDatabase(ABC):
             self._run(f"INSERT INTO {self.table}_identity VALUES ({self._mark})", uuid.uuid4().hex[:12])
 
     def identity(self) -> str:
-        """The name of this very table, which a table that is created anew does not get."""
+        """A random name that the table got when it was created. A table that is created anew has another name.
+
+        So marks of an earlier table do not count for a new one, whose ids begin with 1 again.
+        """
         return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
 
     def first(self, most: int) -> list[OutboxRow]:
@@ -95,11 +98,12 @@ class OutboxDatabase(ABC):
         return [topic for (topic,) in self._run(f"SELECT DISTINCT topic FROM {self.table}")]
 
     def count(self) -> int:
-        """Rows that wait."""
+        """The number of rows that wait to be sent, without refused rows."""
         return int(self._run(f"SELECT count(*) FROM {self.table} WHERE refused IS NULL")[0][0])
 
     def refuse(self, row: int, reason: str) -> None:
-        """Sets a row aside that brokers refuse for good; ``refused`` of the row says why."""
+        """Marks a row that brokers refuse for good: its column ``refused`` gets the reason, and no relay sends it
+        again."""
         self._run(f"UPDATE {self.table} SET refused = {self._mark} WHERE id = {self._mark}", reason, row)
 
     def close(self) -> None:
@@ -218,7 +222,7 @@ def _record(
 
 
 def as_ranges(ids: Iterable[int]) -> str:
-    """Ids as text that a person can read; `of_ranges` is the way back.
+    """Ids as short text, for the note of a bookmark; `of_ranges` reads it.
 
     >>> as_ranges([1, 2, 3, 7])
     '1-3,7'
@@ -233,7 +237,7 @@ def as_ranges(ids: Iterable[int]) -> str:
 
 
 def of_ranges(text: str) -> list[int]:
-    """The ids of a text.
+    """The ids in a text that `as_ranges` has made.
 
     >>> of_ranges("1-3,7")
     [1, 2, 3, 7]

@@ -1,4 +1,4 @@
-"""The common part of both producers: their settings, their account, and the records of a transaction."""
+"""The common part of both producers: their settings, their counts, and the records of a transaction."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class ProducerFace(Generic[K, V]):
         )
         self._core = Core(options, key_serde, value_serde)
         self.config: StreamsConfig = options.config
-        """The cluster; commands read it here."""
+        """The settings of the cluster and its login, for commands of ``streamapp`` that load this producer."""
         self.transactional: bool = options.transactional
-        """Records go out in transactions."""
+        """True if records go out in transactions."""
         self._close_seconds = close_timeout_ms / 1000
 
     @property
     def metrics(self) -> ProducerMetrics:
-        """The account at this moment: events are confirmed, unconfirmed or failed.
+        """The counts at this moment: each record that was taken is confirmed, unconfirmed or failed.
 
         >>> from streamapp.producer import SyncReliableProducer
         >>> SyncReliableProducer("orders-service").metrics.events
@@ -78,7 +78,7 @@ class ProducerFace(Generic[K, V]):
         return self._core.metrics()
 
     def exposition(self) -> str:
-        """The account in Prometheus' text format, for the application's own metrics page.
+        """The counts in Prometheus' text format, for a metrics page that the application serves.
 
         >>> from streamapp.producer import SyncReliableProducer
         >>> print(SyncReliableProducer("orders-service").exposition().splitlines()[2])
@@ -90,7 +90,7 @@ class ProducerFace(Generic[K, V]):
 class TransactionFace(Generic[K, V]):
     """The records of a transaction, collected in memory until its block ends.
 
-    ``reports`` are those of the records, in order, after the block.
+    After the block, ``reports`` has the delivery report of each record, in the order of `send`.
     """
 
     def __init__(self, core: Core) -> None:
@@ -108,5 +108,5 @@ class TransactionFace(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record. Raises `SerializationError`."""
+        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`."""
         self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))

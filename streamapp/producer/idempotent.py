@@ -1,5 +1,5 @@
-"""The way of single records: librdkafka's idempotent producer, which neither loses, doubles nor swaps what it
-retries."""
+"""The channel for single records: librdkafka's idempotent producer. Its retries neither double records nor change their
+order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from streamapp._base.counted import counted
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import REMEDIES
 from streamapp.producer.buffer import Buffer
@@ -32,7 +33,7 @@ _NOT_WRITTEN = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
 )
-"""After these errors no topic has the record."""
+"""Errors that say for certain that no topic has the record, so that an application may send the record again."""
 
 
 class IdempotentChannel:
@@ -76,7 +77,10 @@ class IdempotentChannel:
             self._fail(parcel, exc.args[0], written=False)
 
     def _renew(self, old: Producer) -> bool:
-        """A new client in place of one that has come to its end. Its own records get their reports from it."""
+        """Opens a new client after a fatal error. Records in the old client get an error as their report.
+
+        False: the channel is closed.
+        """
         with self._renewing:
             if self._client is old:
                 old.purge()
@@ -97,7 +101,8 @@ class IdempotentChannel:
         if lost:
             raise UnsentRecords(
                 lost,
-                f"the producer stopped with {lost:,} records that no broker has confirmed; their reports are errors",
+                f"the producer stopped with {counted(lost, 'record')} that no broker has confirmed; "
+                "the reports are errors",
             )
 
     def _poll(self) -> None:

@@ -1,4 +1,4 @@
-"""Two accounts of the same names side by side, on disk, so that neither has to fit into memory."""
+"""Counts of names in a source and in a topic, side by side on disk, so that they need not fit into memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Difference", "Ledger"]
 
 _ROW = struct.Struct(">qq")
 _MOST = 100_000
-"""So many names wait in memory before they are written."""
+"""The number of names that wait in memory before they are written to disk."""
 
 
 class Difference(NamedTuple):
-    """A name that the accounts count differently."""
+    """A name that the source and the topic have in different numbers."""
 
     name: str
     expected: int
@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
 
 class Ledger:
-    """Counts names: the expected and the found copies of each. The folder is scratch.
+    """Counts how often each name is expected and found. The folder has temporary data, and must be empty at the start.
 
     >>> import tempfile
     >>> ledger = Ledger(tempfile.mkdtemp())
@@ -44,7 +44,7 @@ class Ledger:
         self._new: dict[str, list[int]] = {}
         self.expected: int = 0
         self.found: int = 0
-        """The number of records in each account."""
+        """The sums of the expected and of the found names."""
         try:
             self._rows = Rdict(self._path, Options(raw_mode=True))
         except Exception as error:
@@ -66,7 +66,7 @@ class Ledger:
         return bool(found < expected)
 
     def differences(self) -> Iterator[Difference]:
-        """All names that the accounts count differently, in the order of their UTF-8 bytes."""
+        """All names whose expected and found numbers differ, in the order of their UTF-8 bytes."""
         self._write()
         rows = self._rows.iter(ReadOptions())
         rows.seek_to_first()

@@ -16,7 +16,7 @@ from streamapp.runners.connection import client_of
 __all__ = ["ProducerOptions", "WhenFull"]
 
 WhenFull = Literal["wait", "refuse", "spill"]
-"""At the bound of the buffer: senders wait, `BufferFull` refuses the record, or the buffer goes to the local log."""
+"""The answer to a full buffer: `send` waits, or raises `BufferFull`, or the buffer moves to the local log."""
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _POSITIVE = (
@@ -31,7 +31,7 @@ _POSITIVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """All settings of a producer; `ReliableProducer` describes them. Raises `ConfigError`."""
+    """All settings of a producer, as `ReliableProducer` describes them. Raises `ConfigError` for wrong values."""
 
     name: str
     bootstrap_servers: str | None = None
@@ -70,12 +70,13 @@ class ProducerOptions:
 
     @property
     def transactional(self) -> bool:
-        """Records go out in transactions: the application asked for them, or the local log needs them."""
+        """True if records go out in transactions, because the application asked for them or the local log needs
+        them."""
         return self.transactions or self.spill_dir is not None
 
     @property
     def config(self) -> StreamsConfig:
-        """The cluster and its login."""
+        """The settings of the cluster and its login."""
         return StreamsConfig(
             self.name,
             bootstrap_servers=self.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""The transactional outbox: an application adds records to a table of its database, and a relay sends them."""
+"""The transactional outbox: an application adds records to a table of its database, and a relay sends them to Kafka."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class _Connection(Protocol):
 
 
 class Outbox(Generic[K, V]):
-    """Writes records into the outbox table of a database. An `OutboxRelay` sends the records.
+    """Writes records into the outbox table of a database, from where an `OutboxRelay` sends them to Kafka.
 
-    A record is sent if the transaction that added the record commits, and never otherwise. Rows of one key are sent
-    in the order of their ids. If each transaction first changes the row with this key in a table of the application,
-    the ids are in the order of the transactions.
+    A record is sent exactly if the transaction that added it commits. Rows are sent in the order of their ids, but two
+    transactions at the same time may commit in another order. To keep the order of a key, first change the row of this
+    key in a table of the application. The second transaction then waits for the first one.
 
     >>> import sqlite3, tempfile
     >>> from streamapp import JsonSerde, StringSerde
@@ -71,9 +71,9 @@ class Outbox(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record in the current transaction of the connection (or cursor). Raises `SerializationError`.
+        """Adds a record in the current transaction of the connection (or cursor). The caller commits.
 
-        ``timestamp`` is in milliseconds since 1970 (default: now).
+        ``timestamp`` is in milliseconds since 1970 (default: now). Raises `SerializationError`.
         """
         connection.execute(
             *self.statement(
@@ -91,7 +91,7 @@ class Outbox(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> tuple[str, tuple[Any, ...]]:
-        """The SQL statement of `add` and its parameters, for asynchronous connections and other libraries."""
+        """The SQL statement of `add` and its parameters. An application with another library executes them itself."""
         check_topic_name(topic, "the topic")
         check_headers(headers)
         of_key, of_value = self._key_serde.bind(topic, True), self._value_serde.bind(topic, False)

@@ -1,4 +1,4 @@
-"""Records on their way through a producer: one, or the records of a transaction."""
+"""`Parcel`: the records that go through a producer as one, a single record or the records of a transaction."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from streamapp.records import OutputRecord, payload_bytes
 __all__ = ["Channel", "Parcel", "record_bytes"]
 
 _RECORD_BYTES = 64
-"""The bytes that a record takes beside its key, value and headers."""
+"""The memory that a record takes beside its key, value and headers, in bytes (an estimate)."""
 
 
 class Parcel:
-    """Records that arrive all or none, and the future of their reports. The future cannot be cancelled: the records go
-    out."""
+    """Records that arrive all or none, and the future of their delivery reports.
+
+    The future cannot be cancelled, because records that the producer has taken are sent in any case.
+    """
 
     __slots__ = ("born", "future", "number", "records", "size")
 
@@ -25,7 +27,7 @@ class Parcel:
         self.records: tuple[OutputRecord, ...] = records
         self.size: int = size
         self.number: int = 0
-        """The place in the order of a channel with transactions."""
+        """The number of the parcel, in the order of `send`. Only a channel with transactions sets it."""
         self.born: float = time.monotonic()
         self.future: Future[tuple[DeliveryReport, ...]] = Future()
         self.future.set_running_or_notify_cancel()
@@ -33,7 +35,7 @@ class Parcel:
     def reports(
         self, places: tuple[tuple[int | None, int | None], ...] | None = None, *, spilled: bool = False
     ) -> tuple[DeliveryReport, ...]:
-        """The reports of the records; ``places`` has partition and offset of each."""
+        """The delivery reports of the records. ``places`` has partition and offset of each, if they are known."""
         seconds = time.monotonic() - self.born
         known = places or ((None, None),) * len(self.records)
         return tuple(
@@ -43,13 +45,14 @@ class Parcel:
 
 
 class Channel(Protocol):
-    """The way of parcels to the brokers."""
+    """The part of a producer that sends parcels to brokers."""
 
     def put(self, parcel: Parcel) -> None:
         """Takes a parcel whose space in the buffer is reserved. Never waits."""
 
     def close(self, seconds: float) -> None:
-        """Stops after so many seconds at most. Raises `UnsentRecords` for records that are lost with the process."""
+        """Waits at most ``seconds`` for the brokers, and stops. Raises `UnsentRecords` if records were neither
+        confirmed nor written to the local log."""
 
 
 def record_bytes(record: OutputRecord) -> int:

@@ -1,4 +1,4 @@
-"""Reconciliation: the account of a source against the records of a topic, and the republishing of the gap."""
+"""Reconciliation: compares the records of a source with those of a topic, and sends records that the topic lacks."""
 
 from __future__ import annotations
 
@@ -28,34 +28,39 @@ _ATTEMPT_SECONDS = 30.0
 _MOST_BATCH = 500
 
 Identity = Callable[[Message], str | None]
-"""The name of a record in the source's account; None: the record has none."""
+"""A function that gives the id of a record, by which the source and the topic are compared. None: there is no id."""
 
 
 class Reconciliation(NamedTuple):
-    """The comparison of two accounts. Numbers are records; ``ranges`` has the offsets that were read, the end
-    excluded."""
+    """The result of a comparison, in numbers of records.
+
+    ``ranges`` has the offsets that were read of each partition: the first one, and the one after the last.
+    """
 
     topic: str
     ranges: dict[int, tuple[int, int]]
     expected: int
     found: int
     missing: int
-    """Records that the source has produced and the topic does not have."""
+    """Records of the source that the topic does not have."""
     doubled: int
-    """Copies beyond the first of records that the source knows."""
+    """Copies in the topic beyond the number that the source has."""
     unknown: int
-    """Records that the source does not know."""
+    """Records of the topic that the source does not have."""
     unidentified: int
-    """Records of the topic without a name; they are in no other number."""
+    """Records of the topic without an id. They are in no other number."""
 
     @property
     def equal(self) -> bool:
-        """The topic has what the source has produced, each record once."""
+        """True if the topic has exactly the records of the source, each as often as the source."""
         return not (self.missing or self.doubled or self.unknown or self.unidentified)
 
 
 def identity_of(expression: str) -> Identity:
-    """The identity that an expression names: ``key``, ``header:NAME``, or ``value:FIELD`` of JSON.
+    """The function for an expression that says where the id of a record is.
+
+    The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object). Raises
+    `ConfigError`.
 
     >>> identity_of("body")
     Traceback (most recent call last):
@@ -73,9 +78,10 @@ def identity_of(expression: str) -> Identity:
 
 
 def count_of(identity: Identity, window_ms: int) -> Identity:
-    """The name of the window and key that a record counts in: the window's start in ms, a tab, the name.
+    """An identity that also has the window of a record, to compare counts of each window.
 
-    The timestamp of the record says the window, as for tumbling windows (`TimeWindows`).
+    The id is the start of the window in ms, a tab, and the id of ``identity``. The timestamp of the record decides the
+    window, as for tumbling windows (`TimeWindows`).
     """
 
     def name(message: Message) -> str | None:
@@ -96,10 +102,11 @@ def reconcile(
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> Reconciliation:
-    """Counts the source's names, and those of the topic's committed records, up to its end at this moment.
+    """Compares the ids of a source with those of a topic's committed records, up to the topic's present end.
 
-    ``from_ms`` and ``to_ms`` (ms since the epoch, the end excluded) bound the timestamps of the records that count.
-    Memory is bounded; the ledger is on disk. Raises `BrokerError`.
+    ``expected`` has each id of the source, and how often the topic should have it. Only records with a timestamp from
+    ``from_ms`` to before ``to_ms`` (ms since the epoch) count. The ids are counted in ``ledger``, on disk, so memory
+    does not grow with the topic. Raises `BrokerError`.
     """
     for name, times in expected:
         ledger.expect(name, times)
@@ -128,7 +135,7 @@ def reconcile(
 def _records(
     settings: KafkaSettings, topic: str, from_ms: int | None, ranges: dict[int, tuple[int, int]]
 ) -> Iterator[Message]:
-    """Committed records up to the present end. Fills ``ranges``."""
+    """The committed records of a topic up to its present end. Puts the offsets of each partition into ``ranges``."""
     admin = KafkaAdmin(settings)
     count = admin.partition_counts([topic]).get(topic)
     if count is None:
@@ -197,11 +204,10 @@ def republish(
     *,
     per_second: float,
 ) -> int:
-    """Sends the records that the topic lacks, in transactions, at most so many a second. Returns how many were sent.
+    """Sends the records that the topic lacks, in transactions, at most ``per_second``. Returns how many were sent.
 
-    The session has to be open before `reconcile` reads the topic. The session then ends the open transaction of an
-    earlier republication of its name, so the missing records are certain. After a kill, run the command again from the
-    start.
+    Open the session before `reconcile` reads the topic. A new session ends the transaction that a killed republication
+    has left open, so no missing record can still arrive. After a kill, run the command again from the start.
     """
     sent = 0
     began = time.monotonic()
@@ -229,7 +235,7 @@ def republish(
 
 
 def account(result: Reconciliation, source: str, digest: str, republished: int | None) -> str:
-    """The report for an auditor, as Markdown."""
+    """The result as a Markdown report for an auditor. ``digest`` is the SHA-256 of the source."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     verdict = "The topic has each record of the source once." if result.equal else "The accounts differ."
     lines = [

@@ -1,8 +1,9 @@
-"""The relay of an outbox: rows of the table go to Kafka in order, once.
+"""The relay of an outbox: sends the rows of the table to Kafka, in order and once.
 
-Each transaction carries the ids of its rows as the note of its bookmark. Rows are deleted after the transaction. A
-relay that begins asks for the bookmarks of all topics in the table, and deletes the rows that were sent before it sends
-any. So a kill of the relay, the database or the brokers at any moment neither loses nor doubles a row.
+A Kafka transaction has the records of some rows, and their ids in a bookmark (an offset with metadata that the same
+transaction commits). The relay deletes the rows after the transaction. A relay that starts first reads the bookmarks of
+all topics in the table, and deletes the rows that they name. So no row is lost or sent twice, even if the relay, the
+database or the brokers are killed at any moment.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.5
 _MOST_ROWS = 1_000
 _NOTE_BYTES = 3_500
-"""Brokers keep at most 4,096 bytes (``offset.metadata.max.bytes``)."""
+"""The largest size of a bookmark's note. Brokers refuse more than 4,096 bytes (``offset.metadata.max.bytes``)."""
 
 
 class RelayMetrics(NamedTuple):
-    """A relay's account since its start."""
+    """The counts of a relay since its start."""
 
     relayed: int
     """Rows that were committed to Kafka and deleted."""
     found_sent: int
-    """Rows that a relay before had sent; they were deleted without a second send."""
+    """Rows that an earlier relay had sent and not deleted. They were deleted and not sent again."""
     refused: int
-    """Rows that brokers refuse; they stay in the table, with the reason in ``refused``."""
+    """Rows that brokers refuse. They stay in the table, with the reason in the column ``refused``."""
     failures: int
-    """Attempts that brokers or the database ended."""
+    """Errors of brokers or of the database after which the relay tried again."""
 
 
 class OutboxRelay:
-    """Sends the rows of an outbox table to Kafka: each once, in the order of their ids, to readers of committed
-    records.
+    """Sends the rows of an outbox table to Kafka, in the order of their ids.
 
-    Run a relay as a process (`streamapp outbox relay`), in a thread (``with``), or with `run`. A second relay of the
-    same table waits (PostgreSQL) or fences the first (SQLite). ``name`` must stay the same: brokers know the relay by
-    name and table.
+    Consumers with ``isolation.level=read_committed`` read each row exactly once. Run a relay as a process (`streamapp
+    outbox relay`), in a thread (``with``), or with `run`. A second relay of the same table waits for the first one
+    (PostgreSQL), or fences it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent
+    rows are kept under this name, so a relay of another name sends them again.
 
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed
@@ -88,11 +89,11 @@ class OutboxRelay:
 
     @property
     def metrics(self) -> RelayMetrics:
-        """The account at this moment."""
+        """The counts at this moment."""
         return RelayMetrics(self._relayed, self._found_sent, self._refused, self._failures)
 
     def exposition(self) -> str:
-        """The account in Prometheus' text format."""
+        """The counts in Prometheus' text format."""
         families = (
             Metric(f"outbox_{name}_total", "counter", f"Outbox rows or attempts: {name}.", [({}, value)])
             for name, value in self.metrics._asdict().items()
@@ -121,11 +122,11 @@ class OutboxRelay:
             self._failure = exc
 
     def stop(self) -> None:
-        """Ends `run` after its transaction; from any thread."""
+        """Asks `run` to end after its present transaction. Any thread may call this method."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Relays until `stop`. Outages of brokers and database are waited for."""
+        """Relays rows until `stop`. If brokers or the database fail, the relay tries again until they are back."""
         with closing(self._database):  # of PostgreSQL: the end of the connection lets another relay lead
             while not self._stopping.is_set():
                 try:
@@ -136,7 +137,10 @@ class OutboxRelay:
                     self._stopping.wait(_PAUSE_SECONDS)
 
     def _relay(self) -> None:
-        """Relays until something fails. After any error, the next call first asks Kafka for the rows that were sent."""
+        """Relays until an error.
+
+        The next call first reads the bookmarks, because the last transaction may be committed.
+        """
         database = self._database
         while not database.lead():
             if self._stopping.wait(_PAUSE_SECONDS):

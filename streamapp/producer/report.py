@@ -10,10 +10,10 @@ __all__ = ["BufferFull", "DeliveryError", "DeliveryReport", "UnsentRecords"]
 
 
 class DeliveryReport(NamedTuple):
-    """The brokers have the record, or, if ``spilled``, the local log has the record until brokers are back.
+    """The confirmation of a record: brokers have it, or, if ``spilled``, the local log has it until brokers are back.
 
-    ``partition`` and ``offset`` are None for a spilled record, and for a record whose commit only the next session
-    confirms, after a broken connection. ``seconds`` is the time since the application handed the record over.
+    ``partition`` and ``offset`` are None for a spilled record, and for a record whose transaction was confirmed only
+    after a broken connection. ``seconds`` is the time since the call of `send`.
 
     >>> DeliveryReport("orders", 2, 81, False, 0.004).offset
     81
@@ -27,10 +27,9 @@ class DeliveryReport(NamedTuple):
 
 
 class DeliveryError(BrokerError):
-    """A record was not confirmed. ``written`` is False if no topic has the record, and None if nobody knows.
+    """A record was not confirmed. ``written`` is False if no topic has the record, and None if this is not known.
 
-    An application may send the record again only where ``written`` is False: elsewhere the topic may have the record
-    twice.
+    If ``written`` is None, sending the record again may put it into the topic twice.
     """
 
     def __init__(self, topic: str, reason: str, written: bool | None) -> None:
@@ -43,11 +42,11 @@ class DeliveryError(BrokerError):
 
 
 class BufferFull(BrokerError, BufferError):
-    """The buffer is full, and ``when_full`` is "refuse", or the call cannot wait. The record was not taken."""
+    """The buffer is full, so the record was not taken: ``when_full`` is "refuse", or the call may not wait."""
 
 
 class UnsentRecords(BrokerError):
-    """A producer stopped with records that no broker has confirmed; ``count`` says how many."""
+    """A producer stopped with ``count`` records that no broker has confirmed. Their reports are errors."""
 
     def __init__(self, count: int, what: str) -> None:
         super().__init__(what)

@@ -1,4 +1,4 @@
-"""The requests that librdkafka has sent again, as its statistics say."""
+"""The number of requests that librdkafka has sent again, from its statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTERVAL_MS = 1_000
 
 
 def count_retries(retried: Callable[[int], None]) -> dict[str, Any]:
-    """The settings with which a client tells ``retried`` of new retries.
+    """Settings of a client that make it call ``retried`` with the number of new retries.
 
     >>> seen = []
     >>> count_retries(seen.append)["stats_cb"]('{"brokers": {"a": {"txretries": 2}, "b": {"txretries": 1}}}')

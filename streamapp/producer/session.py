@@ -1,9 +1,10 @@
-"""Transactions of one name, each with offsets, so that nobody is in doubt about what was committed.
+"""Transactions under one name, each with offsets that show later if the transaction was committed.
 
-The offsets are those of a consumer, or a bookmark. A bookmark is a number and a note. The bookmark is a committed
-offset, and a part of the transaction. Its group has the name of the transactions, its partition is 0 of the first
-record's topic. A connection that breaks during a commit leaves the outcome open. The next session of the name ends
-the open transaction first (`init_transactions`), then reads the bookmark, and so knows the outcome.
+A connection that breaks during a commit leaves the outcome unknown. The next session of the same name first ends the
+open transaction (`init_transactions`). The session then reads the committed offsets, and so learns the outcome.
+
+The offsets are the positions of a consumer, or a bookmark: a number and a note, stored as a committed offset with
+metadata. The group of a bookmark has the name of the transactions. Its partition is 0 of the first record's topic.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import is_refusal
@@ -41,38 +43,42 @@ CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
 """The logger of librdkafka."""
 _STEP_SECONDS = 0.05
 _UNKNOWN_TOPIC_MS = 4_000
-"""So long an attempt waits for a topic that brokers do not know."""
+"""The time for which one attempt waits for a topic that brokers do not know."""
 _UNKNOWN_SECONDS = 30.0
-"""A topic that brokers do not know for so long does not exist."""
+"""The time after which a topic that brokers do not know counts as missing."""
 _CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-"""Errors of records whose transaction has failed for another one."""
+"""Errors of records that only follow from the error of another record in the same transaction."""
 _UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Bookmark(NamedTuple):
-    """The progress of the transactions of a name."""
+    """The mark that a transaction commits with its records: the number and note of the last one show the progress."""
 
     number: int
     note: str = ""
 
 
 class Unsettled(BrokerError):
-    """Nobody knows yet if the transaction was committed. The session has come to its end; the next one finds out."""
+    """The outcome of a transaction is not known yet. This session is over; the next one of the name finds out."""
 
 
 class RecordsRefused(BrokerError):
-    """Brokers refused records for good, and the transaction was rolled back. ``errors`` has their places in the
-    batch."""
+    """Brokers refused records for good, so the transaction was rolled back.
+
+    ``errors`` has the error of each refused record, by its index in the batch.
+    """
 
     def __init__(self, errors: Mapping[int, KafkaError]) -> None:
-        super().__init__(f"brokers refused {len(errors)} records: {next(iter(errors.values())).str()}")
+        super().__init__(
+            f"brokers refused {counted(len(errors), 'record')}: {next(iter(errors.values())).str()}"
+        )
         self.errors = errors
 
 
 class UnknownTopics:
-    """The time for which topics are unknown to brokers, over all sessions of a name.
+    """Remembers since when brokers do not know a topic, over all sessions of a name.
 
-    A broker that has just started knows no topic for a moment, and librdkafka then believes that there is none.
+    A broker that has just started knows no topics for a moment. So a topic counts as missing only after 30 s.
     """
 
     def __init__(self) -> None:
@@ -83,15 +89,16 @@ class UnknownTopics:
             self._since.pop(topic, None)
 
     def missing(self, topic: str) -> bool:
-        """Brokers say that there is no such topic, and have said so for long enough."""
+        """Notes that brokers do not know the topic. True if they have not known it for 30 s."""
         now = time.monotonic()
         return now - self._since.setdefault(topic, now) > _UNKNOWN_SECONDS
 
 
 class TransactionSession:
-    """A client for the transactions of a name. A new session fences every other session of the name. For one thread.
+    """A client for the transactions of a name, for one thread.
 
-    ``settings`` are those of a producer. Waits at most ``seconds`` for the brokers, and raises `BrokerError`.
+    A new session fences earlier sessions of the name: brokers refuse their transactions. ``settings`` are librdkafka's
+    for a producer. Raises `BrokerError` if brokers do not answer within ``seconds``.
     """
 
     def __init__(
@@ -128,10 +135,12 @@ class TransactionSession:
         member: object,
         seconds: float,
     ) -> list[tuple[int | None, int | None]]:
-        """Commits the records with the positions of a group, and returns partition and offset of each record.
+        """Commits records and the positions of a group in one transaction, and returns partition and offset of each
+        record.
 
-        ``member`` is `Consumer.consumer_group_metadata`: the group refuses a member that it has given up (KIP-447).
-        Raises `RecordsRefused`, after which the session goes on, or `Unsettled`.
+        ``member`` is `Consumer.consumer_group_metadata`. With it, brokers refuse positions of a member that has left
+        the group (KIP-447). Raises `RecordsRefused` if brokers refuse records; the session can then be used again.
+        Raises `Unsettled` if the outcome is not known; a new session is then needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
         errors: dict[int, KafkaError] = {}
@@ -174,7 +183,7 @@ class TransactionSession:
             except KafkaException as exc:
                 errors[index] = exc.args[0]
                 break
-        # What follows from another error comes before the error, sometimes.
+        # Errors that only follow from another error sometimes come before that error, so this loop goes on.
         while self._client.flush(_STEP_SECONDS) and not any(
             error.code() not in _CONSEQUENCES for error in errors.values()
         ):
@@ -222,17 +231,20 @@ class TransactionSession:
                 self._client.poll(_STEP_SECONDS)
 
     def idle(self) -> None:
-        """To be called now and then while nothing is sent: librdkafka keeps what it has to say until somebody asks."""
+        """Serves librdkafka's callbacks.
+
+        Call this now and then while nothing is sent: errors and logs wait for the call.
+        """
         self._client.poll(0)
 
     def abandon(self) -> None:
-        """Gives the session up, with the transaction that may be open."""
+        """Closes the session within about 2 s. An open transaction is aborted now, or else by the next session."""
         with suppress(NotBack):
             in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)
 
 
 class BookmarkedSession(TransactionSession):
-    """Transactions that each have a bookmark. ``group_settings`` are those of any client."""
+    """A session whose transactions each commit a bookmark. ``group_settings`` are librdkafka's for the cluster."""
 
     def __init__(
         self,
@@ -264,12 +276,12 @@ class BookmarkedSession(TransactionSession):
             self._metadata = consumer.consumer_group_metadata()
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
-        """The bookmarks that lie with some topics. Raises `BrokerError`."""
+        """The last bookmarks whose first record went to one of these topics. Raises `BrokerError`."""
         consumer = Consumer(self._group)
         try:
             found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
         except KafkaException as exc:
-            # librdkafka looks for a group that it may not see until the time is over, and says no more.
+            # Without the right to see the group, librdkafka looks for it until the time is over, and gives no reason.
             hint = "brokers do not answer, or this client has no READ on the group"
             told = hint if exc.args[0].code() == KafkaError._TIMED_OUT else exc.args[0].str()
             raise BrokerError(f"the bookmarks of {self.name} are not known: {told}") from exc
@@ -280,6 +292,9 @@ class BookmarkedSession(TransactionSession):
     def send(
         self, records: Sequence[OutputRecord], bookmark: Bookmark, seconds: float
     ) -> list[tuple[int | None, int | None]]:
-        """Commits the records with the bookmark, and returns partition and offset of each. Raises as `commit`."""
+        """Commits the records with the bookmark, and returns partition and offset of each record.
+
+        Raises as `commit`.
+        """
         position = KafkaPartition(records[0].topic, 0, bookmark.number, bookmark.note)
         return self.commit(records, [position], self._metadata, seconds)

@@ -1,4 +1,4 @@
-"""The local log of a producer: records that wait on disk for brokers."""
+"""The local log of a producer: records that wait on disk until brokers take them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NUMBER = struct.Struct(">Q")
 _NAME, _ID, _NEXT, _VERSION = b"name", b"id", b"next", b"format"
 _WAITING, _REFUSED, _REASON = b"r", b"x", b"y"
 _BLOCK = 1_000_000
-"""So many numbers are set aside at a time, so that the next process begins above all that this one gives."""
+"""Numbers are reserved on disk in blocks of this size. The next process begins after the last block, so that no number
+is given twice."""
 
 _decode = msgspec.msgpack.Decoder(tuple[OutputRecord, ...]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,10 +46,10 @@ class RefusedParcel(NamedTuple):
 
 
 class SpillLog:
-    """Parcels by their number, in a folder that one process at a time may have. For one thread at a time.
+    """Parcels on disk, by their number. One process at a time may open the folder, and one thread at a time may call.
 
-    ``name`` is the producer's. None takes the log of any producer, which must be there. A write is on disk when
-    `append` returns (fsync).
+    ``name`` is the producer's name; None opens an existing log of any producer. When `append` returns, the records are
+    on disk (fsync), so a power cut does not lose them.
 
     Raises `LockError` for a folder that another process has, and `ConfigError` for the log of another producer. A disk
     that is full or broken raises `ProcessorStateError`.
@@ -104,7 +105,7 @@ class SpillLog:
         for parcel in self._parcels(_WAITING, 0):
             self._count(parcel.records, 1)
         self._first = 0
-        """No parcel that waits has a smaller number."""
+        """The number from which reads begin: all waiting parcels have this number or a larger one."""
 
     @property
     def full(self) -> bool:
@@ -113,11 +114,11 @@ class SpillLog:
 
     @property
     def next_number(self) -> int:
-        """No parcel has this number yet, or a larger one."""
+        """The number that the next parcel gets; all parcels have smaller numbers."""
         return self._next
 
     def take_number(self) -> int:
-        """The next number: larger than every one of this log's processes."""
+        """Takes the next number, which is larger than all numbers that any process of this log has taken."""
         if self._next == self._reserved:
             self._reserved += _BLOCK
             self._write({_NEXT: str(self._reserved).encode()}, (), synced=True)
@@ -132,7 +133,7 @@ class SpillLog:
         self.bytes += sum(each.size for each in parcels)
 
     def head(self, most_parcels: int, most_bytes: int) -> list[LoggedParcel]:
-        """The first parcels; at least one if any waits."""
+        """The first waiting parcels, within these limits, but at least one if there is any."""
         found: list[LoggedParcel] = []
         size = 0
         for parcel in self._parcels(_WAITING, self._first):
@@ -143,7 +144,7 @@ class SpillLog:
         return found
 
     def remove_through(self, number: int) -> int:
-        """Removes parcels up to a number, which brokers have. Returns how many records these were."""
+        """Removes the waiting parcels up to this number, because brokers have them. Returns the number of records."""
         gone, records = [], 0
         for parcel in self._parcels(_WAITING, self._first):
             if parcel.number > number:
@@ -152,14 +153,17 @@ class SpillLog:
             records += len(parcel.records)
             self.bytes -= sum(map(record_bytes, parcel.records))
         if gone:
-            # The bookmark says the same, so nothing is lost with a removal that a power cut undoes.
+            # Not synced: if a power cut undoes the removal, the bookmark still says that brokers have the parcels.
             self._write({}, gone, synced=False)
             self._first = number + 1
             self.records -= records
         return records
 
     def refuse(self, number: int, reason: str) -> int:
-        """Sets a parcel aside that brokers refuse for good. Returns its number of records."""
+        """Sets a parcel aside that brokers refuse for good, so that later ones can go on.
+
+        Returns its number of records.
+        """
         key = _key(_WAITING, number)
         row = self._rows.get(key)
         if row is None:
@@ -177,8 +181,11 @@ class SpillLog:
             yield RefusedParcel(*parcel, reason.decode())
 
     def retry(self, parcel: RefusedParcel) -> None:
-        """Puts a refused parcel behind all that waits. Later records may be in the topic: their order is not kept."""
-        # A new number: the bookmark of brokers has passed the old one.
+        """Puts a refused parcel behind all waiting ones, to be sent again.
+
+        Later records may be in the topic already.
+        """
+        # A new number, because the bookmark is past the old one: the parcel would count as sent.
         row = {_key(_WAITING, self.take_number()): _encode(parcel.records)}
         self._write(row, _refused_keys(parcel.number), synced=True)
         self._count(parcel.records, 1)
@@ -188,7 +195,7 @@ class SpillLog:
         self._write({}, _refused_keys(parcel.number), synced=True)
 
     def close(self) -> None:
-        """Gives the folder free; what was written stays."""
+        """Closes the folder, so that another process can open it. The records stay on disk."""
         self._rows.close()
 
     def _count(self, records: Sequence[OutputRecord], sign: int) -> None:

@@ -1,8 +1,10 @@
-"""The way of parcels in transactions, in order and exactly once, through memory or the local log.
+"""`TransactionalChannel`: sends parcels in transactions, in order and exactly once, from memory or from the local log.
 
-Each parcel has a number. A transaction takes the first parcels and commits them with the last number as its bookmark.
+Each parcel has a number. A transaction sends the first parcels, and commits the last number as its bookmark. So after a
+broken connection, the bookmark tells which parcels brokers have.
+
 Two threads share the work. The sender waits for brokers. The spiller moves parcels from memory into the log when the
-sender takes too long. Where a parcel lies does not matter to a transaction under way: its outcome is a number.
+sender takes too long. The spiller may do so during a transaction, because its outcome is only a number.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.producer.buffer import Buffer
@@ -50,7 +53,7 @@ class _Batched(Protocol):
 
 
 class TransactionalChannel:
-    """A `Channel` whose records arrive exactly once, also after a connection breaks; with a log also after a kill."""
+    """A `Channel` whose records arrive exactly once, even after broken connections; with a log also after a kill."""
 
     def __init__(
         self, options: ProducerOptions, name: str, buffer: Buffer, counts: Counts, log: SpillLog | None
@@ -118,7 +121,8 @@ class TransactionalChannel:
         if lost:
             raise UnsentRecords(
                 records,
-                f"the producer stopped with {records:,} records that no broker has confirmed; their reports are errors",
+                f"the producer stopped with {counted(records, 'record')} that no broker has confirmed; "
+                "the reports are errors",
             )
 
     def _lose(self, parcels: Sequence[Parcel]) -> None:
@@ -137,15 +141,14 @@ class TransactionalChannel:
                 self._spill(log, everything=True)
             if log.records:
                 logger.warning(
-                    "%s stopped with %s records in %s, which no broker has confirmed: the next producer of "
-                    "that spill_dir "
-                    "sends them", self._options.name, f"{log.records:,}", log.path,
+                    "%s stopped with %s in %s, not confirmed by a broker: the next producer of that spill_dir sends "
+                    "them", self._options.name, counted(log.records, "record"), log.path,
                 )  # fmt: skip
             log.close()
 
     @property
     def _away(self) -> bool:
-        """There was work for so long, and no progress."""
+        """True if records have waited for ``spill_after_ms`` without any progress: brokers seem to be away."""
         since = self._waiting_since
         return since is not None and time.monotonic() - since > self._options.spill_after_ms / 1000
 
@@ -172,7 +175,7 @@ class TransactionalChannel:
             self._session.abandon()
 
     def _next_batch(self) -> Sequence[_Batched]:
-        """The first parcels that wait; none when the channel is closed."""
+        """Waits for parcels, and returns the first ones. Empty: the channel is closed."""
         with self._work:
             while not self._closed and not (self._log and self._log.records) and not self._pending:
                 self._waiting_since = None
@@ -195,7 +198,7 @@ class TransactionalChannel:
         return batch[:1] if batch and batch[0].number <= self._alone_through else batch
 
     def _linger(self) -> None:
-        """Waits for more records, as ``linger.ms`` says."""
+        """Waits up to ``linger_ms`` for more records, because larger transactions are cheaper."""
         until = time.monotonic() + self._options.linger_ms / 1000
         with self._work:
             while len(self._pending) < self._limit and not self._closing:
@@ -219,7 +222,7 @@ class TransactionalChannel:
         session = self._session
         if session is None:
             session = self._open()
-            # The last transaction may have been committed. It began with the parcel that is the first now.
+            # The last transaction may have been committed. Its first parcel is still the first one here.
             found = max((mark.number for mark in self._marks(session, batch)), default=0)
             self._session = session
             if found >= batch[0].number:
@@ -252,7 +255,10 @@ class TransactionalChannel:
         return marks
 
     def _settle(self, through: int, places: Sequence[tuple[int | None, int | None]]) -> None:
-        """Brokers have all parcels up to a number; ``places`` are those of the records, if known."""
+        """Removes all parcels up to a number, which brokers have, and sets their reports.
+
+        ``places`` has partition and offset of each record; empty: they are not known.
+        """
         with self._moving:
             if self._closed and self._log is not None:
                 return  # the next process finds the bookmark
@@ -277,8 +283,10 @@ class TransactionalChannel:
             parcel.future.set_result(reports)
 
     def _blame(self, batch: Sequence[_Batched], refused: RecordsRefused) -> None:
-        """A refusal of one parcel is final. Each of several parcels has to meet the brokers alone, because an error
-        concerns a whole request."""
+        """Finds the parcel that brokers refuse, and sets its report to the error.
+
+        An error concerns a whole transaction. So after a refusal of several parcels, each of them is sent alone.
+        """
         if len(batch) > 1:
             self._alone_through = batch[-1].number
             return
@@ -296,8 +304,8 @@ class TransactionalChannel:
         if aside and self._log is not None:
             self._counts.failed(aside, spilled=True)
             logger.error(
-                "%s: brokers refuse %d spilled records for %s: %s. They are kept aside: streamapp spill list %s",
-                self._options.name, aside, topic, error.str(), self._log.path,
+                "%s: brokers refuse %s for %s: %s. Refused records are kept aside: streamapp spill list %s",
+                self._options.name, counted(aside, "spilled record"), topic, error.str(), self._log.path,
             )  # fmt: skip
         if failed is not None:
             self._buffer.release(len(failed.records), failed.size)
@@ -322,7 +330,10 @@ class TransactionalChannel:
             self._ending.wait(_LOOK_SECONDS)
 
     def _spill(self, log: SpillLog, *, everything: bool) -> bool:
-        """Moves parcels into the log, all of those in memory, where brokers take too long."""
+        """Moves all parcels of the memory into the log if brokers take too long, or the buffer is nearly full.
+
+        Returns True if parcels were moved.
+        """
         with self._work:
             parcels = list(self._pending)
         if not parcels or (log.full and not everything):

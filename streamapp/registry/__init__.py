@@ -1,4 +1,4 @@
-"""Schema registries: a client of Confluent's REST interface, and a local one for development."""
+"""Schema registries: a client for Confluent's REST interface, and a local registry for development."""
 
 from streamapp.registry.confluent import ConfluentSchemaRegistry
 from streamapp.registry.registry_settings import RegistrySettings

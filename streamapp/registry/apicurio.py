@@ -146,7 +146,7 @@ class LocalRegistry:
             if self._process.pid is None:
                 problem = "ended while it started"
             elif time.monotonic() > deadline:
-                problem = f"did not get ready within {self._start_timeout:g} seconds"
+                problem = f"did not get ready within {self._start_timeout:g} s"
             else:
                 time.sleep(0.2)
                 continue

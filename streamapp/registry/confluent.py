@@ -42,20 +42,21 @@ _UNKNOWN_SECONDS = 10.0
 _ASKED_AGAIN_SECONDS = 0.5
 """The wait before the second request for an unknown id: a follower of the registry may get a new id later."""
 _MOST_ASKED_AGAIN = 5
-"""The number of unknown ids from which on the client asks only once: the bytes of the records are no ids then."""
+"""With so many unknown ids, the client asks only once for further ones. The topic then has other bytes than ids."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
 
 
 class ConfluentSchemaRegistry:
-    """A client of a schema registry. A process asks for each id and each schema once.
+    """A client of a schema registry with Confluent's REST interface. A process asks for each id and schema only once.
 
-    The default of ``url`` is the variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the fields of
-    `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
-    ``cache`` is a folder that keeps answers. A process that starts without a registry goes on with these answers.
+    Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
+    fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
+    ``cache`` is a folder where the client keeps answers. If the registry does not answer at a later start, the client
+    uses these answers.
 
-    If the registry does not answer, requests are repeated for ``patience_ms``. Then they raise
-    `SchemaRegistryError`.
+    While the registry does not answer, a request is repeated for ``patience_ms`` (default: 60 s), then raises
+    `SchemaRegistryError`. If ``cache`` has the answer, the request is not repeated.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')
@@ -180,7 +181,7 @@ class ConfluentSchemaRegistry:
         return f"ConfluentSchemaRegistry({self.settings.url!r})"
 
     def _answered(self, question: str, ask: Any) -> Any:
-        """The registry's answer. While the registry is away, the answer comes from the cache."""
+        """The registry's answer. If the registry does not answer, an earlier answer from the cache."""
         kept = None if self._known is None else self._known.read(question)
         try:
             answer = ask(kept is None)

@@ -1,4 +1,4 @@
-"""The answers of a registry on disk, for a start while the registry is away."""
+"""The answers of a registry, kept on disk for a start while the registry does not answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class KnownSchemas:
-    """A folder with one file for each answer. Files are written whole, so processes may share the folder.
+    """A folder with one file for each answer of a registry. Files appear only whole, so processes may share the folder.
 
-    The folder is read only while the registry does not answer: a registry that was set up anew gives other ids.
+    The answers are used only while the registry does not answer, because a registry that was set up anew gives other
+    ids.
 
     >>> import tempfile
     >>> known = KnownSchemas(tempfile.mkdtemp(), "http://registry:8081")
@@ -40,7 +41,7 @@ class KnownSchemas:
             return None
 
     def write(self, question: str, answer: Any) -> None:
-        """Keeps an answer. A folder that cannot be written to costs a warning."""
+        """Keeps an answer. If the folder cannot be written to, logs a warning and goes on."""
         if self.read(question) == answer:
             return
         try:

@@ -1,4 +1,4 @@
-"""Questions about schemas as registries take them, and what stands in the answers."""
+"""The JSON of requests to a schema registry, and the schemas in its answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["field_of", "guid_from", "plain_references", "question_of", "read_sch
 
 
 def schema_text(schema: Schema, format: SchemaFormat) -> str:
-    """The schema as registries keep it.
+    """The schema as text, in the form in which registries keep schemas of this format.
 
     >>> schema_text({"type": "array", "items": "long"}, "AVRO")
     '{"type":"array","items":"long"}'
@@ -40,13 +40,13 @@ def read_schema(found: Any, referenced: Any) -> tuple[SchemaFormat, Schema]:
 
 
 def question_of(text: str, format: SchemaFormat, references: list[dict[str, Any]]) -> dict[str, Any]:
-    """The body of a question about a schema."""
+    """The body of a request that looks a schema up or registers it."""
     body: dict[str, Any] = {"schema": text} if format == "AVRO" else {"schema": text, "schemaType": format}
     return {**body, "references": references} if references else body
 
 
 def plain_references(references: tuple[SchemaReference, ...]) -> tuple[Any, ...]:
-    """References as a key of dictionaries and a part of questions."""
+    """References as text, which can be a key of a dictionary or the name of a cached answer."""
     return tuple(
         (each.name, each.subject, json.dumps(each.schema), plain_references(each.references))
         for each in references
@@ -66,4 +66,4 @@ def guid_from(text: str) -> UUID:
     try:
         return UUID(text)
     except (ValueError, AttributeError, TypeError) as error:
-        raise SchemaRegistryError(f"the schema registry gives a GUID that is none: {text!r}") from error
+        raise SchemaRegistryError(f"the schema registry gives a GUID that is not valid: {text!r}") from error

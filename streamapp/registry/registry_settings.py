@@ -1,4 +1,4 @@
-"""The address of a schema registry and the way to be let in."""
+"""The address of a schema registry, and its login."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 class RegistrySettings:
     """A schema registry with Confluent's REST interface.
 
-    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots. ``url`` may name
-    several servers of one registry, joined by commas: a server that does not answer is passed over. Files are PEM.
-    Settings that cannot work raise `ConfigError`, which names the setting and never a secret.
+    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots. ``url`` may have
+    several servers of one registry, separated by commas: if one does not answer, the next one is asked. Certificates
+    and keys are PEM files. Settings that cannot work raise `ConfigError`, which names the setting and never a secret.
 
     >>> RegistrySettings(url="http://registry:8081", basic_auth_user_info="ada:lovelace").urls
     ('http://registry:8081',)
@@ -36,24 +36,24 @@ class RegistrySettings:
     """``user:password``."""
     bearer_auth_token: str | None = field(default=None, repr=False)
     ssl_ca_location: str | None = None
-    """The authorities to trust; default: the system's."""
+    """A PEM file with the certificate authorities to trust; default: those of the system."""
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     auto_register_schemas: bool = True
-    """False: a schema that the registry lacks is an error, as production wants it."""
+    """False: a schema that the registry does not have is an error. Then only a deployment step adds schemas."""
     normalize_schemas: bool = False
-    """True: the registry takes schemas for equal that differ only in their form."""
+    """True: the registry treats schemas as equal that differ only in their form, such as the order of attributes."""
     request_timeout_ms: int = 5_000
-    """The time for one answer."""
+    """The time for which one request waits for its answer."""
     patience_ms: int = 60_000
-    """The time for a question with all its repetitions, while the registry does not answer."""
+    """The time for which a request is repeated while the registry does not answer."""
 
     PREFIX: ClassVar[str] = _VARIABLE
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> RegistrySettings:
-        """Settings by Confluent's names, ``url`` among them; text stands for numbers and booleans too.
+        """Settings from Confluent's names, including ``url``. Numbers and booleans may also be text, such as "false".
 
         >>> RegistrySettings.from_properties({"url": "http://r:8081", "auto.register.schemas": "false"})
         RegistrySettings(url='http://r:8081', ssl_ca_location=None, ssl_certificate_location=None, \

@@ -1,4 +1,4 @@
-"""Questions to a schema registry over HTTP, and the meaning of each answer."""
+"""Requests to a schema registry over HTTP, and the meaning of each answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _MOST_BYTES = 16 * 2**20
 _MOST_TEXT = 2_000
 _AGAIN = (408, 425, 429)
-"""Statuses below 500 that ask for a repetition."""
+"""HTTP statuses below 500 after which the same request may succeed later."""
 
 
 class RegistryAway(SchemaRegistryError):
@@ -36,7 +36,7 @@ class RegistryAway(SchemaRegistryError):
 
 
 class RegistryRefusal(SchemaRegistryError):
-    """The registry has said no."""
+    """The registry has refused a request. ``status`` is the HTTP status, ``code`` Confluent's error code."""
 
     def __init__(self, message: str, status: int, code: int, said: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class RegistryRefusal(SchemaRegistryError):
 
 
 class ForeignAnswer(SchemaRegistryError):
-    """Some server has answered, but as no registry does."""
+    """A server has answered, but not in the form of a schema registry. The address is probably wrong."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -63,7 +63,10 @@ def path_of(*parts: str | int) -> str:
 
 
 class RestClient:
-    """Asks the servers of one registry. Threads may share a client; its pools are made when they are needed."""
+    """Sends requests to the servers of one registry.
+
+    Threads may share a client. Connections open at the first request.
+    """
 
     def __init__(
         self,
@@ -80,9 +83,10 @@ class RestClient:
         self._first = 0
 
     def ask(self, method: str, path: str, body: Any = None, *, patient: bool = True) -> Any:
-        """The answer's JSON. Asks again while nobody answers: for ``patience_ms``, or once with ``patient=False``.
+        """Sends a request, and returns the JSON of the answer.
 
-        Raises `RegistryAway` if nobody has answered, and `RegistryRefusal` for an answer that is a no.
+        While no server answers, the request is repeated for ``patience_ms`` (not with ``patient=False``), then raises
+        `RegistryAway`. Raises `RegistryRefusal` if the registry refuses the request.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False
@@ -194,7 +198,7 @@ def _understood(url: str, path: str, status: int, text: bytes) -> Any:
         raise RegistryAway(f"the schema registry {url} answers {status}: {said or 'no reason given'}")
     if status in (401, 403):
         raise RegistryRefusal(
-            f"the schema registry {url} lets nobody in with these credentials ({status}): "
+            f"the schema registry {url} refuses these credentials ({status}): "
             "check basic.auth.user.info or bearer.auth.token",
             status,
             status,
@@ -202,7 +206,7 @@ def _understood(url: str, path: str, status: int, text: bytes) -> Any:
         )
     if not isinstance(answer, dict) or not said or code == 404:  # refusals have five digits
         raise ForeignAnswer(
-            f"{url}{path} answers {status} with what is no schema registry's answer. Is the path right? "
+            f"{url}{path} answers {status}, but not as a schema registry does. Is the path right? "
             "Apicurio Registry has Confluent's interface below /apis/ccompat/v7",
             status,
         )

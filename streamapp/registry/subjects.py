@@ -1,4 +1,4 @@
-"""The subjects of a registry: what people look at, and the check before a deployment."""
+"""The subjects of a registry, as ``streamapp schema`` shows them, and the check of schemas before a deployment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Change", "Subjects"]
 
 @dataclass(frozen=True)
 class Change:
-    """The meaning of a schema for its subject."""
+    """The result of comparing a schema with its subject in the registry."""
 
     subject: str
     kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared", "pinned", "missing"]
@@ -27,13 +27,16 @@ class Change:
     difference: tuple[str, ...] = ()
     why: str = ""
     version: int | None = None
-    """The version of an unchanged schema."""
+    """The version that has this schema already, if ``kind`` is ``unchanged``."""
     objection: str = ""
     """The reason of the serde itself against an earlier version, whatever the registry answers."""
 
 
 class Subjects:
-    """Looks at a registry without changing it. Raises `SchemaRegistryError` when the registry does not answer."""
+    """Reads subjects of a registry, and changes nothing.
+
+    Raises `SchemaRegistryError` if the registry does not answer.
+    """
 
     def __init__(self, registry: ConfluentSchemaRegistry) -> None:
         self._registry, self._client = registry, registry.client
@@ -52,13 +55,13 @@ class Subjects:
         return sorted(found)
 
     def level(self) -> str:
-        """The compatibility that the registry demands of subjects without a rule of their own: ``BACKWARD`` ..."""
+        """The registry's compatibility level for subjects without a level of their own, such as ``BACKWARD``."""
         return str(self._client.ask("GET", "/config")["compatibilityLevel"])
 
     def _is_transitive(self, subject: str) -> bool:
-        """Tells whether the level demands a comparison with all versions.
+        """True if the level of the subject compares a new schema with all versions, and not only with the latest one.
 
-        Apicurio Registry compares with all of them at every level, if the question names none.
+        The caller needs this, because Apicurio Registry compares with all versions unless the request names one.
         """
         try:
             level = str(self._client.ask("GET", path_of("config", subject))["compatibilityLevel"])
@@ -70,7 +73,7 @@ class Subjects:
         return (self.level() if level == "NONE" else level).endswith("_TRANSITIVE")
 
     def pinned(self, subject: str, version: int | Literal["latest"], format: SchemaFormat) -> Change:
-        """The version that a serde with ``version=`` writes."""
+        """The result for a serde with ``version=``, which writes with this version and registers no schema."""
         try:
             found = self._registry.version_of(subject, version)
         except SchemaRegistryError as error:
@@ -105,9 +108,9 @@ class Subjects:
         references: tuple[SchemaReference, ...] = (),
         whole: Schema | None = None,
     ) -> Change:
-        """Compares a schema with the subject, by the level that the registry demands.
+        """Compares a schema with the subject, by the subject's compatibility level.
 
-        ``whole`` is the schema with all that it refers to, for the difference.
+        ``whole`` is the schema with the types of its references inserted, from which the difference is shown.
         """
         others = []
         for each in references:

@@ -1,6 +1,6 @@
 """Decides for all clients and commands which cluster and schema registry an application uses, with their credentials.
 
-An argument comes first, then the configuration, then the environment, then the local broker.
+An argument has precedence, then the configuration, then the environment. Without all of them, it is the local broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FAUST_ADDRESSES = {
     "broker_consumer": "BROKER_CONSUMER_URL",
     "broker_producer": "BROKER_PRODUCER_URL",
 }
-"""Faust's settings that name brokers, with their variables. Faust prefers a variable to an argument."""
+"""Faust's settings that name brokers, with their environment variables. In Faust, a variable overrides an argument."""
 _SCHEMAS = ".schemas"
 """The folder of schemas in the state folder."""
 _PORT = 9092
@@ -41,8 +41,9 @@ _PORT = 9092
 def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
     """The configuration with all open settings decided: address, protocol and credentials of the cluster.
 
-    The variables are those of `KafkaSettings.from_env`. Other machines can use the result, because the result does not
-    depend on their environment. Raises `ConfigError` for settings that contradict each other.
+    The environment variables are those of `KafkaSettings.from_env`. The result can be sent to other machines (such as
+    Spark's executors), because it no longer depends on the environment. Raises `ConfigError` for settings that
+    contradict each other.
 
     >>> connected(StreamsConfig("flights"), {"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
     'kafka:9092'
@@ -68,7 +69,7 @@ def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -
 def registry_of(config: StreamsConfig) -> ConfluentSchemaRegistry | None:
     """The registry of the application's serdes; None if the configuration names no registry.
 
-    A restart of the application needs no registry for known schemas: the state folder keeps them.
+    The state folder keeps known schemas, so the application can restart while the registry is away.
     """
     if config.schema_registry_url is None:
         return None
@@ -167,8 +168,8 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
         if own.protocol.value != protocol:
             raise ConfigError(
                 f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients "
-                f"that carry records {protocol}. Say it once: set client_properties, or STREAMAPP_SECURITY_PROTOCOL "
-                "and its credentials. Faust's client takes the same settings"
+                f"that carry records {protocol}. Give one login for both, in client_properties, or as "
+                "STREAMAPP_SECURITY_PROTOCOL and its credentials. Faust's client takes the same settings"
             )
         return own
     if _only_librdkafka(config.client_properties):

@@ -1,4 +1,4 @@
-"""Keeps a log readable that gets the same message many times a second."""
+"""Keeps a log readable when the same message comes many times a second."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _DROPS = ("streamapp.engine.failures", "streamapp.runners.worker.producer")
 
 
 class Repetitions(logging.Filter):
-    """Lets a warning or error through once in ``seconds``; the next one in the log says how many are left out.
+    """A log filter that shows the same warning or error only once in ``seconds``. The next one says how many were left
+    out.
 
-    Messages count as the same if they have the same ``extra={"kind": ...}``. Without ``kind``, messages count as the
-    same if they differ only in numbers (ports, milliseconds, the number of a client).
+    Messages are the same if they have the same ``extra={"kind": ...}``. Messages without ``kind`` are the same if they
+    differ only in numbers (ports, milliseconds, the number of a client).
     """
 
     def __init__(self, seconds: float = _SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,7 +51,7 @@ class Repetitions(logging.Filter):
 
 @cache
 def quieten_drops() -> None:
-    """Adds one `Repetitions` to the loggers of dropped records: a fault may drop every record."""
+    """Adds one `Repetitions` to the loggers of dropped records, because a fault may drop every record."""
     repetitions = Repetitions()
     for name in _DROPS:
         logging.getLogger(name).addFilter(repetitions)

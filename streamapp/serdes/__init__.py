@@ -1,4 +1,4 @@
-"""Serdes: values to bytes and back, in Kafka's formats."""
+"""Serdes: objects that turn keys and values into bytes and back, in the formats of Kafka's own serializers."""
 
 from streamapp.serdes.avro import AvroSerde
 from streamapp.serdes.base import Serde

@@ -1,4 +1,4 @@
-"""Avro in Confluent's framing, with schemas behind a registry."""
+"""Avro as Confluent's serializers write it: the id of the schema, then the value. A registry has the schemas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
@@ -50,23 +51,27 @@ _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "by
 
 
 class AvroSerde(Serde[T]):
-    """Avro of one schema: a byte 0, the schema's id in 4 bytes big endian, the value in Avro's binary format.
+    """Values of one Avro schema, as Confluent's serializer writes them.
 
-    The registry gives the writer's schema for an id. Avro's rules of schema resolution (defaults, aliases, promotions)
-    convert a value of another schema to this schema.
+    The bytes are a byte 0, the schema's id in 4 bytes (big endian), and the value in Avro's binary format. If bytes
+    have the id of another schema, this serde asks the registry for that schema. Avro's rules of schema resolution
+    (defaults, aliases, promotions) then convert the value to this serde's schema.
 
     Records are dicts. With ``type`` records are objects of a ``msgspec.Struct``, dataclass, pydantic model or Faust
     Record. The type may have fewer fields than the schema. Without ``schema`` the schema follows from the type.
-    ``fields`` names the fields to read. All other fields are stepped over undecoded, which is cheaper.
+    ``fields`` names the fields to read. All other fields are skipped without decoding, which is cheaper.
 
-    Timestamps are datetimes in UTC, and dates are dates. If a field of ``type`` is an int, the value is Avro's number.
-    A record to be written has every field that has no default in the schema, and no field that the schema lacks.
+    Timestamps are datetimes in UTC, and dates are dates. If a field of ``type`` is an int, such a field has Avro's
+    number instead. A record to be written must have every field that has no default in the schema, and no other fields
+    than those of the schema.
 
-    ``registry`` gives the ids. The default is the application's registry (``schema_registry_url``). ``version`` pins
-    the schema to write: a version of the subject, or ``"latest"``. A serde with a pinned version registers nothing.
-    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``. ``references`` are schemas of
-    other subjects whose types the schema names. ``schema_id_in="header"`` writes the schema's GUID into a header of the
-    record, and no id before the bytes. Both forms are read.
+    - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
+    - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
+      schema. Without it, the serde writes with its own schema, and registers a new one.
+    - ``subject_strategy`` is the name of the subject: ``topic``, ``record`` or ``topic-record``.
+    - ``references`` are schemas of other subjects whose types the schema names.
+    - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value. All
+      serdes read both forms.
 
     Raises `ConfigError` if the schema is not valid, or if a required field of ``type`` is not read from the schema.
 
@@ -147,12 +152,12 @@ class AvroSerde(Serde[T]):
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else of the application (``schema_registry_url``), else one without server."""
+        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
         return self.registered.registry
 
     @property
     def subject(self) -> str:
-        """The subject that the schema is registered under."""
+        """The name under which the registry keeps the versions of this schema."""
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
@@ -275,7 +280,9 @@ class AvroSerde(Serde[T]):
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."
-        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
+        return SerializationError(
+            f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: {cut}"
+        )
 
 
 def unresolvable(written: Schema, own: Schema) -> str | None:
@@ -323,7 +330,10 @@ def _full_name(schema: Any) -> str | None:
 
 
 def _as_json(schema: Schema) -> Any:
-    """A copy of a schema that is given as JSON values or as text. Raises `ConfigError` if the schema is not JSON."""
+    """The schema as parsed JSON (dicts, lists, strings), in a new object that the caller may change.
+
+    The argument is parsed JSON or text. Raises `ConfigError` if it is not JSON.
+    """
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
             return json.loads(schema)

@@ -37,10 +37,10 @@ def is_flat(schema: Any) -> bool:
 def make_writer(
     schema: dict[str, Any], attributes: Mapping[str, str] | None
 ) -> Callable[[Any, bytes], bytes]:
-    """A function (record, header) -> header and Avro.
+    """A function ``(record, header)`` that returns the header followed by the record in Avro.
 
-    The record is a dict; with ``attributes`` (field to attribute) an object. The function raises an exception if the
-    record has other fields than the schema, or a value does not fit.
+    The record is a dict. With ``attributes`` (name of a field -> name of an attribute), the record is an object. The
+    function raises an exception if the record has other fields than the schema, or if a value does not fit.
     """
     lines = ["def write(r, header):"]
     if attributes is None:

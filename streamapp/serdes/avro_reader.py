@@ -17,6 +17,7 @@ from datetime import date, time, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
+from streamapp._base.counted import counted
 from streamapp.serdes.avro_schema import (
     EPOCH,
     EPOCH_DAY,
@@ -32,11 +33,12 @@ from streamapp.serdes.types import excerpt
 __all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader"]
 
 VALUE_DEPTH = 200
-"""The most records, arrays and maps within each other. A recursive type sets no limit itself."""
+"""The most levels of records, arrays and maps in a value. A recursive type has no such limit of its own."""
 FREE_VALUES = 1_000_000
-"""The most items and fields of one value that take no bytes: nulls of an array, fields with their default."""
+"""The most items and fields of one value that take no bytes (nulls in an array, fields with their default). Without
+this limit, a few bytes could make a value of any size."""
 _MAX_STEPS = 20_000
-"""The most fields, items and branches that are resolved for one reader."""
+"""The most fields, items and branches that one reader may resolve. This bounds the time to make a reader."""
 
 _PROMOTED: dict[tuple[str, str], str] = {
     ("int", "long"): "v{n}",
@@ -82,9 +84,9 @@ def make_reader(
 ) -> Callable[[bytes], Any]:
     """A function from Confluent-framed bytes of the schema ``written`` to values of the schema ``wanted``.
 
-    With ``fields`` a record has only these fields. All other fields are stepped over undecoded, and bytes behind the
-    last of ``fields`` are not looked at. Otherwise bytes that follow the value are an error. With ``cls`` and
-    ``attributes`` (field to keyword) the function returns an object of ``cls`` instead of a dict.
+    With ``fields``, records have only these fields. All other fields are skipped without decoding, and bytes after the
+    last of ``fields`` are ignored. Without ``fields``, bytes after the value are an error. With ``cls`` and
+    ``attributes`` (name of a field -> keyword), the function returns an object of ``cls`` instead of a dict.
 
     Raises `SchemaRefused` if no bytes of ``written`` can be read as ``wanted``. The function raises ValueError,
     LookupError, OverflowError or struct.error for bytes that it cannot read.
@@ -454,7 +456,7 @@ def _skip_varint(d: bytes, p: int) -> int:
 
 def _time_of(micros: int) -> time:
     if not 0 <= micros < 86_400_000_000:
-        raise ValueError(f"{micros} microseconds are no time of a day")
+        raise ValueError(f"{micros} μs are no time of a day")
     return (EPOCH + timedelta(0, 0, micros)).time()
 
 
@@ -477,7 +479,7 @@ def _wrong_block() -> NoReturn:
 def _wrong_end(d: bytes, p: int) -> NoReturn:
     if p > len(d):
         raise IndexError
-    raise ValueError(f"{len(d) - p} bytes follow the value")
+    raise ValueError(f"{counted(len(d) - p, 'byte follows', 'bytes follow')} the value")
 
 
 def _refuse(why: str) -> NoReturn:

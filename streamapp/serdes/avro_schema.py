@@ -56,7 +56,10 @@ _RESERVED = {"__fastavro_parsed", "__named_schemas"}
 
 
 class SchemaRefused(ValueError):
-    """The schema is not valid Avro, or too deep or too large for a bounded time."""
+    """The schema is not valid Avro, or so deep or large that work with it could take too long.
+
+    The limits are `MAX_DEPTH` levels and `MAX_VALUES` values of JSON.
+    """
 
 
 class Parsed(NamedTuple):
@@ -73,7 +76,8 @@ class Parsed(NamedTuple):
 
 
 def parse(schema: Any) -> Parsed:
-    """Checks a schema, and completes its names. The time is bounded for any JSON. Raises `SchemaRefused`.
+    """Checks a schema, and writes the names of its types in full. Raises `SchemaRefused`, also for a schema that is too
+    large to be checked in a bounded time.
 
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'
@@ -205,9 +209,10 @@ def _is(kind: Any, value: Any) -> Any:
 
 
 def check_size(schema: Any) -> None:
-    """Raises `SchemaRefused` for JSON that is too deep or too large for a schema.
+    """Raises `SchemaRefused` for JSON with more than `MAX_DEPTH` levels or `MAX_VALUES` values.
 
-    Call `check_size` before any function that recurses into a schema.
+    Functions that call themselves for the parts of a schema need this check first: JSON may be deeper than Python's
+    stack.
     """
     waiting, count = [(schema, 1)], 1
     while waiting:

@@ -20,6 +20,7 @@ from operator import index
 from typing import Any
 from uuid import UUID
 
+from streamapp._base.counted import counted
 from streamapp.serdes.avro_codegen import encode_int, encode_long, is_flat, make_writer
 from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
@@ -46,7 +47,10 @@ class _TooDeep(Exception):
 
 
 def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
-    """A function (value, header) -> header and Avro. The function raises ValueError with the path to the misfit."""
+    """A function ``(value, header)`` that returns the header followed by the value in Avro.
+
+    If a part of the value does not fit the schema, the function raises ValueError with the path to this part.
+    """
     write = _Compiler(parsed).writer(parsed.root)
 
     def any_writer(value: Any, header: bytes) -> bytes:
@@ -380,7 +384,9 @@ def _string(value: Any) -> bytes:
 
 def _fixed(data: bytes, schema: Any) -> bytes:
     if len(data) != schema["size"]:
-        raise ValueError(f"{excerpt(data)} has {len(data)} bytes; {schema['name']} has {schema['size']}")
+        raise ValueError(
+            f"{excerpt(data)} has {counted(len(data), 'byte')}; {schema['name']} has {schema['size']}"
+        )
     return data
 
 

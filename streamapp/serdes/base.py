@@ -1,4 +1,4 @@
-"""The port of serdes, which turn values into bytes and back."""
+"""`Serde`: the base class of all serdes, which turn values into bytes and back."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ class Serde(Generic[T]):
 
     ``serialize`` and ``deserialize`` are never called with None, because a null key or value has no bytes. Both raise
     `SerializationError` for an argument that they cannot convert. Each may be a plain function that is set on the
-    instance. A C function is fastest: the engine calls both once a record.
+    instance. A C function is fastest, because the engine calls both for each record.
 
-    ``immutable`` means: a deserialized value cannot change in place and is hashable. The engine keeps such values as
-    objects between commits. All other values are kept as bytes, so that an aggregator may change its argument.
+    - ``immutable``: set True if deserialized values are hashable and cannot change in place. Stores then keep the
+      objects between commits, which is faster. Values of other serdes are kept as bytes, because an aggregator may
+      change its argument.
+    - ``exact``: a class whose objects are equal, to the type of each field, after they were written and read back. An
+      aggregation uses a result of this class directly, while it reads every other result back first. None: no class.
+    - ``framed``: True if the bytes begin with the id of their schema. If the producer of a record has put the id into a
+      header (Confluent's ``__key_schema_id``, ``__value_schema_id``), streamapp moves it before the bytes.
+    - ``header_bytes``: the number of leading bytes that go into such a header when a record is written.
 
-    ``exact`` is a class whose objects are equal after they were written and read back, to the type of each field. None
-    means that no such class is known. An aggregation uses an ``exact`` result directly, and does not read it back.
+    State folders remember the class name of a serde, and refuse a serde of another name, because its bytes may differ.
+    After renaming a class, write ``persistent_name = "OldName"`` in its body to keep the state.
 
-    State folders remember a serde by the name of its class. A state folder refuses a serde with another name. A
-    renamed class keeps its state with ``persistent_name = "OldName"`` in its body.
-
-    ``framed`` means: the bytes begin with the id of their schema. A record may have the id in a header instead
-    (Confluent's ``__key_schema_id``, ``__value_schema_id``). The reader of the record puts the id before the bytes.
-    ``header_bytes`` is the number of leading bytes that go into such a header when a record is written.
-
-    A serde has to survive pickling, because Spark sends topologies to its executors.
+    Serdes must be picklable, because Spark sends topologies to its executors.
     """
 
     immutable: bool = False
@@ -43,14 +42,17 @@ class Serde(Generic[T]):
     deserialize: Callable[[bytes], T]
 
     def decoder(self) -> Callable[[bytes], T]:
-        """``deserialize``, or a function in C that returns the same values.
+        """``deserialize``, or a faster function in C that returns the same values.
 
-        The function may raise any exception. The caller then calls ``deserialize``, which raises the error for users.
+        If the function raises an exception, the caller calls ``deserialize``, whose error message is for users.
         """
         return self.deserialize
 
     def bind(self, topic: str, is_key: bool) -> Serde[T]:
-        """This serde for one topic. A serde with a schema registry returns a copy with the topic's subject."""
+        """The serde to use for one topic.
+
+        A serde with a schema registry returns a copy that knows the topic's subject.
+        """
         return self
 
 

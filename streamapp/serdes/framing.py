@@ -1,8 +1,10 @@
-"""Frames of registries: which schema bytes are of. A frame is a prefix of the bytes, or a header of the record.
+"""Frames: bytes that name the schema of a key or value. A frame is before the value, or in a header of the record.
 
-A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes. With Protobuf the
-message's indexes follow. Inside streamapp a frame is always a prefix of the bytes. Sources join the two, sinks part
-them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's "Wire format", and
+A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes. With Protobuf, the
+indexes of the message follow.
+
+Inside streamapp, a frame is always before its value, so that stores, dead letters and parked records need no headers.
+Sources move a frame from the header to the value, and sinks move it back. Source: Confluent's "Wire format", and
 ``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
 """
 
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 KEY_FRAME, VALUE_FRAME = "__key_schema_id", "__value_schema_id"
-"""The headers of frames, by Confluent's names."""
+"""The headers that have the frames of key and value, with Confluent's names."""
 ID_BYTES, GUID_BYTES = 5, 17
 _UNREADABLE = b"\xff"
 """No frame begins with this byte."""
@@ -58,14 +60,14 @@ def frame_end(data: bytes) -> int:
 
 
 def shown_frame(data: bytes) -> str:
-    """The frame for people: ``id 7``, or ``GUID 6da336d8-...``."""
+    """The frame as text for messages: ``id 7``, or ``GUID 6da336d8-...``."""
     if data[0] == 0:
         return f"id {int.from_bytes(data[1:ID_BYTES], 'big')}"
     return f"GUID {UUID(bytes=data[1:GUID_BYTES])}"
 
 
 class Framing:
-    """The frames of the records of one topic, by the serdes of its keys and values."""
+    """Moves the frames of one topic's records between headers and values, as the serdes of the topic need it."""
 
     __slots__ = ("_key_cut", "_names", "_value_cut", "joins", "parts")
 
@@ -75,12 +77,12 @@ class Framing:
         self._key_cut: int = 0 if key_serde is None else key_serde.header_bytes
         self._value_cut: int = 0 if value_serde is None else value_serde.header_bytes
         self.joins: bool = bool(self._names)
-        """Records that are read may have frames in headers."""
+        """True if records that are read may have frames in headers."""
         self.parts: bool = self._key_cut > 0 or self._value_cut > 0
-        """Records that are written have frames in headers."""
+        """True if records are written with frames in headers."""
 
     def join(self, batch: RecordBatch) -> RecordBatch:
-        """The batch with the frames of headers moved before keys and values."""
+        """The batch, with frames moved from the headers to the front of keys and values."""
         names = self._names
         if batch.headers is None or not any(name in names for each in batch.headers for name, _ in each):
             return batch
@@ -93,8 +95,10 @@ class Framing:
     def joined(
         self, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[bytes | None, bytes | None, Headers]:
-        """One record with its headers' frames moved before key and value. The last of several headers counts (as in
-        Java)."""
+        """One record, with frames moved from the headers to the front of key and value.
+
+        If a record has several such headers, the last one counts, as in Java.
+        """
         frames = {name: frame for name, frame in headers if name in self._names and frame is not None}
         if not frames:
             return key, value, headers
@@ -104,7 +108,7 @@ class Framing:
     def parted(
         self, key: bytes | None, value: bytes | None, headers: Headers = NO_HEADERS
     ) -> tuple[bytes | None, bytes | None, Headers]:
-        """One record with the frames in headers, where the serdes want them there."""
+        """One record, with frames moved from key and value into headers, if the serdes write them there."""
         if self._key_cut and key is not None:
             headers, key = (*headers, (KEY_FRAME, key[: self._key_cut])), key[self._key_cut :]
         if self._value_cut and value is not None:

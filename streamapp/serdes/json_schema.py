@@ -1,4 +1,5 @@
-"""A serde for JSON in Confluent's framing, checked against a JSON Schema."""
+"""A serde for JSON that is checked against a JSON Schema, with the id of the schema before the value, as
+Confluent's."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
@@ -35,10 +37,12 @@ class JsonSchemaSerde(Serde[T]):
     Values are those of `JsonSerde`: plain values, or with ``type`` objects of a ``msgspec.Struct``, dataclass,
     TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
 
-    Values are checked against the schema when they are written and read. ``validate=False`` leaves both checks out,
-    which is cheaper. Reading needs the serde's own schema only, not the writer's. ``registry``, ``subject_strategy``,
-    ``version`` and ``schema_id_in`` are those of `AvroSerde`. ``references`` are schemas of other subjects, by the name
-    that a ``$ref`` has. Raises `ConfigError` if the schema is no JSON Schema. To validate needs the extra ``schemas``.
+    Values are checked against this serde's schema when they are written and when they are read; the writer's schema is
+    not needed. ``validate=False`` leaves out both checks, which is faster. The checks need the extra ``schemas``.
+
+    ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. ``references``
+    are schemas of other subjects, each with the name by which a ``$ref`` of this schema refers to it. Raises
+    `ConfigError` if the schema is not a JSON Schema.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):
@@ -99,12 +103,12 @@ class JsonSchemaSerde(Serde[T]):
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else of the application, else one without server."""
+        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
         return self.registered.registry
 
     @property
     def subject(self) -> str:
-        """The subject that the schema is registered under."""
+        """The name under which the registry keeps the versions of this schema."""
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:
@@ -129,8 +133,9 @@ class JsonSchemaSerde(Serde[T]):
         end = frame_end(data)
         if not end:
             raise SerializationError(
-                f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: they do not begin with a schema id "
-                "(byte 0, 4 bytes) or GUID (byte 1, 16 bytes). If the topic is JSON without schema, take JsonSerde"
+                f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: they do not "
+                "begin with a schema id (byte 0, 4 bytes) or GUID (byte 1, 16 bytes). If the topic is JSON without "
+                "schema, take JsonSerde"
             )
         try:
             body = data[end:]
@@ -144,7 +149,7 @@ class JsonSchemaSerde(Serde[T]):
         return _rebuilt, (self.schema, self.type, self.validate, self.registered.arguments())
 
     def _first_header(self) -> bytes:
-        """The bytes before each written value. With a pinned version its schema validates them."""
+        """The bytes before each written value. With ``version=``, the schema of this version checks written values."""
         self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
             self._check_written = _validator(schema, self._referenced)
@@ -157,7 +162,7 @@ class JsonSchemaSerde(Serde[T]):
         except StreamsError as unknown:
             why = f"; their schema is not known: {unknown}"
         return SerializationError(
-            f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: "
+            f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: "
             f"{excerpt(str(error), size=500)}{why}"
         )
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from streamapp._base.counted import counted
 from streamapp.errors import SerializationError
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.serdes.primitives import (
@@ -30,7 +31,8 @@ _SIZES: dict[type[Serde[Any]], int] = {
     DoubleSerde: 8,
     UUIDSerde: 36,
 }
-"""The length of an item in bytes, for the serdes whose items Kafka writes without their length."""
+"""The length of an item in bytes, for inner serdes whose items all have the same length. Kafka does not write this
+length."""
 _CONSTANT, _VARIABLE = 0, 1
 _NULL = -1
 _INT = struct.Struct(">i")
@@ -93,7 +95,7 @@ class ListSerde(Serde[list[T | None]]):
         at += 4
         if any(not 0 <= number < count for number in nulls):
             raise SerializationError(
-                f"a list of {count} items has a null item that is none of them: {excerpt(data)}"
+                f"a list of {counted(count, 'item')} has a null item that is none of them: {excerpt(data)}"
             )
         items: list[T | None] = []
         for number in range(count):
@@ -109,7 +111,9 @@ class ListSerde(Serde[list[T | None]]):
             items.append(self.inner.deserialize(data[at : at + size]))
             at += size
         if at != len(data):
-            raise SerializationError(f"{len(data) - at} bytes follow the list: {excerpt(data)}")
+            raise SerializationError(
+                f"{counted(len(data) - at, 'byte follows', 'bytes follow')} the list: {excerpt(data)}"
+            )
         return items
 
     def bind(self, topic: str, is_key: bool) -> ListSerde[T]:
@@ -120,5 +124,5 @@ class ListSerde(Serde[list[T | None]]):
 def _count(data: bytes, at: int) -> int:
     count: int = _INT.unpack_from(data, at)[0]
     if count < 0:
-        raise SerializationError(f"a list cannot have {count} items: {excerpt(data)}")
+        raise SerializationError(f"a list with a negative number of items ({count}): {excerpt(data)}")
     return count

@@ -75,7 +75,7 @@ def maker_of(model: Any) -> Callable[[Any], Any]:
 def as_struct(model: Any) -> Any:
     """A Struct with the name, the fields and the defaults of a model or Record, from which a schema follows.
 
-    A default of None makes the field of a Record optional, as in Faust.
+    A field of a Record whose default is None may also be None in the Struct, as in Faust.
     """
     if is_pydantic(model):
         fields = [
@@ -96,7 +96,10 @@ def as_struct(model: Any) -> Any:
 
 
 def _kept(default: Any) -> Any:
-    """A default in the form that a Struct takes: msgspec refuses a list, dict or set that is not empty as a value."""
+    """A default in a form that msgspec accepts.
+
+    A list, dict or set with items must be a factory, or msgspec refuses it.
+    """
     return (
         default
         if not default or not isinstance(default, list | dict | set)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 from uuid import UUID
 
+from streamapp._base.counted import counted
 from streamapp.errors import SerializationError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.types import excerpt
@@ -38,7 +39,7 @@ def _cannot_serialize(expected: str, value: Any) -> SerializationError:
 
 
 def _cannot_deserialize(expected: str, data: Any) -> SerializationError:
-    size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
+    size = counted(len(data), "byte") if isinstance(data, bytes) else type(data).__name__
     return SerializationError(f"expected {expected}, got {size}: {excerpt(data)}")
 
 

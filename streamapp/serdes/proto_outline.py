@@ -62,9 +62,10 @@ class Outline(NamedTuple):
 
 
 def message_at(schema: str, path: Sequence[int]) -> str:
-    """The full name of the message at these indexes of a file's schema, which is text or a descriptor in base64.
+    """The full name of a message, found by its indexes in a schema. The schema is text or a descriptor in base64.
 
-    Raises ValueError if there is no such message, and for a text without outline.
+    The first index is that of the outermost message in the file, the next that of a message inside it. Raises
+    ValueError if there is no such message, or if the schema is too large or deep, because it may come from a stranger.
 
     >>> message_at("package shop; message A { message B {} } message C {}", [0, 0]), message_at("message A {}", [0])
     ('shop.A.B', 'A')

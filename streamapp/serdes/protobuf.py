@@ -1,4 +1,5 @@
-"""A serde for Protobuf in Confluent's framing, for messages of generated classes and for types."""
+"""A serde for Protobuf, of generated classes or of types, with the id of the schema before the message, as
+Confluent's."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
@@ -44,12 +46,13 @@ class ProtobufSerde(Serde[T]):
     unless a `FieldNumber` gives another. The serde refuses a schema in which a number belongs to another field than in
     the type: `SchemaRegistryError` before it registers the schema, `SerializationError` for bytes of such a schema.
 
-    The class reads bytes of other versions of its message, as Protobuf does: unknown fields are passed over, missing
-    fields have their default. Bytes of a message with another name are refused.
+    Bytes of other versions of the message can be read: as always in Protobuf, unknown fields are ignored, and missing
+    fields have their default. Bytes of a message with another name raise `SerializationError`.
 
-    The serde registers the text of the .proto file. Each imported file is registered, too, with the import's path as
-    subject (except ``google/protobuf/*``, ``google/type/*`` and ``confluent/*``). ``registry``, ``subject_strategy``,
-    ``version`` and ``schema_id_in`` are those of `AvroSerde`. Needs the extra ``schemas``.
+    The serde registers the text of the .proto file, and of each imported file with the import's path as subject.
+    ``google/protobuf/*``, ``google/type/*`` and ``confluent/*`` are not registered, because all compilers bring them.
+    ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. Needs the
+    extra ``schemas``.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> serde = ProtobufSerde(Duration, type=dict)
@@ -131,12 +134,12 @@ class ProtobufSerde(Serde[T]):
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else of the application, else one without server."""
+        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
         return self.registered.registry
 
     @property
     def subject(self) -> str:
-        """The subject that the schema is registered under."""
+        """The name under which the registry keeps the versions of this schema."""
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
@@ -231,7 +234,7 @@ class ProtobufSerde(Serde[T]):
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         return SerializationError(
-            f"cannot read {self._full_name} from {len(data)} bytes {excerpt(data)}: {why}"
+            f"cannot read {self._full_name} from {counted(len(data), 'byte')} {excerpt(data)}: {why}"
         )
 
 
@@ -253,7 +256,7 @@ def _objection_of(text: str) -> Callable[[Schema], str]:
 
 
 def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:
-    """The files that a file imports, each once. Registries and compilers bring the files of Google and Confluent."""
+    """The files that a file imports, each once, without those of Google and Confluent, which every registry has."""
     known = {} if known is None else known
     found = []
     for each in file.dependencies:
@@ -280,7 +283,9 @@ def _path(descriptor: Any) -> list[int]:
 
 def _path_in(schema: str, name: str, own: list[int]) -> list[int]:
     if message_at(schema, own) != name:
-        raise ConfigError(f"the pinned schema has no message {name} at {own}: its file has another order")
+        raise ConfigError(
+            f"the pinned schema has no message {name} at {own}: the messages of its file are in another order"
+        )
     return own
 
 
@@ -304,7 +309,7 @@ def _varint(number: int) -> bytes:
 def _read_indexes(data: bytes, start: int) -> tuple[list[int], int]:
     count, end = _read_varint(data, start)
     if not 0 < count <= _MOST_INDEXES:
-        raise ValueError(f"{count} message indexes")
+        raise ValueError(f"{counted(count, 'message index', 'message indexes')}")
     path = []
     for _ in range(count):
         index, end = _read_varint(data, end)

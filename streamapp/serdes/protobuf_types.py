@@ -1,7 +1,7 @@
-"""Messages of Protobuf as Structs and dataclasses, field by field.
+"""Copies messages of Protobuf into Structs and dataclasses, and back, field by field.
 
-The fields of a type and of a message that hold the same Python values are copied. Protobuf's JSON mapping is for all
-others: times, enums by name, numbers as text.
+Types can be copied if all of their fields have the same Python values in the message. All other types go through
+Protobuf's JSON mapping (times, enums by name, numbers as text), which is slower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN: dict[int, tuple[type, mi.Type]] = {
     12: (bytes, mi.BytesType()),
     **dict.fromkeys(_INTS, (int, mi.IntType())),
 }
-"""Numbers of Protobuf's types -> the Python type. A single float is absent: its JSON has fewer digits."""
+"""Numbers of Protobuf's types -> the Python type. A float of 32 bits is absent, because its JSON has fewer digits."""
 _REPEATED, _STRING, _MESSAGE = 3, 9, 11
 _SPECIAL_FILES = frozenset(
     f"google/protobuf/{name}.proto"
@@ -32,11 +32,11 @@ _SPECIAL_FILES = frozenset(
 
 
 class Unlike(Exception):
-    """A value that only Protobuf's JSON mapping converts, or refuses."""
+    """A value or field cannot be copied as it is. Protobuf's JSON mapping then converts it, or raises the error."""
 
 
 class Copier(NamedTuple):
-    """The two directions between a message and a type.
+    """Two functions: ``read`` makes an object of the type from a message, ``write`` a message from an object.
 
     ``write`` raises `Unlike` for a value of another type than its field has.
     """
@@ -46,14 +46,14 @@ class Copier(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The two directions between a field of a message and one of a type."""
+    """The conversions between a field of a message and a field of a type."""
 
     read: Callable[[Any], Any] | None
-    """None: the type has the message's value itself."""
+    """A function from the message's value to the type's value. None: both are the same."""
     write: Callable[[Any], Any]
-    """To an argument of the message's class."""
+    """A function from the type's value to an argument of the message's class."""
     kind: type | None = None
-    """The type of values that are arguments themselves."""
+    """The type of values that need no conversion to be arguments."""
 
 
 def copier_of(message: Any, shape: Any) -> Copier | None:

@@ -1,4 +1,4 @@
-"""Schemas that refer to others: the others, and Avro schemas made whole."""
+"""Schemas that refer to types of other schemas: finds all these schemas, and inserts their types (Avro)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ def check_references(references: Sequence[SchemaReference]) -> tuple[SchemaRefer
 
 
 def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
-    """Name -> schema of everything that is referred to, directly or not.
+    """Name -> schema, of all schemas to which references lead, directly or through other references.
 
-    Raises `ConfigError` for a name of two schemas.
+    Raises `ConfigError` if two different schemas have the same name.
     """
     found: dict[str, Schema] = {}
     for each in _all(references):
         if found.setdefault(each.name, each.schema) != each.schema:
-            raise ConfigError(f"two schemas are referred to as {each.name}")
+            raise ConfigError(
+                f"two different schemas have the reference name {each.name}: give one of them another name"
+            )
         if len(found) > _MOST_REFERENCES:
             raise ConfigError(f"a schema refers to more than {_MOST_REFERENCES} others")
     return found
 
 
 def _all(references: Sequence[SchemaReference]) -> Iterator[SchemaReference]:
-    """Each reference once, however many paths lead to it."""
+    """Each reference once, also those of references, even if several paths lead to the same one."""
     waiting, seen = list(references), set[int]()
     while waiting:
         each = waiting.pop()

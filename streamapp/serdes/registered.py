@@ -1,4 +1,7 @@
-"""A serde's schema and its subject in a registry, which give the id before the serde's bytes."""
+"""`Registered`: the schema of a serde in a registry, under a subject.
+
+The registry gives the id that bytes begin with.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +43,14 @@ _MOST_NAME = 100
 
 
 class Registered:
-    """One schema of a serde in a registry.
+    """The schema of a serde in a registry.
 
-    ``version`` pins the schema to write: a version of the subject, or the latest version. A pinned schema is not
-    registered. ``whole`` is the schema with its references put in. ``objection`` compares the schema with another
-    version of the subject, by rules of the serde that a registry does not know. Raises `ConfigError` for a wrong strategy or
-    version, and if the strategy needs a record name that the schema lacks.
+    With ``version`` (a number or "latest"), the serde writes with this version of the subject, and registers no schema.
+    ``whole`` is the schema with the types of its references inserted. ``objection`` compares the schema with another
+    version of the subject, by rules of the serde that a registry does not know.
+
+    Raises `ConfigError` for a wrong strategy or version, and if the strategy needs the name of a record and the schema
+    has none.
     """
 
     def __init__(
@@ -92,7 +97,7 @@ class Registered:
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry that the serde was given, else the application's, else one without server."""
+        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
         found = self._registry or default_registry() or self._own_registry
         if found is None:
             found = self._own_registry = LocalSchemaRegistry()
@@ -131,7 +136,7 @@ class Registered:
             raise SchemaRegistryError(objected(self.subject, other.version, other.id, why))
 
     def writer_of(self, data: bytes) -> Schema:
-        """The schema of bytes that begin with a frame."""
+        """The schema with which these bytes were written. The frame at their beginning names the schema."""
         if isinstance(self.registry, LocalSchemaRegistry):
             # A registry without a server learns the schema only when it is asked for the id.
             self._id_frame()
@@ -148,18 +153,22 @@ class Registered:
         return guid_frame(_guids(self.registry).guid_of(subject, schema, self.format, references))
 
     def _asked(self) -> tuple[Any, ...]:
-        """The arguments of ``id_of`` and ``guid_of``. A registry without a server gets the whole schema."""
+        """The arguments of ``id_of`` and ``guid_of``. A registry without a server does not resolve references, so it
+        gets the whole schema."""
         if self.references and not isinstance(self.registry, LocalSchemaRegistry):
             return self.subject, self.schema, self.format, self.references
         return self.subject, self.whole, *self._other_format
 
     @property
     def _other_format(self) -> tuple[SchemaFormat, ...]:
-        """The format as an argument, left out for Avro: an application's registry for Avro need not take it."""
+        """The format as an argument.
+
+        Avro is left out, so an application's own registry for Avro needs no such parameter.
+        """
         return () if self.format == "AVRO" else (self.format,)
 
     def unlike(self, data: bytes, written: Any) -> str:
-        """The part of an error about unreadable bytes that names the two schemas and their difference."""
+        """Text for an error about unreadable bytes: the id of the writer's schema, and its difference from this one."""
         changes = summary(written, self.whole)
         theirs = f"they were written with the schema of {shown_frame(data)}"
         if not changes:
@@ -167,10 +176,10 @@ class Registered:
         return f"{theirs}, and {(self.record or self.subject)[:_MOST_NAME]} here differs from it: {changes}"
 
     def arguments(self, subject: str | None = None) -> dict[str, Any]:
-        """The arguments of a serde that are about its schema, for a copy with another subject or in another process.
+        """The arguments about the schema that make a copy of a serde, with another subject or in another process.
 
-        The copy gets the application's registry if the serde has none, because another process does not know the
-        default.
+        A serde without a registry of its own gets the application's registry as an argument, because another process
+        does not know the default.
         """
         return {
             "registry": self._registry or default_registry(),

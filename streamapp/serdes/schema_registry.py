@@ -1,4 +1,4 @@
-"""The port of schema registries, and a registry that needs no server."""
+"""`SchemaRegistry`: the interface of schema registries, and a registry that needs no server."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ SchemaFormat: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 class SchemaReference(NamedTuple):
     """A schema to which another schema refers, with its subject in the registry.
 
-    ``name`` stands in the referring schema: the full name of an Avro type, the path of a Protobuf import, the ``$ref``
-    of a JSON Schema. Source: "References" in Confluent's documentation of the schema registry.
+    ``name`` is the text by which the referring schema names the other one. In Avro, this is the full name of a type, in
+    Protobuf the path of an import, in a JSON Schema the ``$ref``. Source: "References" in Confluent's documentation of
+    the schema registry.
 
     >>> SchemaReference("shop.Item", "shop-item", {"type": "enum", "name": "shop.Item", "symbols": ["CUP"]}).subject
     'shop-item'
@@ -66,13 +67,14 @@ class VersionMissing(SchemaRegistryError):
 
 
 class SchemaRegistry(Protocol):
-    """A registry that gives ids to schemas, as Confluent's registry does. Implementations have to be picklable.
+    """The interface of a schema registry, which gives an id to each schema. Derive from it to use another registry.
 
-    For a schema with references, ``id_of`` gets the references as fourth argument. `SchemaGuids` is the port of a
-    registry that has GUIDs.
+    `ConfluentSchemaRegistry` and `LocalSchemaRegistry` are implementations. An implementation must be picklable. For a
+    schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs derives
+    from `SchemaGuids`.
 
-    The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. The record is not the
-    cause of this error, so that no exception handler is asked.
+    The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. No exception handler
+    is asked about this error, because the record is not its cause.
     """
 
     def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
@@ -108,12 +110,12 @@ class SchemaGuids(Protocol):
 
 
 class LocalSchemaRegistry:
-    """A registry without a server: the id of a schema is the first 31 bits of the schema's SHA-256.
+    """A registry without a server, for tests and development. The id of a schema is 31 bits of its SHA-256.
 
-    All processes compute the same id for a schema, without communication and for all subjects. `id_of` raises
-    `SerializationError` for a second schema with the same id. To read a value, a process needs the schema of the
-    value's writer. ``path`` is a folder that all processes see. Each schema is a file in this folder, which is written
-    atomically and never changes. Without ``path`` a process has only the schemas that it registers.
+    All processes compute the same id for a schema, and the id is the same under all subjects. `id_of` raises
+    `SerializationError` if another schema has the same id already. To read a value, a process needs the schema with
+    which the value was written. So give all processes the same folder as ``path``: each schema becomes a file there,
+    which is written atomically and never changes. Without ``path`` a process knows only the schemas that it registers.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")
@@ -173,7 +175,7 @@ class LocalSchemaRegistry:
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
         raise SchemaRegistryError(
-            f"version {version} of {subject} cannot be told: LocalSchemaRegistry knows no versions of subjects. "
+            f"version {version} of {subject} cannot be looked up: LocalSchemaRegistry knows no versions of subjects. "
             "Use a ConfluentSchemaRegistry, or leave version= out."
         )
 
@@ -219,7 +221,7 @@ def default_registry() -> SchemaRegistry | None:
 
 
 def set_default_registry(registry: SchemaRegistry) -> None:
-    """Sets the registry of serdes without ``registry=``. Raises `ConfigError` if the process has another registry."""
+    """Sets the registry of serdes without ``registry=``. Raises `ConfigError` if another one was set before."""
     global _default
     if _default is not None and _default != registry:
         raise ConfigError(

@@ -20,9 +20,10 @@ _END_START = struct.Struct(">qq")
 
 
 class TimeWindowedSerde(Serde[Windowed]):
-    """A key and the window it was aggregated in: the inner serde's bytes, then the start in 8 bytes.
+    """A key and the window of its aggregation: the inner serde's bytes, then the start of the window in 8 bytes.
 
-    The bytes hold no end, so ``window_size_ms`` supplies it; an end past 2**63 - 1 is cut to that.
+    The bytes do not have the end of the window, so ``window_size_ms`` is needed to read it. An end after 2**63 - 1 ms
+    becomes 2**63 - 1.
 
     >>> from streamapp.serdes import StringSerde
     >>> serde = TimeWindowedSerde(StringSerde(), window_size_ms=1000)

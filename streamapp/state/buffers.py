@@ -81,9 +81,6 @@ class OuterJoinStore(Store):
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         self._rows.restore(batch, write_set)
 
-    def approximate_num_entries(self) -> int:
-        return self._rows.approximate_num_entries()
-
     def append(
         self, timestamp: int, is_left: bool, key: Any, value: Any, logged_at: int | None = None
     ) -> None:
@@ -212,9 +209,6 @@ class TimeOrderedBuffer(Store):
     def dirty_bytes(self) -> int:
         return self._rows.dirty_bytes
 
-    def approximate_num_entries(self) -> int:
-        return self._rows.approximate_num_entries()
-
 
 class SuppressBuffer(Store):
     """The updates that a suppression holds back, all in memory; the module's docstring has the methods.
@@ -324,9 +318,6 @@ class SuppressBuffer(Store):
     @property
     def dirty_bytes(self) -> int:
         return 200 * len(self._dirty)
-
-    def approximate_num_entries(self) -> int:
-        return self.num_records
 
     def _hash_bucket(self, row_key: bytes) -> int:
         # Kafka Streams logs its dirty keys in the order of a java.util.HashSet of them.

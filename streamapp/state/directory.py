@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
 from streamapp.state.backend import StateDamagedError
 from streamapp.state.files import file_limit, too_few_files
@@ -106,7 +107,7 @@ class StateDirectory:
         for topic, count in partition_counts.items():
             if counts.get(topic, count) != count:
                 raise self._refused(
-                    f"was written when topic {topic!r} had {counts[topic]} partitions, now it has {count}, "
+                    f"was written when topic {topic!r} had {counted(counts[topic], 'partition')}, now it has {count}, "
                     "and keys would be looked for in the wrong partition"
                 )
         ids: dict[str, str] = known.get("changelog_ids", {}) if self.task_ids() else {}

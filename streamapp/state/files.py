@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
+from streamapp._base.counted import counted
+
 __all__ = [
     "FILES_OF_A_PROCESS",
     "FILES_OF_A_TASK",
@@ -45,8 +47,9 @@ def files_needed(tasks: int) -> int:
 def too_few_files(limit: int) -> str:
     """The text about too small a limit, with the ways to raise the limit."""
     return (
-        f"This process may have {limit} files open. A worker needs about {FILES_OF_A_PROCESS}, and {FILES_OF_A_TASK} "
-        f"for each task with state: 4096 are enough for {(4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK} tasks. Raise "
-        "the limit and start the worker again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or "
+        f"This process may have {counted(limit, 'file')} open. A worker needs about {FILES_OF_A_PROCESS}, and "
+        f"{FILES_OF_A_TASK} for each task with state: 4096 are enough for "
+        f"{counted((4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK, 'task')}. Raise the limit and start the worker "
+        "again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or "
         "--ulimit nofile=4096 of its container"
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from streamapp._base.counted import counted
 from streamapp.errors import SerializationError
 from streamapp.records import Headers, RecordContext
 from streamapp.serdes import (
@@ -278,7 +279,9 @@ class _Reader:
         """The number of entries that follow. Raises `SerializationError` if the rest has less than 4 bytes for each."""
         count = self.integer()
         if count < 0 or 4 * count > len(self._data) - self._at:
-            raise SerializationError(f"expected {count} entries in {len(self._data) - self._at} bytes")
+            raise SerializationError(
+                f"expected {counted(count, 'entry', 'entries')} in {counted(len(self._data) - self._at, 'byte')}"
+            )
         return count
 
     def sized(self) -> bytes | None:
@@ -297,5 +300,7 @@ class _Reader:
         start = self._at
         self._at = end = start + length
         if end > len(self._data):
-            raise SerializationError(f"expected {length} bytes from {start}, got {len(self._data)} in all")
+            raise SerializationError(
+                f"expected {counted(length, 'byte')} from {start}, got {len(self._data)} in all"
+            )
         return self._data[start:end]

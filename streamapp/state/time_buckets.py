@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.errors import SerializationError
 from streamapp.records import RecordBatch
 from streamapp.serdes.types import excerpt
@@ -259,7 +260,7 @@ class TimeBucketedStore(WriteBehindStore):
         short = next((key for key, *_ in rows if len(key) < self._suffix), None)
         if short is not None:
             raise SerializationError(
-                f"expected a key and {self._suffix} bytes of times, got {excerpt(short)}"
+                f"expected a key and {counted(self._suffix, 'byte')} of times, got {excerpt(short)}"
             )
         if self._duplicates:
             self._sequence = int.from_bytes(rows[-1][0][-4:], "big")

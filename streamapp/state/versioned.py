@@ -62,7 +62,7 @@ class VersionedStore(Store):
         self._dirty_bytes = 0
         self._clean: Generations[_Versions] = Generations(memory or RowMemory())
         self._sealed: dict[Any, _Versions] = {}
-        self._unlogged: dict[tuple[Any, int], Any] = {}
+        self._unlogged: dict[tuple[Any, int, bool], Any] = {}
         self._batch: list[tuple[bytes, bytes | None]] | None = None
         meta = table.get(_META)
         self._observed = -1 if meta is None else int.from_bytes(meta, "big")
@@ -81,8 +81,10 @@ class VersionedStore(Store):
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
             # Every version is state of its own, therefore each is logged. Two puts of one version log the last value.
-            self._unlogged.pop((kept_key, timestamp), None)
-            self._unlogged[kept_key, timestamp] = kept
+            # A deletion does not replace a value: without the value before it, a restore would keep an end of nothing.
+            version = kept_key, timestamp, kept is None
+            self._unlogged.pop(version, None)
+            self._unlogged[version] = kept
         return valid_to
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int, int | None] | None:
@@ -179,7 +181,7 @@ class VersionedStore(Store):
         return versions
 
     def log_dirty(self) -> None:
-        for (key, timestamp), value in self._unlogged.items():
+        for (key, timestamp, _), value in self._unlogged.items():
             data = None if value is None else self._values.to_bytes(value)
             self._task.log(self.name, self._keys.to_bytes(key), data, timestamp, NO_HEADERS)
         self._unlogged.clear()
@@ -217,9 +219,6 @@ class VersionedStore(Store):
     @property
     def dirty_bytes(self) -> int:
         return self._dirty_bytes
-
-    def approximate_num_entries(self) -> int:
-        return self._table.approximate_count() + len(self._dirty)
 
     def _pack(self, versions: _Versions) -> bytes:
         to_bytes = self._values.to_bytes

@@ -120,13 +120,6 @@ class Store:
     def close(self) -> None:
         """Gives back shared resources, such as a record cache's share of the limit."""
 
-    def approximate_num_entries(self) -> int:
-        """An estimate of the number of rows.
-
-        On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
-        """
-        raise NotImplementedError
-
 
 class WriteBehindStore(Store):
     """Rows by key over an `OrderedBytes`.
@@ -412,6 +405,10 @@ class WriteBehindStore(Store):
         return self._sized_bytes if self._sized else len(self._dirty) * (self._row_size + self._ROW_BYTES)
 
     def approximate_num_entries(self) -> int:
+        """An estimate of the number of rows.
+
+        On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
+        """
         get, rows = self._table.get, self._stored_rows()
         for row_key, (value, _) in self._dirty.items():
             stored = get(self._local_key(row_key, self._row_bytes(row_key))) is not None

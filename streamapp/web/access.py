@@ -1,4 +1,4 @@
-"""Settings of the web server's guard, from the environment and from files: users, the cluster's secret, TLS."""
+"""Settings that protect the web server, from the environment and from files: users, the cluster's secret, TLS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CERTIFICATE, _KEY = "STREAMAPP_WEB_SSL_CERTIFICATE_LOCATION", "STREAMAPP_WEB_SS
 _AUTHORITIES = "STREAMAPP_WEB_SSL_CA_LOCATION"
 _LEAST_SECRET = 32
 _LOOK_SECONDS = 1.0
-"""Files are looked at for changes that often, when somebody asks."""
+"""The shortest time between two looks at a file for changes. A request causes the look."""
 
 
 def is_loopback(address: str) -> bool:
@@ -43,10 +43,11 @@ def is_loopback(address: str) -> bool:
 
 
 class WebAccess:
-    """The settings of the web server in the environment. Raises `ConfigError` for what cannot work.
+    """The settings that protect the web server, from the environment. Raises `ConfigError` if they cannot work.
 
-    Users and the cluster's secret come together: a worker that asks another one signs with the secret. Files may
-    change: the new text counts within a second, and one that is wrong is logged while the text before goes on to count.
+    Users need the cluster's secret, because workers sign their requests to each other with it. The files may be changed
+    while the worker runs. A new text is used within a second. If the new text is wrong, the worker logs an error, and
+    keeps the earlier text.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
@@ -74,12 +75,12 @@ class WebAccess:
 
     @property
     def users(self) -> Users | None:
-        """None: everybody who reaches the port may do everything."""
+        """The users, or None if there are none. Then everybody who can reach the port may do everything."""
         return self._users.get()
 
     @property
     def secret(self) -> bytes | None:
-        """Workers sign with it what they ask each other."""
+        """The secret with which workers sign their requests to each other, or None."""
         return self._secret.get()
 
     @property
@@ -87,7 +88,7 @@ class WebAccess:
         return self._certificate is not None
 
     def check_address(self, address: str) -> None:
-        """Raises `ConfigError` for an address that other machines reach, unless there are web users."""
+        """Raises `ConfigError` if other machines can reach this address and there are no users."""
         if not is_loopback(address) and self.users is None:
             raise ConfigError(
                 f"the web server would listen at {address} for everybody. Set {_USERS}_FILE and {_SECRET}_FILE, or "
@@ -96,7 +97,7 @@ class WebAccess:
             )
 
     def server_context(self) -> ssl.SSLContext | None:
-        """TLS for the server; a new connection gets the certificate that is in the files then. None: without TLS."""
+        """TLS for the server, or None. Each new connection gets the present certificate of the files."""
         if self._certificate is None:
             return None
         current, files = self._load(), stamps(self._certificate, self._key)
@@ -120,7 +121,7 @@ class WebAccess:
         return asked
 
     def client_context(self) -> ssl.SSLContext:
-        """TLS for asking other workers."""
+        """TLS for requests to other workers, or None."""
         return ssl.create_default_context(cafile=self._authorities)
 
     def _load(self) -> ssl.SSLContext:
@@ -139,7 +140,7 @@ class WebAccess:
 
 
 class _Watched(Generic[T]):
-    """A text of the environment or of a file, read anew when the file changes."""
+    """A text from the environment or from a file. After a change of the file, the text is read again."""
 
     def __init__(self, environ: Mapping[str, str], name: str, parse: Callable[[str], T]) -> None:
         self._environ, self._name, self._parse = environ, name, parse

@@ -27,8 +27,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def audited() -> Middleware:
     """Middleware around all other middlewares, so that the log has their refusals, too.
 
-    Each request gets a `Caller` here. Refusals of strangers have 20 lines at once for each address, and one a
-    second: nobody fills the log.
+    Each request gets a `Caller` here. For refused logins, each address may cause 20 lines at once and one line a
+    second, so a stranger cannot fill the log.
     """
     refusals = Buckets(per_second=1, burst=20)
 
@@ -69,5 +69,5 @@ def _log(request: web.Request, caller: Caller, outcome: int) -> None:
 
 
 def _printable(text: str) -> str:
-    """On one line, without blanks: nobody writes a line of their own."""
+    """The text without line breaks and blanks, so that a client cannot forge a line of the log."""
     return "".join(each if "!" <= each <= "~" else f"\\x{ord(each):02x}" for each in text)

@@ -34,9 +34,10 @@ _FAILURES_PER_SECOND, _FAILURES_AT_ONCE = 0.2, 10
 
 
 class Authentication:
-    """The middleware, and the limits on how often an address may ask and how often it may be wrong.
+    """The middleware that finds out who makes a request.
 
-    ``own`` is the address of this worker for other workers.
+    Each address may make 1,000 requests a second, and one wrong login in 5 s (more in a burst). ``own`` is the address
+    under which other workers reach this one.
     """
 
     def __init__(self, access: WebAccess, signatures: Signatures, own: Callable[[], str]) -> None:
@@ -71,14 +72,14 @@ class Authentication:
         caller.may_read = identity is not None
         if identity is None:
             if not _is_open(request):
-                raise _unknown("this worker wants to know who asks: basic authentication, or a bearer token")
+                raise _unknown("this worker needs a login: basic authentication, or a bearer token")
         elif not identity.may("read" if request.method in READS else "operate"):
             raise Problem(403, f"{identity.name} may read only; {request.method:.20} needs the role operate")
 
     async def _identity(
         self, request: web.Request, caller: Caller, users: Users, address: str
     ) -> Identity | None:
-        """None: nobody said who asks. Raises `Problem` for what was said wrongly."""
+        """The user of the request, or None without a login. Raises `Problem` for a wrong login."""
         forwarded = request.headers.getall(HEADER, [])
         if forwarded:
             found = None
@@ -132,7 +133,7 @@ class Authentication:
 
 
 def _is_open(request: web.Request) -> bool:
-    """True for probes, and for the question of a browser before a request of another origin, which has no login."""
+    """True for requests without a login: probes, and the preflight request (CORS) of a browser for another origin."""
     if request.method == "OPTIONS":
         return "Access-Control-Request-Method" in request.headers
     return request.method in READS and request.path in _PROBES

@@ -1,4 +1,4 @@
-"""The caller of a request, whom middleware sets before the page runs."""
+"""The caller of a request. Middleware sets it before the page runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Caller:
     identity: Identity | None = None
     via_worker: bool = False
     may_read: bool = True
-    """False for a probe without a login: its answer says little."""
+    """False for a probe without a login. The answer then has the state only, and no details."""
 
 
 CALLER: ContextVar[Caller] = ContextVar("streamapp_web_caller")

@@ -1,8 +1,9 @@
 """Requests to other workers: one hop, with a time-out, never in a cycle.
 
 A request to another worker names partitions in its URL (``partitions=1,3``). A worker answers such a request from its
-own partitions, or refuses the request, and never asks a third worker. Proxies keep the parameter, and any client may
-use it.
+own partitions or refuses it, and never asks a third worker. So a wrong address cannot make workers ask each other
+without end. The partitions are a parameter of the URL and not a header, because proxies keep parameters, and any client
+may use it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ __all__ = ["LocalResolver", "Peers", "local_name", "open_session"]
 _PASSED_ON = ("X-Request-Id", "Traceparent")
 _LOGIN = ("Authorization", "Cookie")
 _MOST_BYTES = 256 * 2**20
-"""The largest answer of another worker. Pages of 4 MiB are far below, even if one entry is larger."""
+"""The largest answer that is accepted from another worker. A page has about 4 MiB, or a single larger entry."""
 
 
 class LocalResolver(aiohttp.ThreadedResolver):
-    """Resolves ``<host>.localhost``, the name of a worker that listens on loopback only; some systems cannot.
+    """Resolves ``<host>.localhost``, the name of a worker that listens on loopback only. Some systems cannot resolve
+    it.
 
-    The name contains the machine's host name. A worker of another machine is therefore not mistaken for a local one.
+    The name contains the host name of the machine, so that a worker of another machine is not mistaken for a local one.
     """
 
     async def resolve(
@@ -49,7 +51,7 @@ class LocalResolver(aiohttp.ThreadedResolver):
 
 
 def local_name() -> str:
-    """The host name that a worker on loopback tells other workers; only its own machine can ask it."""
+    """The host name under which a worker on loopback is known to other workers. Only its own machine can reach it."""
     return f"{socket.gethostname().lower()}.localhost"
 
 
@@ -61,7 +63,8 @@ def open_session() -> aiohttp.ClientSession:
 class Peers:
     """An HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
 
-    With ``signatures``, requests are signed in the name of the caller. The caller's password or token is not sent on.
+    With ``signatures``, requests are signed in the name of the caller, so that the caller's password or token is not
+    sent to other workers.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Peers:
     async def ask(
         self, worker: str, request: web.Request, partitions: Iterable[int]
     ) -> tuple[int, dict[str, Any]]:
-        """Sends the request on to another worker, for some partitions; returns the status and the JSON of the answer.
+        """Forwards the request to another worker, for these partitions. Returns the status and the JSON of the answer.
 
         The status is 200 or 404. Raises `Unavailable` for any other status, and if the worker does not answer.
         """

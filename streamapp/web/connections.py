@@ -1,4 +1,7 @@
-"""Limits on the connections to the web server: their number, and the time that a connection has for a request."""
+"""Limits on the connections to the web server: their number, and the time for sending a request.
+
+Without them, clients that open connections and send nothing could take all file handles of a worker.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from streamapp._base.counted import counted
+
 __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -18,15 +23,19 @@ logger: logging.Logger = logging.getLogger(__name__)
 HEAD_SECONDS = 10.0
 """The longest time for the head of a request, from the start of the connection or the first byte of the head."""
 KEEP_ALIVE_SECONDS = 75.0
-"""The longest wait of a connection for its next request. Load balancers close idle connections earlier (60 s)."""
+"""The longest wait of a connection for its next request. Load balancers close idle connections earlier (60 s), so they
+never send a request into a connection that the server closes."""
 BODY_SECONDS = 20.0
 """The longest time for the body of a request, of at most 1 MiB."""
 BUSY_SECONDS = 15.0
-"""More time than an answer needs. At the limit, a connection whose request began earlier may be closed, too."""
+"""Longer than an answer takes. When all connections are in use, one whose request began before that may be closed."""
 TAKE_SECONDS = 60.0
-"""The longest time for which an answer may exceed the system's buffers, because its client reads slowly."""
+"""The longest time that a client may take to read an answer until its rest fits into the system's buffers."""
 MOST_UNSENT = 64 * 2**20
-"""The most bytes of all answers that clients have not read. Above, the connections that wait longest are closed."""
+"""The most bytes of answers that clients have not read yet.
+
+Beyond, connections are closed, the longest waiting first.
+"""
 _LEFT = "Connection lost"
 """aiohttp's message for a client that disconnects while its body is read."""
 _LOG_SECONDS = 60.0
@@ -41,7 +50,7 @@ def most_connections() -> int:
 
 
 def _server_logger() -> logging.Logger:
-    """A logger of the server's failures. Errors of clients are left out, because any client could fill the log."""
+    """A logger for failures of the server. Errors of clients are left out, because any client could fill the log."""
     made = logger.getChild("server")
     made.addFilter(_is_no_clients_fault)
     return made
@@ -56,8 +65,8 @@ def _is_no_clients_fault(record: logging.LogRecord) -> bool:
 class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
-    At the limit, a new connection closes the connection that has waited longest without a request. A readiness probe
-    is therefore always served. If all connections are busy with requests, the new connection is closed.
+    A new connection beyond the limit takes the place of the connection that has been idle for longest. So idle clients
+    cannot keep out a readiness probe. If all connections have a request under way, the new one is closed.
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
@@ -80,7 +89,7 @@ class LimitedRunner(web.AppRunner):
 
 
 class Connections:
-    """The connections of a server. Connections without activity for the longest time come first."""
+    """The open connections of a server, ordered by their last activity; the longest inactive one comes first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -116,7 +125,7 @@ class Connections:
         return watched
 
     def add(self, connection: _Connection) -> bool:
-        """Adds a connection, and may close another connection; False if the limit is reached."""
+        """Adds a connection. At the limit, an idle connection is closed for it; False if there is none."""
         if len(self._open) >= self._most:
             self._log()
             for other in self._open.values():
@@ -151,13 +160,13 @@ class Connections:
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             logger.warning(
-                "the web server has %d connections, its limit: it closes the connections that wait longest",
-                self._most,
+                "the web server has %s, its limit: it closes the connections that wait longest",
+                counted(self._most, "connection"),
             )
 
 
 class _Connection(asyncio.Protocol):
-    """A connection with time limits; all events go to aiohttp's handler of the connection."""
+    """A connection with time limits, which passes all its events on to aiohttp's handler of the connection."""
 
     transport: asyncio.Transport
 

@@ -15,7 +15,7 @@ __all__ = ["ControlViews"]
 
 
 class ControlViews:
-    """The handlers. A worker answers once it has been told; records that it is processing are finished first."""
+    """The handlers. A worker answers as soon as it knows of the pause. Records under way are processed to their end."""
 
     def __init__(self, source: ViewSource, peers: Peers) -> None:
         self._source, self._peers = source, peers
@@ -44,5 +44,5 @@ class ControlViews:
         if failed:
             reached = [url for url in answer["workers"] if url not in failed]
             listed = "; ".join(f"{url}: {why}" for url, why in failed.items())
-            raise Unavailable(f"not all workers could be told: {listed}", workers=reached)
+            raise Unavailable(f"the request did not reach all workers: {listed}", workers=reached)
         return json_response(answer)

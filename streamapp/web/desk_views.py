@@ -27,10 +27,11 @@ _MOST = 1_000
 
 
 class DeskViews:
-    """The handlers. Each request opens a desk in another thread. At most one desk of a worker writes at a time.
+    """The handlers. Each request opens a `FailureDesk` in another thread. At most one desk of a worker writes at a
+    time.
 
-    ``open_desk`` raises `StreamsError` for an application without dead letters. ``try_record`` runs a record through
-    the topology.
+    ``open_desk`` raises `StreamsError` if the application has no dead-letter topic. ``try_record`` runs a record
+    through the topology, in the test driver.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class DeskViews:
         return json_response(described(letter, marks) | {"stacktrace": letter.said("stacktrace")})
 
     async def attempt(self, request: web.Request) -> web.Response:
-        """The results of the letter's record in the topology. Nothing is written to Kafka."""
+        """Runs the letter's record through the topology, and answers with the results. Nothing is written to Kafka."""
 
         def run(desk: FailureDesk) -> Trial:
             letter, _ = desk.letter(request.match_info["letter"])

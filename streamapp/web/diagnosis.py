@@ -1,4 +1,4 @@
-"""Findings: remarkable facts in a worker's status, as sentences, errors first."""
+"""Findings: facts in a worker's status that a person should look at, as sentences, errors first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from streamapp._base.counted import counted
+from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus
 
@@ -21,7 +23,7 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One remarkable fact: its subject, a message, and a hint for the next step."""
+    """One fact that needs attention: its subject (worker, task or table), a message, and a hint for the next step."""
 
     severity: Severity
     subject: str
@@ -77,13 +79,8 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "The worker restores its tables from their changelogs.",
                 "Each task processes records, and its tables can be read, when its restore is complete.",
             )
-        case "running" if not status.tasks:
-            yield Finding(
-                "info",
-                "worker",
-                "No partitions are assigned to this worker.",
-                "There are at least as many workers as partitions. This worker stands by for a failover.",
-            )
+        case state if is_spare(state, status.tasks, status.standbys):
+            yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
 
 
 def _paused(sampler: Sampler) -> Iterator[Finding]:
@@ -140,7 +137,7 @@ def _standing(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
         if _stands(sampler, task, each):
             message = (
                 f"{each.topic}-{each.partition} has stood at offset {each.position} "
-                f"for {sampler.standstill(task, each):.0f} s; {each.lag:,} records wait."
+                f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
             )
             yield Finding("warning", f"task {task.id}", message, _why_it_stands(task, each))
 
@@ -164,7 +161,7 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
         yield Finding(
             "warning",
             topic,
-            f"{topic} falls behind: {lag:,} records wait, {growth:,.0f} more each second "
+            f"{topic} falls behind: {_waiting(lag)}, {growth:,.0f} more each second "
             f"(partition {', '.join(map(str, partitions))}).",
             f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. More workers help "
             "while there are fewer workers than partitions.",
@@ -182,8 +179,8 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         yield Finding(
             "warning" if share >= _DROPPED_SHARE else "info",
             "records",
-            f"{dropped:,} records were dropped since the worker started, {100 * share:.1f} % of all its records "
-            f"(task {tasks}).",
+            f"{counted(dropped, 'record was', 'records were')} dropped since the worker started, {100 * share:.1f} % "
+            f"of all its records (task {tasks}).",
             "The records were late, lacked a key or a value, or failed in a step whose exception handler "
             "went on. The log has the records that failed.",
         )
@@ -191,7 +188,8 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "results",
-            f"{status.dropped_results:,} results were dropped since the worker started: brokers refused them.",
+            f"{counted(status.dropped_results, 'result was', 'results were')} dropped since the worker started: "
+            "brokers refused the results.",
             "production_exception_handler went on without these results. The log says why brokers refused them.",
         )
 
@@ -205,14 +203,14 @@ def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
                     each.operator,
                     f"{each.operator} of task {task.id} takes no record: "
                     f"a service that it calls fails ({each.circuit}).",
-                    f"{each.records:,} records wait. The operator tries again by itself, and drops nothing.",
+                    f"{_waiting(each.records)}. The operator tries again by itself, and drops nothing.",
                 )
 
 
 def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
     for parked in task.parked:
         if parked.closed:
-            why = parked.circuit or f"{parked.records:,} records of {parked.operator} wait for a retry"
+            why = parked.circuit or f"{_waiting(parked.records)} for a retry"
             return f"{parked.operator} takes no further record for now: {why}."
     if not each.buffered:
         return "Nothing arrives from the broker: check the partition's leader and the network."
@@ -225,3 +223,7 @@ def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
         names = " and ".join(empty)
         return f"The task takes records in order of time, and waits for {names}, where nothing arrives."
     return "Records have arrived, but the task does not take them: one record takes long, or the thread is blocked."
+
+
+def _waiting(records: int) -> str:
+    return counted(records, "record waits", "records wait")

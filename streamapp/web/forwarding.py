@@ -1,4 +1,4 @@
-"""Signatures of requests between workers: the receiver knows that a worker asks, and for whom."""
+"""Signatures of requests between workers. They prove that a worker sent the request, and for which user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["HEADER", "Signatures"]
 
 HEADER = "X-Streamapp-Forwarded"
 _VALID_SECONDS = 30
-"""The clocks of two workers, and the way between them, may differ by so much."""
+"""The age in seconds up to which a signature counts. The clocks of two workers may differ by no more than this."""
 _MOST_SEEN = 10_000
 _FORM = re.compile(
     r"v1:(\d{1,12}):([0-9a-f]{32}):(read|operate):([0-9a-f]{64}):([A-Za-z0-9_.@-]{1,64})", re.ASCII
@@ -25,8 +25,8 @@ _FORM = re.compile(
 class Signatures:
     """Signs and checks requests of workers with a secret that all of them have (HMAC-SHA-256).
 
-    A signature is for one receiver, one method and one path with its query, and lives for half a minute. A request that
-    changes something is taken once.
+    A signature is valid for one receiver, one method and one path with its query, for 30 s. A request that changes
+    state is accepted only once, so that nobody can repeat a recorded one.
 
     >>> signatures, ada = Signatures(lambda: b"s" * 32), Identity("ada", "read")
     >>> header = signatures.sign(ada, "GET", "http://b:6066", "/tables/t/?partitions=1")
@@ -40,7 +40,7 @@ class Signatures:
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def sign(self, identity: Identity, method: str, receiver: str, path: str) -> str:
-        """The header of a request to the worker at ``receiver``; ``path`` with its query, as it is sent."""
+        """The header of a request to the worker at ``receiver``. ``path`` includes the query, exactly as it is sent."""
         secret = self._secret()
         assert secret is not None, "users and secret come together"
         when, nonce = str(int(self._now())), secrets.token_hex(16)
@@ -48,7 +48,7 @@ class Signatures:
         return f"v1:{when}:{nonce}:{identity.role}:{mac}:{identity.name}"
 
     def identity(self, header: str, method: str, receiver: str, path: str) -> Identity | None:
-        """The user; None if the header is not right, too old, or was there before."""
+        """The user of a signed request. None if the signature is wrong or too old, or if it was used before."""
         found, secret = _FORM.fullmatch(header), self._secret()
         if found is None or secret is None:
             return None
@@ -61,7 +61,7 @@ class Signatures:
         return identity if method in ("GET", "HEAD") or self._first(nonce, now) else None
 
     def _first(self, nonce: str, now: float) -> bool:
-        """Only signatures that are right come here, so nobody else fills the memory."""
+        """True if the nonce is new. Callers check the signature first, so strangers cannot fill the memory."""
         while self._seen and (next(iter(self._seen.values())) < now or len(self._seen) >= _MOST_SEEN):
             self._seen.popitem(last=False)
         if nonce in self._seen:

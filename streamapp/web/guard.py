@@ -1,4 +1,4 @@
-"""Middleware that runs before every page, against requests that another site makes through a user's browser."""
+"""Middleware that runs before every page, and refuses requests that another site makes through a user's browser."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def guard(
     allowed: Collection[str] = (),
     origins: Callable[[web.Request], Collection[str]] = lambda request: (),
 ) -> Middleware:
-    """Middleware that refuses requests with the ``Host`` of another site, and state changes by pages of another origin.
+    """Middleware that refuses requests with a foreign ``Host``, and requests of other origins that change state.
 
-    With DNS rebinding, ``evil.example`` resolves to this machine, and its page sends ``Host: evil.example``. Allowed
-    hosts are ``localhost``, IP addresses (which DNS cannot change), the names of ``own``, and names that match
-    ``allowed`` (``views.example``, ``*.svc.cluster.local``, ``*``). ``origins`` gives the other origins (or ``*``)
-    whose pages may change state with a request.
+    The ``Host`` is checked because of DNS rebinding. In this attack, ``evil.example`` resolves to this machine, so a
+    browser lets its page read the answers. The request then has ``Host: evil.example``. Allowed hosts are
+    ``localhost``, IP addresses (which DNS cannot change), the names of ``own``, and names that match ``allowed``
+    (``views.example``, ``*.svc.cluster.local``, ``*``). ``origins`` gives the other origins (or ``*``) whose pages may
+    change state.
     """
     patterns = [name.lower().rstrip(".") for name in allowed]
 
@@ -87,7 +88,10 @@ def _is_local(name: str) -> bool:
 
 
 def _refuse_other_origins(request: web.Request, host: str, trusted: Collection[str]) -> None:
-    """Raises `Problem` for a request by a page of another origin. Programs send no origin, and are let through."""
+    """Raises `Problem` for a request by a page of another origin.
+
+    Requests of programs have no origin and are allowed.
+    """
     sent = request.headers.getall("Origin", [])
     if "*" in trusted or (len(sent) == 1 and sent[0] in trusted):
         return

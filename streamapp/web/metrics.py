@@ -17,7 +17,7 @@ __all__ = ["MetricsView"]
 
 
 class MetricsView:
-    """The handler; names and labels are described in docs/views.md."""
+    """The handler. docs/views.md describes the names and labels of the metrics."""
 
     def __init__(self, application_id: str, sampler: Sampler, status: StatusViews) -> None:
         self._application_id, self._sampler, self._status = application_id, sampler, status

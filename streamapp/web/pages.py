@@ -1,4 +1,4 @@
-"""Merges the parts of partitions and workers into one page of a listing, limited in entries and bytes."""
+"""Merges entries from several partitions and workers into one page of a listing, limited in entries and bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def part_of(table: TableInfo, page: Page, freshness: dict[str, Any]) -> Part:
 def merged_page(
     request: web.Request, table: TableInfo, query: Query, parts: Sequence[Part], *, as_part: bool
 ) -> dict[str, Any]:
-    """The answer to a request, as JSON. ``as_part`` adds the fields that another worker needs for its own merge.
+    """The answer to a request, as JSON. With ``as_part``, the answer has further fields, which a worker needs to merge
+    it.
 
     A page ends at ``query.limit`` entries or at `PAGE_BYTES`. A page has at least one entry, if there is any.
     """
@@ -74,9 +75,9 @@ def merged_page(
 
 
 def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
-    """The entries in order, up to the first end of a part with more entries.
+    """The entries of all parts in order, up to the first place where a part ends that has more entries.
 
-    An entry after this end may come after entries that this part does not have yet.
+    Later entries are left out, because the missing entries of that part may come before them.
     """
     placed = [
         (Position.parse_cursor(cursor), cursor, entry)

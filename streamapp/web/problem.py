@@ -1,4 +1,4 @@
-"""Errors as JSON: what is wrong, and what to do about it."""
+"""Errors of the web server as JSON, with the reason and the next step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Problem(Exception):
 
 
 class BadParameter(Problem):
-    """400: which parameter, what was expected, and an example of it."""
+    """Status 400: a parameter is wrong. The answer has its name, the expected form, and an example."""
 
     def __init__(self, parameter: str, message: str, *, example: str | None = None) -> None:
         super().__init__(400, message, parameter=parameter, example=example)
@@ -52,7 +52,7 @@ class NotFound(Problem):
 
 
 class Unavailable(Problem):
-    """503: the answer exists but cannot be given now; ``retry_after`` in seconds."""
+    """Status 503: the answer cannot be given now, for example during a restore. ``retry_after`` is in seconds."""
 
     def __init__(self, message: str, *, retry_after: int = 1, **details: Any) -> None:
         super().__init__(
@@ -77,7 +77,7 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
 def problems_as_json(
     prefixes: tuple[str, ...],
 ) -> Middleware:
-    """Middleware: errors below the given paths become ``{"error": ..., "status": ...}``, other errors stay."""
+    """Middleware that turns errors of the given paths into JSON, ``{"error": ..., "status": ...}``."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Limits on how often one address may ask, or be wrong: token buckets, as many as memory is set aside for."""
+"""Limits on the rate of requests, or of wrong logins, of one address: token buckets in a bounded amount of memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _MOST = 4_096
 
 
 class Buckets:
-    """A bucket of ``burst`` tokens for each key, which fills with ``per_second``. The oldest keys are forgotten.
+    """A token bucket for each key: at most ``burst`` tokens, of which ``per_second`` come back each second.
+
+    Keys that were not used for longest are forgotten if there are too many.
 
     >>> buckets = Buckets(per_second=1, burst=2, now=lambda: 0.0)
     >>> [buckets.take("10.0.0.1") for _ in range(3)], buckets.take("10.0.0.2")
@@ -48,7 +50,8 @@ class Buckets:
 
 
 def address_of(remote: str | None) -> str:
-    """The address of a client as one that it cannot change at will: of IPv6 the network of 64 bits.
+    """The address by which a client is counted. For IPv6 this is its network of 64 bits, because a client may have all
+    addresses of its network.
 
     >>> address_of("2001:db8::1"), address_of("::ffff:10.0.0.1"), address_of("10.0.0.1"), address_of(None)
     ('2001:db8::', '10.0.0.1', '10.0.0.1', '?')

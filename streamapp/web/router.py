@@ -26,10 +26,13 @@ blueprint: Any = web.Blueprint("tables")
 
 
 class StreamsRouter(Router):  # type: ignore[misc]
-    """Says which worker has a key, of Faust's tables and of the topology's stores; ``@app.table_route`` asks it."""
+    """Finds the worker that has a key of a Faust table or of a topology's store, for ``@app.table_route``."""
 
     def key_store(self, table_name: str, key: Any) -> URL:
-        """Raises `KeyError` while no worker has the key, which Faust answers with 503."""
+        """The address of the worker that has the key.
+
+        Raises `KeyError` if no worker has it now; Faust then answers 503.
+        """
         table = self._get_table(table_name)
         if not isinstance(table, StoreTable):
             return super().key_store(table_name, key)  # type: ignore[no-any-return]
@@ -45,14 +48,14 @@ class StreamsRouter(Router):  # type: ignore[misc]
         return URL(self.app.conf.canonical_url if local else owner)
 
     def table_metadata(self, table_name: str) -> HostToPartitionMap:
-        """Address of each worker -> topic -> the partitions that it has."""
+        """The partitions of a table that each worker has: address of the worker -> topic -> partitions."""
         table = self._get_table(table_name)
         if not isinstance(table, StoreTable):
             return super().table_metadata(table_name)  # type: ignore[no-any-return]
         return _hosts(self.app.streams.tables()[table_name])
 
     def tables_metadata(self) -> HostToPartitionMap:
-        """The same for all tables."""
+        """The partitions of all tables that each worker has: address of the worker -> topic -> partitions."""
         found = {host: dict(topics) for host, topics in super().tables_metadata().items()}
         for info in self.app.streams.tables().values():
             for host, topics in _hosts(info).items():
@@ -74,7 +77,10 @@ def _key_bytes(table: StoreTable, key: Any) -> bytes:
 
 
 def _hosts(info: TableInfo) -> HostToPartitionMap:
-    """A store without a changelog is known by the topic that it is computed from."""
+    """Address of each worker -> topic -> partitions of a store.
+
+    The topic is the changelog, or the source without one.
+    """
     topic = info.topic or info.source_topics[0]
     hosts: HostToPartitionMap = {}
     for partition, owner in info.owners.items():

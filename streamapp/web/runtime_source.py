@@ -1,4 +1,4 @@
-"""`RuntimeSource`: a live worker as a `ViewSource`."""
+"""`RuntimeSource`: gives the views the state of a running worker (a `ViewSource`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Rates and standstills, from samples of a worker's counters once a second."""
+"""Rates, and times without progress, from samples of a worker's counters, taken once a second."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
@@ -17,6 +18,8 @@ from streamapp.web.view_source import InputStatus, RestoreStatus, TaskStatus, Vi
 __all__ = ["HISTORY_SECONDS", "Sampler", "Track"]
 
 HISTORY_SECONDS = 120
+logger: logging.Logger = logging.getLogger(__name__)
+
 _RATE_SECONDS = 10
 _GROWTH_SECONDS = 60
 
@@ -49,7 +52,7 @@ class Track:
 
 
 class Sampler:
-    """Keeps two minutes of a worker's counters. The memory depends on the number of the worker's partitions.
+    """Keeps the counters of a worker for two minutes. The memory is bounded by the number of the worker's partitions.
 
     `tick` takes one sample. `run` calls `tick` once a second while the web server is up. `look` only updates
     ``status``, so many requests do not shorten the history.
@@ -144,7 +147,13 @@ class Sampler:
 
         async def sample() -> None:
             while True:
-                self.tick()
+                try:
+                    self.tick()
+                except Exception:
+                    # Without further samples, every position would seem to stand still.
+                    logger.exception(
+                        "a sample of the worker's counters has failed; the next one comes in a second"
+                    )
                 await asyncio.sleep(1.0)
 
         task = asyncio.get_running_loop().create_task(sample(), name="streamapp-web-sampler")

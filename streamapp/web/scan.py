@@ -1,4 +1,4 @@
-"""Reads one partition of a table. Reads run on the data plane, between two batches, so each has a limit."""
+"""Reads one partition of a table. Processing waits while a read runs, so each read has a limit."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ __all__ = [
 PAGE_BYTES = 4 * 1024 * 1024
 """The most bytes of entries in an answer. An answer with a single larger entry may have more."""
 _PARTITION_BYTES = 64 * 1024
-"""The smallest share of a partition in the bytes of a page, also if many partitions share the page."""
+"""The least number of bytes that a partition may add to a page, even if many partitions share the page."""
 NEWEST_SCAN = 1_000
 """The most entries of a partition that are read to find the newest; a read of this size does not delay processing."""
 COUNT_LIMIT = 1_000
-"""The most entries of a partition that are counted. Stores have no faster way to count."""
+"""The most entries of a partition that are counted, because counting reads them all and processing waits meanwhile."""
 
 
 class Row(NamedTuple):
@@ -168,7 +168,8 @@ def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterato
 
 
 def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
-    """Yields rows by position, with few in memory. The time of ``rows`` never falls by more than ``disorder`` ms."""
+    """Yields rows ordered by position. ``rows`` must be nearly ordered: their time never falls by more than
+    ``disorder`` ms. So only rows of this time are in memory."""
     waiting: list[tuple[Position, int, Row]] = []
     latest = 0
     for n, row in enumerate(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import warnings
@@ -67,9 +68,9 @@ def add_routes(
     With a ``desk``, `/dlq` is added, too. The views answer in every state of the worker. The guard covers all routes
     of the application.
 
-    - ``allowed_hosts``: further host names of the application (``*.example.com``). The names of this machine and of
-      the source's address are allowed already.
-    - ``origins``: other origins whose pages may change state at routes other than the views.
+    - ``allowed_hosts``: further host names under which clients reach the application (``*.example.com``). The names of
+      this machine and of the source's address are allowed already.
+    - ``origins``: other origins whose pages may change state. The views themselves accept no such request.
     - ``peer_timeout``: seconds for a whole answer of another worker.
     - ``read_timeout``: seconds for one read of a local partition.
     - ``access``: the users and their rights (default: from the environment, docs/security.md).
@@ -126,7 +127,8 @@ def _protect(
     allowed_hosts: Collection[str],
     origins: Callable[[], Collection[str]],
 ) -> None:
-    """Makes audit, guard and authentication, in this order, the first middlewares of all routes of an application."""
+    """Adds audit, guard and authentication as the first middlewares of an application, in this order, for all
+    routes."""
     here = socket.gethostname().lower()
 
     def trusted(request: web.Request) -> Collection[str]:
@@ -186,6 +188,20 @@ class GuardedWeb(Web):  # type: ignore[misc]
                 conf.web_bind,
             )
 
+    async def check_port(self) -> None:
+        """Raises `OSError` if the server cannot listen on its port.
+
+        The server itself starts later, when topics and state are there.
+        """
+        conf = self.app.conf
+        if conf.web_enabled and conf.web_transport.scheme == "tcp":
+            loop = asyncio.get_running_loop()
+            # Faust binds in the same way, so the answer is also right for a host name with several addresses.
+            bound = await loop.create_server(
+                asyncio.Protocol, conf.web_bind, conf.web_port, start_serving=False
+            )
+            bound.close()
+
     async def on_start(self) -> None:
         self.prepare()
         await super().on_start()
@@ -214,7 +230,7 @@ def _advertise(conf: Any, *, encrypted: bool) -> None:
 
 
 class StreamsWeb(GuardedWeb):
-    """A guarded web server with the views. Faust's own statistics and graph move to ``/faust``."""
+    """A guarded web server with streamapp's views. Faust's own pages for statistics and graph move to ``/faust``."""
 
     default_blueprints: ClassVar[Any] = (
         ("/router", "faust.web.apps.router:blueprint"),
@@ -244,7 +260,7 @@ class StreamsWeb(GuardedWeb):
 
 
 def _desk_of(app: Any) -> DeskViews:
-    """The views of an application's dead-letter desk. Each request reads the configuration again."""
+    """The views of an application's dead letters. Each request reads the configuration, which may be set late."""
 
     def attempt(record: OutputRecord) -> Trial:
         time = record.timestamp or 0
@@ -259,7 +275,7 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
     """Makes ``app`` (a `streamapp.App`) serve the views. Call this function before the app's web server is first used.
 
     Without ``source``, the views show ``app.streams``. ``allowed_hosts`` is as in `add_routes`. The app's settings are
-    read later.
+    read only when the web server is made, so they may still change.
     """
     from streamapp.web.runtime_source import RuntimeSource
 

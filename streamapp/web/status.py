@@ -32,11 +32,11 @@ class StatusViews:
         self._source, self._sampler = source, sampler
 
     async def live(self, _request: web.Request) -> web.Response:
-        """200 while the process can answer."""
+        """Answers 200. No answer means that the process hangs (a liveness probe)."""
         return json_response({"live": True})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """200 when all tasks of the worker run; until then 503 with the state and the reason of each task.
+        """Answers 200 if all tasks of the worker run, else 503 with the state and the reason of each task.
 
         ``?task=0_3`` asks for one task.
         """
@@ -61,9 +61,9 @@ class StatusViews:
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
 
     def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
-        """The readiness of one task. A ready task processes records, and its tables can be read.
+        """The readiness of one task, while other tasks may still restore their tables.
 
-        The restores of other tasks do not matter.
+        A ready task processes records, and its tables can be read.
         """
         about: dict[str, Any] = {"task": task.id, "partition": task.partition}
         if task.state == "restoring":
@@ -111,7 +111,8 @@ class StatusViews:
                 raise NotFound(f"there is no format {other!r}: use json, text or mermaid")
 
     def retry_after(self) -> int:
-        """The value of ``Retry-After`` in seconds: the rest of the restore, at most 60, or 2 without a known rest."""
+        """The value of ``Retry-After`` in seconds: the time that the restore still needs, at most 60, or 2 if
+        unknown."""
         left = self.restore_progress(*self._sampler.status.tasks)["seconds_left"]
         return 2 if left is None else max(1, min(60, round(left)))
 

@@ -99,7 +99,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One listing of a table, or of one of its keys. Bounds are inclusive; times are in ms since 1970."""
+    """The parameters of one listing, of a table or of one key. Limits are inclusive; times are in ms since 1970."""
 
     key: TypedKey | None = None
     low: TypedKey | None = None
@@ -114,7 +114,7 @@ class Query:
 
 
 def family(table: TableInfo) -> str | None:
-    """The kind of reads: key_value, window, session or versioned; None for a table that is internal to an operator."""
+    """The kind of a table: key_value, window, session or versioned. None: the table is internal and has no listings."""
     shape = table.kind.shape
     return None if shape is None else shape.family
 
@@ -162,12 +162,15 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
 
 
 def parse_stale(parameters: Mapping[str, str]) -> bool:
-    """True if the caller takes a stale answer (``stale=true``, KIP-535). Raises `BadParameter`."""
+    """True if the caller accepts an answer that may be out of date (``stale=true``, KIP-535). Raises `BadParameter`."""
     return _take(parameters, "stale", _flag) or False
 
 
 def parse_partitions(table: TableInfo, parameters: Mapping[str, str]) -> frozenset[int] | None:
-    """The partitions that this worker answers for alone (``partitions=1,3``); None for the whole table."""
+    """The partitions in ``partitions=1,3``, for which this worker must not ask others.
+
+    None: the whole table is asked for.
+    """
 
     def parse(text: str, parameter: str) -> frozenset[int]:
         known = {str(partition): partition for partition in table.owners}

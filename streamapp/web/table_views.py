@@ -1,4 +1,4 @@
-"""`/tables/`: the views of tables. Answers come from partitions of this worker, from their owners, or from both."""
+"""`/tables/`: the views of tables. Any worker answers for the whole table: it asks the owners of other partitions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["TableViews"]
 R = TypeVar("R")
 
 _HISTORY = {"from", "to", "limit", "cursor"}
-"""With any of these parameters, a key of a versioned table has all its versions as answer, not the latest."""
+"""Parameters that make the answer for a key of a versioned table a list of its versions, instead of the latest one."""
 _PAGES_AT_ONCE = 8
-"""The most pages at a time. A page of 4 MiB needs four times its size while it is made."""
+"""The most pages that are made at the same time. A page of 4 MiB needs four times its size in memory meanwhile."""
 _OF_ALL = ("stale", "partitions")
-"""Parameters that choose the workers to ask, not the entries."""
+"""Parameters that decide which workers are asked, and not which entries are wanted."""
 
 
 class TableViews:
@@ -111,11 +111,16 @@ class TableViews:
 
     @asynccontextmanager
     async def _place(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Holds one of the places for pages. Raises `Unavailable` if no place is free within ``read_timeout``."""
+        """Limits how many pages are made at the same time, because each needs memory: waits for a free slot.
+
+        Raises `Unavailable` if no slot is free within ``read_timeout``.
+        """
         try:
             await asyncio.wait_for(places.acquire(), self._read_timeout)
         except TimeoutError:
-            raise Unavailable("too many pages are made at once: ask again later", retry_after=2) from None
+            raise Unavailable(
+                "this worker is busy with other pages: ask again later", retry_after=2
+            ) from None
         try:
             yield
         finally:
@@ -148,7 +153,10 @@ class TableViews:
     async def _local_parts(
         self, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
     ) -> list[Part]:
-        """The parts of some local partitions. The reads are submitted together, so one turn can do all of them."""
+        """The entries of local partitions.
+
+        All reads are submitted at once, so that processing is interrupted only once.
+        """
 
         async def part(partition: int) -> Part:
             read = _page_reader(table, partition, query, len(partitions))
@@ -166,7 +174,10 @@ class TableViews:
         partitions: list[int],
         stale: bool,
     ) -> list[Part]:
-        """The parts of partitions of another worker. With ``stale``, standbys answer if the worker does not."""
+        """The entries of partitions of another worker.
+
+        With ``stale``, standbys are asked if the worker does not answer.
+        """
         try:
             status, body = await self._peers.ask(worker, request, partitions)
         except Unavailable:
@@ -192,7 +203,10 @@ class TableViews:
     async def _from_copy(
         self, request: web.Request, table: TableInfo, partition: int
     ) -> tuple[int, dict[str, Any]] | None:
-        """The answer of the first standby's worker that answers; None if this worker has a standby itself."""
+        """The answer of the first worker with a standby that answers.
+
+        None if this worker has a standby: it answers then.
+        """
         copies = self._copies(table, partition)
         for worker in copies:
             if worker == self._sampler.status.url:
@@ -238,7 +252,7 @@ class TableViews:
         return worker
 
     def _refuse_unless_assigned(self, request: web.Request) -> bool:
-        """Raises `Unavailable` if the worker has no assignment; returns True if the caller takes a stale answer."""
+        """Raises `Unavailable` if this worker has no assignment yet. True if the caller accepts a stale answer."""
         stale = parse_stale(request.query)
         # A worker that restores knows the owners of all partitions, so it can ask them. A starting worker does not.
         # In a rebalance, a worker still has the standbys of the assignment before.
@@ -248,7 +262,7 @@ class TableViews:
         return stale
 
     def _refuse_unless_ready(self, table: TableInfo, partition: int) -> None:
-        """Raises `Unavailable` unless the task of the partition runs. Restores of other tasks do not matter."""
+        """Raises `Unavailable` unless the task of this partition runs. Other tasks may still restore their tables."""
         status = self._sampler.status
         if status.state not in ("running", "restoring"):
             raise self._not_running()
@@ -270,7 +284,7 @@ class TableViews:
         return Unavailable(message, retry_after=self._status.retry_after(), state=status.state)
 
     def _freshness(self, table: TableInfo, partition: int) -> dict[str, Any]:
-        """The worker that answers for a partition, and the lag of its task, or of its standby in the changelog."""
+        """The freshness of an answer for a partition: its worker, and the lag of the task or of the standby."""
         status = self._sampler.status
         about: dict[str, Any] = {"partition": partition, "worker": status.url}
         copies = [(copy.id, copy.stores) for copy in status.standbys]
@@ -322,7 +336,7 @@ class TableViews:
 
 
 def _without(request: web.Request, *names: str) -> dict[str, str]:
-    """The parameters of a request, without some."""
+    """The parameters of a request, without those with these names."""
     return {name: value for name, value in request.query.items() if name not in names}
 
 

@@ -22,17 +22,20 @@ pages."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 5
-"""scrypt with 16 MiB of memory, some 0.2 s."""
+"""Parameters of scrypt: a password check takes 16 MiB of memory and about 0.2 s, so guessing is expensive."""
 _MOST_COST, _MOST_BLOCK, _MOST_PARALLEL = 2**17, 16, 16
 _SCRYPT_BYTES = 512 * 2**20
 _REMEMBERED = 1_000
 _NOBODY = "scrypt$16384$8$5$" + "A" * 22 + "==$" + "A" * 43 + "="
-"""The hash for an unknown name, so that the answer takes as long."""
+"""A hash to compare with for an unknown name.
+
+The answer then takes as long as for a known name, and reveals nothing.
+"""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A user, and what the user may do."""
+    """The name and the role of a user."""
 
     name: str
     role: Role
@@ -60,7 +63,10 @@ def make_token() -> str:
 
 
 def token_line(name: str, role: str, token: str) -> str:
-    """The line of a program with a bearer token. SHA-256 is enough: nobody guesses 256 random bits."""
+    """The line of a program with a bearer token.
+
+    A plain SHA-256 is enough, because nobody can guess 256 random bits.
+    """
     return _line(name, role, f"sha256${hashlib.sha256(token.encode()).hexdigest()}")
 
 
@@ -79,7 +85,8 @@ class Users:
 
     @classmethod
     def parse(cls, text: str) -> Users:
-        """Raises `ConfigError`, with the number of a wrong line and without the line."""
+        """The users in a text. Raises `ConfigError` with the number of a wrong line, but without its text: it may have
+        a secret."""
         tokens: dict[str, Identity] = {}
         passwords: dict[str, list[tuple[Identity, str]]] = {}
         for number, line in enumerate(text.splitlines(), start=1):
@@ -111,13 +118,14 @@ class Users:
         return self._tokens.get(hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest())
 
     def remembered(self, name: str, password: str) -> Identity | None:
-        """The identity of a login that was right before; takes no time."""
+        """The user of a login that was right before, without the slow check; else None."""
         return self._known.get(self._mark(name, password))
 
     def of_password(self, name: str, password: str) -> Identity | None:
-        """Compares a password with its hash, which takes some 0.2 s and 16 MiB. Call it in a thread, one at a time.
+        """The user with this name and password; None if they are wrong.
 
-        A program's token is good as a password too, for clients that know basic authentication only.
+        A check takes about 0.2 s and 16 MiB, so call this in a thread, one call at a time. The token of a program also
+        counts as its password, for clients that know only basic authentication.
         """
         of_token = self.of_token(password)
         if of_token is not None and of_token.name == name:

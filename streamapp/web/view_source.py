@@ -34,7 +34,7 @@ NodeKind = Literal["source", "processor", "sink"]
 
 
 class NotAvailable(Exception):
-    """A store cannot be read at the moment. The answer is 503 with ``reason``. ``retry_after`` is in seconds."""
+    """A store cannot be read now. The client gets status 503 with ``reason``. ``retry_after`` is in seconds."""
 
     def __init__(self, reason: str, *, retry_after: int = 1) -> None:
         super().__init__(reason)
@@ -137,7 +137,7 @@ class WorkerStatus:
     dropped_records: Mapping[str, int] = field(default_factory=dict)
     """Records dropped since the worker started, by task, including tasks that have moved away."""
     dropped_results: int = 0
-    """Results that brokers refused, and without which the production exception handler went on."""
+    """Results that brokers refused, and that the production exception handler let the application skip."""
 
     drops: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """``dropped_records`` by task, operator (or store) and reason."""
@@ -199,7 +199,7 @@ class TopologyGraph:
 
 
 class ViewSource(Protocol):
-    """The worker, as its views see it. All methods but ``read`` return at once, in every state of the worker."""
+    """The interface through which views see a worker. All methods except ``read`` return at once, in every state."""
 
     application_id: str
 
@@ -216,8 +216,8 @@ class ViewSource(Protocol):
     async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
         """Calls ``fn(store)`` for a local partition, between two batches. Raises `NotAvailable`.
 
-        ``fn`` runs on the data plane. The function must be quick, and must not keep the store or an iterator.
-        With ``stale``, the store may be a standby, or a store that is being restored (KIP-535).
+        ``fn`` runs on the thread that processes records, so it must be quick, and must not keep the store or an
+        iterator. With ``stale``, the store may be a standby, or a store that is being restored (KIP-535).
         """
         ...
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from streamapp.broker.distribution import KAFKA_VERSION, find_java, kafka_jars, maven_jars, maven_repository
+from streamapp.broker.distribution import (
+    KAFKA_VERSION,
+    REGISTRY_VERSION,
+    find_java,
+    kafka_jars,
+    maven_jars,
+    maven_repository,
+)
+from streamapp.cli import main
 from streamapp.errors import BrokerError
 
 FETCH = f"mkdir jars && touch jars/kafka_2.13-{KAFKA_VERSION}.jar"
@@ -60,6 +70,30 @@ def test_jars_are_fetched_once(fake_java: Callable[[str], Path], cache: Path, tm
     java = str(fake_java(f"echo run >> {tmp_path}/runs; {FETCH}"))
     assert kafka_jars(java) == kafka_jars(java) == cache / f"kafka-{KAFKA_VERSION}"
     assert (tmp_path / "runs").read_text() == "run\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "fetching"),
+    [
+        ("broker", f"kafka-{KAFKA_VERSION}", r"Fetching Kafka \(45 MB\)"),
+        ("registry", f"apicurio-registry-{REGISTRY_VERSION}", r"Fetching Apicurio Registry \(140 MB\)"),
+    ],
+)
+def test_a_start_says_if_anything_is_fetched(
+    fake_java: Callable[[str], Path], cache: Path, tmp_path: Path, command: str, name: str, fetching: str
+) -> None:
+    fake_java("echo 'openjdk version \"17.0.15\"' >&2; exit $(($# > 1))")
+
+    def said() -> str:
+        started = CliRunner().invoke(
+            main, [command, "start", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+        )
+        assert started.exit_code == 1
+        return started.stderr.splitlines()[0]
+
+    assert re.match(fetching, said())
+    (cache / name).mkdir(parents=True, exist_ok=True)
+    assert re.fullmatch(r"Starting (Kafka|Apicurio Registry) \.\.\.", said())
 
 
 def test_other_modules_have_a_folder_of_their_own(

@@ -168,7 +168,7 @@ def test_a_start_waits_for_one_that_is_under_way(tmp_path: Path) -> None:
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(
-            BrokerError, match=r"has been starting or resetting .* for 0.2 seconds: end that process"
+            BrokerError, match=r"has been starting or resetting .* for 0.2 s: end that process"
         ):
             LocalKafka(tmp_path, port=0, start_timeout=0.2).start()
         ended = []

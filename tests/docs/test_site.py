@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,27 @@ def test_language_models_find_every_page_as_text(built: Path) -> None:
     linked = re.findall(r"\]\(([^)]+)\)", (built / "llms.txt").read_text())
     assert len(linked) == len(site.Site().pages)
     assert [page for page in linked if not (built / page).read_text().strip()] == []
+
+
+def test_builds_at_the_same_time_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes of tests wrote into one working folder, and one of the builds failed."""
+    outer = []
+
+    def zensical(*_: Any, cwd: Path, **__: Any) -> subprocess.CompletedProcess[str]:
+        if not outer:
+            outer.append(cwd)
+            site.build(tmp_path / "inner")
+            assert (cwd / "zensical.toml").exists()
+            assert (cwd / "docs" / "index.md").exists()
+        (cwd / "site").mkdir()
+        return subprocess.CompletedProcess((), 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", zensical)
+    site.build(tmp_path / "outer")
+    assert (tmp_path / "outer" / "llms.txt").read_text() == (tmp_path / "inner" / "llms.txt").read_text()
+    assert not outer[0].exists()
 
 
 def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def consumer_groups(bootstrap: str, *arguments: str) -> str:
     """What ``kafka-consumer-groups.sh`` prints; it tells of errors in its output, with exit code 0."""
     program = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    done = _run(program, "--bootstrap-server", bootstrap, *arguments)
+    # Its own patience is 5 s, which a JVM on a busy machine needs for its first request.
+    done = _run(program, "--bootstrap-server", bootstrap, "--timeout", "60000", *arguments)
     return done.stdout + done.stderr
 
 

@@ -37,11 +37,11 @@ def test_a_java_applications_offsets(kafka: LocalKafka, run: Callable[..., Resul
     with app.running("java") as process, Backlog(app.plan, app.kafka) as backlog:
         until(lambda: backlog.empty() or not process.running, 300, lambda: app.logs[-1].read_text()[-5000:])
         assert (
-            "application of Kafka Streams or streamapp, stable, 1 members"
+            "application of Kafka Streams or streamapp, stable, 1 member"
             in run("offsets", "show", "--group", id).stdout
         )
         refused = run("offsets", "reset", "--group", id, "--to-earliest", "--execute", code=1)
-        assert f"the group {id} has 1 members ({id}-" in refused.output
+        assert f"the group {id} has 1 member ({id}-" in refused.output
 
     # Java does not leave the group: its member stays for the session time-out.
     until(

@@ -227,7 +227,7 @@ def test_a_spilled_record_that_brokers_refuse_is_set_aside(topics: Topics, tmp_p
     assert (unknown.exit_code, "no refused parcel has the number 99" in unknown.output) == (1, True)
     topics.alter(topic, max_message_bytes="100000")
     retried = command.invoke(main, ["spill", "retry", str(tmp_path)])
-    assert (retried.exit_code, retried.output) == (0, "1 records wait for brokers again\n")
+    assert (retried.exit_code, retried.output) == (0, "1 record waits for brokers again\n")
     with SyncReliableProducer(
         "numbers", bootstrap_servers=topics.bootstrap, spill_dir=tmp_path, compression_type="none"
     ) as producer:
@@ -247,7 +247,7 @@ def test_refused_records_are_deleted_if_asked(tmp_path: Path) -> None:
     log.close()
     command = CliRunner()
     discarded = command.invoke(main, ["spill", "discard", str(tmp_path), "--parcel", "1", "--yes"])
-    assert (discarded.exit_code, discarded.output) == (0, "1 records deleted\n")
+    assert (discarded.exit_code, discarded.output) == (0, "1 record deleted\n")
     log = SpillLog(tmp_path, "numbers", most_bytes=1)
     assert [(parcel.number, parcel.reason) for parcel in log.refused()] == [(2, "too large")]
     assert log.records == 0

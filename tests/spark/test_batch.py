@@ -426,7 +426,7 @@ def test_a_topic_that_two_patterns_match_is_refused(spark: SparkSession) -> None
 
 def test_a_source_for_one_topic_wants_its_name(spark: SparkSession) -> None:
     with pytest.raises(
-        ConfigError, match=r"a ParquetSource is a source for one topic: say for which, \{'in': \.\.\.\}"
+        ConfigError, match=r"a ParquetSource is a source for one topic: name the topic, as  \{'in': \.\.\.\}"
     ):
         SparkRunner(topology(stateless), CONFIG, spark).batch(ParquetSource("archive"))  # type: ignore[arg-type]
 

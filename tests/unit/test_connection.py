@@ -1,4 +1,5 @@
-"""One address and one way in for all clients: argument, configuration, environment, local broker; contradictions are refused."""
+"""One address and one way in for all clients: argument, configuration, environment, local broker; contradictions are
+refused."""
 
 from __future__ import annotations
 
@@ -93,7 +94,11 @@ def test_every_client_goes_to_the_same_address(
         ({"broker_producer": "kafka://a:1"}, {}, "broker_producer names kafka://a:1"),
         ({}, {"BROKER_URL": "kafka://a:1"}, "BROKER_URL names kafka://a:1"),
         ({"broker": "confluent://a:1"}, {}, "takes kafka://host:port"),
-        ({"broker_credentials": faust.SASLCredentials(username="a", password="b")}, {}, "Say it once"),
+        (
+            {"broker_credentials": faust.SASLCredentials(username="a", password="b")},
+            {},
+            "Give one login for both",
+        ),
         ({"ssl_context": ssl.create_default_context()}, {}, "would use SSL"),
         (
             {"config": StreamsConfig(client_properties={"security.protocol": "SASL_SSL"})},

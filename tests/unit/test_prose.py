@@ -114,6 +114,27 @@ option("--x", help="The x")
     ]
 
 
+def test_numbers_come_with_their_noun() -> None:
+    source = """
+f"{n} records wait"
+f"{len(rows):,} changelog partitions"
+log("created %s with %d partitions", topic, n)
+"""
+    assert [(finding.line, finding.message.rpartition(": ")[2]) for finding in prose.of_counts(source)] == [
+        (2, "records"),
+        (3, "changelog partitions"),
+        (4, "%d partitions"),
+    ]
+
+
+def test_numbers_that_are_never_one_are_left_alone() -> None:
+    source = """
+f"{counted(n, 'record')} of {topic}, at most {MOST_RECORDS:,} records, {settings._MOST} bytes, {rate:,.0f} records/s"
+f"{topic} has records"
+"""
+    assert list(prose.of_counts(source)) == []
+
+
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "docs").mkdir()

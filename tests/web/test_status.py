@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from streamapp.operations.doctor.checks.worker_checks import idle_workers
+from streamapp.operations.doctor.survey import Survey
+from streamapp.operations.doctor.worker_reports import WorkerReport
+from streamapp.runners.worker.status import SPARE
+from streamapp.web import sampler
 from streamapp.web.diagnosis import Finding, findings
 from streamapp.web.sampler import HISTORY_SECONDS, Sampler
 from streamapp.web.status import StatusViews
@@ -184,6 +191,28 @@ def test_a_task_that_leaves_takes_nothing_away() -> None:
     assert min(watched.sampler.history()) >= 0
 
 
+async def test_a_sample_that_fails_is_not_the_last_one(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status that was read while a task was closed ended all samples: every position stood still from then on."""
+    source = FakeSource()
+    status, calls = source.status, iter(range(1_000))
+
+    def fails_once() -> WorkerStatus:
+        if next(calls) == 0:
+            raise RuntimeError("dictionary changed size during iteration")
+        return status()
+
+    monkeypatch.setattr(source, "status", fails_once)
+    pause = asyncio.sleep
+    monkeypatch.setattr(sampler.asyncio, "sleep", lambda _: pause(0))
+    await serve(source)
+    async with asyncio.timeout(60):
+        while next(calls) < 10:
+            await pause(0)
+    assert "a sample of the worker's counters has failed" in caplog.text
+
+
 def test_the_history_is_bounded() -> None:
     watched = Watched(task(processed=0))
     watched.after(3 * HISTORY_SECONDS)
@@ -277,6 +306,26 @@ def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None
     watched.source.add_table("t", "key_value", {}, owners={0: None})
     watched.after(1)
     assert [found.subject for found in watched.found()] == ["t", "worker"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "standbys", "said"),
+    [
+        ((), (), [SPARE]),
+        ((), (StandbyStatus("0_1", 1, False),), []),
+        ((task(),), (), []),
+    ],
+)
+async def test_page_and_doctor_agree_on_a_worker_without_a_task(
+    serve: Serve, tasks: Any, standbys: Any, said: list[str]
+) -> None:
+    source = FakeSource()
+    source.worker = WorkerStatus("running", None, "http://worker-1:6066", tasks, standbys)
+    client = await serve(source)
+    body = await (await client.get("/status")).json()
+    survey = Survey(Mock(plan=None), reports=[WorkerReport("http://worker-1:6066", body)])
+    assert [finding["message"] for finding in body["findings"]] == said
+    assert [found for _, found in idle_workers(survey)] == said
 
 
 @pytest.mark.parametrize(("dropped", "severity"), [(1_000, "warning"), (100, "warning"), (99, "info")])

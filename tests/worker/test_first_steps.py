@@ -63,12 +63,14 @@ def test_a_refused_start_ends_with_the_message_alone(cluster: Cluster) -> None:
 
 
 def test_a_port_that_is_taken_is_named_with_the_option(cluster: Cluster) -> None:
+    before = set(cluster.admin.list_topics().topics)
     with socket.create_server(("0.0.0.0", 0)) as taken:
         worker = cluster.start(WEB_PORT=str(taken.getsockname()[1]))
         assert worker.wait() == 1
     last = worker.text().splitlines()[-1]
     assert last.startswith("Error: ")
     assert last.endswith("take one with --web-port")
+    assert set(cluster.admin.list_topics().topics) - before <= {"__consumer_offsets", "__transaction_state"}
 
 
 def test_a_poison_record_ends_the_worker_with_where_it_lies(cluster: Cluster) -> None:

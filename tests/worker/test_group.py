@@ -57,7 +57,7 @@ class Admin:
 def test_strangers_that_stay_are_named() -> None:
     admin: Any = Admin("stream")
     with pytest.raises(
-        BrokerError, match=r"group app still has 1 members .*app-StreamThread-1-consumer.*Stop"
+        BrokerError, match=r"group app still has 1 member .*app-StreamThread-1-consumer.*Stop"
     ):
         wait_until_free("app", admin, patience=0)
 

@@ -27,8 +27,10 @@ async def _committed(cluster: Cluster) -> list[tuple[int, str]]:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
     try:
-        found = await admin.list_consumer_group_offsets(cluster.id)
+        async with asyncio.timeout(60):
+            # The client takes an error of the answer, such as a coordinator that still loads the group, for no offsets.
+            while len(found := await admin.list_consumer_group_offsets(cluster.id)) < PARTITIONS:
+                await asyncio.sleep(0.1)
     finally:
         await admin.close()
-    assert len(found) == PARTITIONS
     return [(position.offset, position.metadata) for position in found.values()]

@@ -38,7 +38,7 @@ def test_an_application_is_taken_back_to_its_beginning(
     cluster.counted()
     app = application(cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    with pytest.raises(StreamsError, match=r"has 1 members \(app-.*Stop them first"):
+    with pytest.raises(StreamsError, match=r"has 1 member \(app-.*Stop them first"):
         plan_reset(app.streams.plan, admin)
     assert worker.terminate() == 0
     shutil.copytree(cluster.folder / "data-a", cluster.folder / "data-elsewhere")

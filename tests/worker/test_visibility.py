@@ -84,7 +84,7 @@ def test_a_worker_that_is_rolled_back_again_and_again_is_not_ready_and_says_why(
     status = worker.status()
     for text in (status["reason"], status["findings"][0]["message"]):
         assert "attempts in a row were rolled back" in text
-        assert f"brokers refused 1 results for {cluster.sink}" in text
+        assert f"brokers refused 1 result for {cluster.sink}" in text
     take_any_time(cluster, cluster.sink)
     until(lambda: worker.ask("/health/ready")[0] == 200, 60, worker.status)
     assert worker.status()["reason"] is None

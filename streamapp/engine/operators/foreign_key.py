@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import mmh3
 
+from streamapp._base.counted import counted
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.views import TableView
@@ -127,7 +128,7 @@ class SubscriptionSerde(Serde[Subscription]):
         end = len(data) - (_INT.size if version else 0)
         if end < start:
             raise SerializationError(
-                f"expected a subscription of at least {start} bytes, got {excerpt(data)}"
+                f"expected a subscription of at least {counted(start, 'byte')}, got {excerpt(data)}"
             )
         return Subscription(
             data[2:18] if start == 18 else None,

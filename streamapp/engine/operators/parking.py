@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import bind_at_once, verdict
@@ -168,7 +169,7 @@ class _Waiting:
         now, retry = self._task.wall_clock_ms(), self._retry
         if self._full and retry.when_full != "wait" and answer != "pause" and self._circuit is None:
             full = OverflowError(
-                f"{self._name} has {self._records.records} records waiting for a retry, which is its bound"
+                f"{self._name} has {counted(self._records.records, 'record')} waiting for a retry, which is its bound"
             )
             full.__cause__ = error
             self._ctx.failures.settle(full, self._name, retry.when_full, reason="parking_full")

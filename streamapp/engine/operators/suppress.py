@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn, ValueGetter
 from streamapp.engine.operators.closing import bind_idle
 from streamapp.engine.operators.views import TableView
@@ -69,9 +70,10 @@ class TableSuppress(Operator):
                 buffer.evict_while(is_due, emit)
             if limited and is_over():
                 if self.shut_down_when_full:
+                    records = _of(buffer.num_records, self.max_records, "record")
+                    size = _of(buffer.buffer_size, self.max_bytes, "byte")
                     raise RecordTooLateError(
-                        f"the buffer of {ctx.name} is full: it holds {_of(buffer.num_records, self.max_records)} "
-                        f"records and {_of(buffer.buffer_size, self.max_bytes)} bytes. "
+                        f"the buffer of {ctx.name} is full: it holds {records} and {size}. "
                         'Allow more, or when_full="emit_early"'
                     )
                 buffer.evict_while(is_over, emit)
@@ -124,5 +126,5 @@ class SuppressView(TableView):
         return get
 
 
-def _of(count: int, bound: int | None) -> str:
-    return f"{count}" if bound is None else f"{count} of {bound}"
+def _of(count: int, bound: int | None, noun: str) -> str:
+    return counted(count, noun) if bound is None else f"{count:,} of {counted(bound, noun)}"

@@ -1,1 +1,1 @@
-"""``streamapp doctor``: what would make an application lose, double, starve or stall."""
+"""``streamapp doctor``: finds settings and states by which an application loses or doubles records, or stops."""

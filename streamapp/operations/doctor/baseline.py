@@ -1,4 +1,4 @@
-"""Findings that were accepted: a file beside the application, to be reviewed like code."""
+"""The baseline: a file with findings that a team has accepted, kept and reviewed like the application's code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Baseline:
         return cls(accepted)
 
     def text_with(self, findings: Iterable[Finding]) -> str:
-        """The file for exactly these findings; reasons that are there stay."""
+        """The text of a baseline for exactly these findings. Reasons that this baseline already has are kept."""
         rows = [
             {"code": code, "subject": subject, "why": self.accepted.get((code, subject), "")}
             for code, subject in sorted({finding.key for finding in findings})

@@ -1,4 +1,4 @@
-"""Settings of producers and consumers outside the application: a file each, in Kafka's names."""
+"""Settings of producers and consumers outside the application, each in a file with Kafka's names of settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _OF_JAVA = ("key.serializer", "value.serializer", "key.deserializer", "value.des
 class ClientFile:
     """A producer or consumer, as a ``.properties`` file describes it.
 
-    Serializers or deserializers tell that the client is Java's; others count as librdkafka's, which has other defaults.
+    If the file names serializers or deserializers, it is a file of Java's client. Others count as files of librdkafka,
+    which has other defaults.
 
     >>> file = ClientFile.parse("producer", "feeder", "acks=1")
     >>> file["acks"], file["enable.idempotence"], file.said("acks")
@@ -65,6 +66,7 @@ class ClientFile:
         return "all" if setting == "acks" and value == "-1" else value
 
     def said(self, setting: str) -> str:
-        """The setting as it is in force, and that nobody wrote it if so."""
+        """The setting with its value, such as ``acks=1``, and a remark if the value is the default of the client
+        library."""
         default = "" if setting in self.given else " (the default of its library)"
         return f"{setting}={self[setting]}{default}"

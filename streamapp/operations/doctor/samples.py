@@ -17,7 +17,7 @@ __all__ = ["RECORDS", "Sample", "sample"]
 RECORDS = 1_000
 """The most records of a partition in a sample."""
 _SECONDS = 20.0
-"""The time limit for all partitions together; later records are not in the sample."""
+"""The time limit in seconds for all partitions together. Records that arrive later are not in the sample."""
 
 
 class Sample(NamedTuple):

@@ -1,4 +1,4 @@
-"""`Survey` gives the checks their facts, and asks for a fact once, when the first check needs the fact."""
+"""`Survey`: the facts about a cluster that the checks look at. The cluster is asked when a check first needs a fact."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class Topic:
 
 
 class Survey:
-    """The state of a group and its cluster. ``outage_ms`` is the longest outage that must lose no record.
+    """The state of a group and its cluster. ``outage_ms`` is the longest time for which the application may be stopped.
 
-    Each fact is asked for once. ``unseen`` lists the facts that this client may not see. Other failures raise
-    `BrokerError`.
+    Kafka is asked for each fact only once. ``unseen`` lists facts for which this client has no right, so that the
+    doctor can say what was not checked. Other failures raise `BrokerError`.
     """
 
     def __init__(

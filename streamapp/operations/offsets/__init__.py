@@ -1,1 +1,1 @@
-"""``streamapp offsets``: where a group is, and how it is put somewhere else."""
+"""``streamapp offsets``: shows the committed offsets of a group, and moves or copies them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from streamapp._base.counted import counted
 from streamapp.broker.consumer_groups import check_at_rest, commit_for
 from streamapp.engine.metadata import BACKFILL
 from streamapp.errors import ConfigError, StreamsError
@@ -20,7 +21,10 @@ __all__ = ["Change", "Move", "chosen_positions", "plan_copy", "plan_reset"]
 
 @dataclass(frozen=True)
 class Move:
-    """The new offset ``to`` of one partition. ``asked`` is the offset of the target, which may lie outside the log."""
+    """The new offset ``to`` of one partition.
+
+    ``asked`` is the offset that the target wants; it may lie outside the log.
+    """
 
     at: Position
     to: int
@@ -41,7 +45,10 @@ class Change:
     moves: tuple[Move, ...]
     tables: tuple[Contradiction, ...]
     make_topics_of: Plan | None = None
-    """The plan of a copy of an application, whose internal topics are created before its offsets."""
+    """The plan of a copied application, or None.
+
+    The copy's internal topics are created before its offsets are committed.
+    """
 
     def carry_out(self) -> None:
         """Commits all offsets in one request. Brokers refuse the request if the group has members.
@@ -59,8 +66,8 @@ class Change:
 def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -> Change:
     """New offsets of a group without members, for all of its inputs or some topics (``name`` or ``name:0,1``).
 
-    An offset outside the log becomes the nearer end of the log. Partitions that keep their offset also keep the
-    metadata of their commit. Raises `StreamsError` while the group has members, or while a backfill is not complete.
+    An offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
+    metadata of their commit. Raises `StreamsError` if the group has members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
@@ -138,14 +145,14 @@ def chosen_positions(
             ) from None
         if not wanted or not wanted <= there:
             raise ConfigError(
-                f"there is no {text} at {subject.servers}: the topic has {len(there)} partitions"
+                f"there is no {text} at {subject.servers}: the topic has {counted(len(there), 'partition')}"
             )
         chosen |= wanted
     return [each for each in found if each.partition in chosen]
 
 
 def _contradicted(subject: Subject, moves: tuple[Move, ...]) -> tuple[Contradiction, ...]:
-    """The tables that contradict the moves. A partition without a committed offset has no records in tables."""
+    """The tables that do not fit the moves. A partition without a committed offset has no records in tables."""
     known = [
         (move.at.partition.topic, move.to, move.at.committed)
         for move in moves

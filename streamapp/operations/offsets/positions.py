@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka.admin import OffsetSpec
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import list_offsets
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
@@ -139,7 +140,8 @@ class FromFile:
         if missing:
             raise ConfigError(
                 f"the file has {missing[0].topic}-{missing[0].partition}, which is not there, or was not asked for "
-                f"({len(missing)} of its {len(wanted)} partitions). Remove these lines, or name the topics with --topic"
+                f"({len(missing)} of its {counted(len(wanted), 'partition')}). Remove these lines, or "
+                "name the topics with --topic"
             )
         return wanted
 

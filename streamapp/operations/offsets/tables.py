@@ -1,4 +1,4 @@
-"""Tables that would contradict new offsets of their inputs."""
+"""Finds tables that would not fit new offsets: they already have records that come again, or miss skipped ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Direction = Literal["back", "forward"]
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A table whose changelog holds other records than the new offsets say; ``known`` False: only its name tells."""
+    """A table that would not fit new offsets.
+
+    ``known`` is False if only the name of the topic says that it is a table.
+    """
 
     store: str
     changelog: str

@@ -1,5 +1,4 @@
-"""The event loop for asynchronous steps in the test driver: in a thread of its own, since a test may have one
-running."""
+"""The event loop for asynchronous steps in the test driver, in a thread, because a test may have a loop of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ __all__ = ["Coroutines"]
 
 
 class Coroutines:
-    """Runs coroutines; the loop is made for the first one."""
+    """Runs coroutines in an event loop, which starts with the first one."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -28,7 +27,7 @@ class Coroutines:
         return future
 
     def wait(self) -> None:
-        """Until one of those that run has ended."""
+        """Waits until one of the running coroutines has ended."""
         self._running = wait(self._running, return_when=FIRST_COMPLETED).not_done
 
     def close(self) -> None:

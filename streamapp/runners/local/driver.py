@@ -1,7 +1,7 @@
 """`TopologyTestDriver`: runs a topology in the test's own process, record by record, with a clock that the test moves.
 
-The driver drives the tasks of workers and Spark; there is no second implementation. One task has one partition of each
-topic. Each record is handled completely, through all repartition topics, before the next, as in Kafka Streams'
+The driver runs the same tasks as workers and Spark, so a test tests the real code. Each topic has one partition. Each
+record is processed completely, through all repartition topics, before the next one, as in Kafka Streams'
 TopologyTestDriver.
 """
 
@@ -49,10 +49,10 @@ _RULES = TaskRules(any_partition=True, log_each_write=True)
 
 
 class TopologyTestDriver:
-    """Feeds records into a topology and reads what comes out. No broker; a test takes milliseconds.
+    """Feeds records into a topology and reads its results, without a broker. A test takes milliseconds.
 
-    Times are ms. ``produced`` has every record that was written by topic, internal topics and changelogs included. The
-    examples of the methods go on from this one.
+    Times are in ms. ``produced`` has all records that were written, by topic, including internal topics and changelogs.
+    The examples of the methods use the names of this one.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -112,7 +112,7 @@ class TopologyTestDriver:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Takes what the task writes (the `Collector` port)."""
+        """Takes a record that a task writes. Tasks call this method, tests do not (the engine's `Collector`)."""
         for side, data in (("key", key), ("value", value)):
             if data is not None and not isinstance(data, bytes):
                 raise SerializationError(
@@ -135,8 +135,10 @@ class TopologyTestDriver:
         start_ms: int | None = None,
         auto_advance_ms: Duration = 0,
     ) -> TestInputTopic[K, V]:
-        """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on
-        by ``auto_advance_ms`` with each of them.
+        """A topic to write to.
+
+        A record without a timestamp gets ``start_ms`` (default: the wall clock). Each such record adds
+        ``auto_advance_ms`` to the timestamp of the next one.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     words = driver.create_input_topic("words", text, text, start_ms=100, auto_advance_ms=10)
@@ -155,7 +157,7 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
     ) -> TestOutputTopic[K, V]:
-        """A topic to read from. Several objects of one topic read each record once between them, as in Kafka Streams.
+        """A topic to read from. If a test makes several for the same topic, each record is read by only one of them.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -174,8 +176,10 @@ class TopologyTestDriver:
         timestamp: int,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read
-        the topic. Raises `TypeError` for a timestamp that is no int of ms, or headers that are no pairs.
+        """Writes one record as bytes and processes it completely.
+
+        Raises `StreamsError` if the topology does not read the topic. Raises `TypeError` if the timestamp is not an int
+        (ms), or if the headers are not pairs.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
@@ -190,7 +194,7 @@ class TopologyTestDriver:
         self._complete()
 
     def advance_wall_clock_time(self, ms: Duration) -> None:
-        """Moves the clock, by ms or a timedelta; wall-clock punctuators that become due are called, each at most once.
+        """Moves the wall clock forward by ms or a timedelta. Each wall-clock punctuator that is due is called once.
 
         >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=1000) as driver:
         ...     driver.advance_wall_clock_time(500)
@@ -206,7 +210,7 @@ class TopologyTestDriver:
         self._complete()
 
     def wall_clock_ms(self) -> int:
-        """The mocked wall clock."""
+        """The time of the driver's wall clock in ms. Only the test moves it."""
         return self._wall_clock
 
     @overload
@@ -277,7 +281,7 @@ class TopologyTestDriver:
 
     @property
     def buffered(self) -> dict[str, int]:
-        """The number of records in each topic that wait because a retry holds them back.
+        """The number of records in each topic that wait until a failed record before them is tried again.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -287,7 +291,7 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores. Warns of functions that gave None for every record: a return may be missing.
+        """Closes processors and stores. Warns of functions that returned None every time: a ``return`` may be missing.
 
         >>> import warnings
         >>> builder = StreamsBuilder()
@@ -343,8 +347,10 @@ class TopologyTestDriver:
             self._redeliver()
 
     def _redeliver(self) -> None:
-        """Shows the output of a finished step. Gives the topology the records that it reads back: repartition topics,
-        or a sink's topic that is also a source."""
+        """Makes the output of a finished step visible, and feeds back the records that the topology itself reads.
+
+        The topology reads records of repartition topics, and of a sink's topic that is also a source.
+        """
         while self._fresh:
             record = self._fresh.popleft()
             self.produced.setdefault(record.topic, []).append(record)

@@ -1,4 +1,4 @@
-"""Functions without a result: a forgotten ``return`` deletes rows or drops records, and nothing fails."""
+"""Finds functions with a forgotten ``return``. Their result None deletes rows or drops records, without an error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from types import FunctionType
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.topology.nodes import Node, ProcessorNode
 
 __all__ = ["Watch", "watched"]
@@ -36,13 +37,13 @@ class Watch:
             code = self._function.__code__
             warnings.warn(
                 f"{self._node}: {self._function.__name__} ({code.co_filename}:{code.co_firstlineno}) gave "
-                f"None for each of {self._calls} records, which {self._effect}; is a return missing?",
+                f"None for each of {counted(self._calls, 'record')}, which {self._effect}; is a return missing?",
                 stacklevel=3,
             )
 
 
 def watched(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], list[Watch]]:
-    """The nodes with their users' functions watched, and the watches."""
+    """The nodes, with each user's function replaced by a `Watch`, and the watches."""
     watches: list[Watch] = []
 
     def node_of(node: Node) -> Node:

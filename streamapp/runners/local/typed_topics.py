@@ -1,4 +1,4 @@
-"""Typed ends of a `TopologyTestDriver`: topics to write to and to read from."""
+"""The topics of a `TopologyTestDriver` that a test writes to and reads from, with serdes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ PipeRaw = Callable[[str, "bytes | None", "bytes | None", int, Headers], None]
 
 
 class TestInputTopic(Generic[K, V]):
-    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`. The examples of
-    its methods go on from this one.
+    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`.
+
+    The examples of its methods use the names of this one.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -89,7 +90,7 @@ class TestInputTopic(Generic[K, V]):
             self.pipe_input(key, value)
 
     def advance_time(self, ms: int) -> None:
-        """Moves on the timestamp that records without one get.
+        """Adds ``ms`` to the timestamp that the next record without one gets.
 
         >>> written.advance_time(50)
         >>> written.pipe_input("a", "to")
@@ -102,8 +103,9 @@ class TestInputTopic(Generic[K, V]):
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`. The examples of its
-    methods go on from this one.
+    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`.
+
+    The examples of its methods use the names of this one.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()

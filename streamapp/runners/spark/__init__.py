@@ -1,4 +1,4 @@
-"""The Spark runner: batches over history, and records into Kafka."""
+"""The Spark runner: runs topologies over history or continuously, and writes records to Kafka."""
 
 # ruff: noqa: E402
 

@@ -1,7 +1,7 @@
 """Records of a topic in Parquet files, which the tasks read themselves.
 
-Spark would read the files in Java, shuffle and sort the rows, and hand the rows to Python. Files in the order of a
-topic need none of these steps, which are most of the cost of a batch.
+If Spark reads files, it reads them in Java, shuffles and sorts the rows, and sends them to Python. These steps are most
+of the cost of a batch. Files that are in the order of the topic do not need them.
 """
 
 from __future__ import annotations

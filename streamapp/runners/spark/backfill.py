@@ -1,18 +1,18 @@
-"""`Backfill`: history through Spark, and then live workers that go on exactly where it ends.
+"""`Backfill`: processes history on Spark, and then hands the application over to workers, which continue at the cut.
 
-The steps, and the remains of a kill at any time:
+The cut is the offset of each input at which the backfill ends. The steps, and the consequences of a kill at each one:
 
-1. *Survey.* Nothing is changed.
-2. *Compute.* Every sub-topology runs as a stage of a batch, from where the group stands up to the cut; results
-   lie in Spark. A kill leaves nothing.
-3. *Begin.* One commit notes the backfill and its cut in the metadata of the group's offsets, which do not move. From
-  here on workers refuse to start.
-4. *Write.* Task by task, outputs and changelogs go to Kafka in transactions that also note how far the task
-   is. A kill leaves whole transactions; the same command again computes the same rows and goes on behind them.
-5. *End.* One commit moves all offsets of the group to the cut. Workers start there, with the state written.
+1. *Survey.* Looks at the cluster. Nothing is changed.
+2. *Compute.* Every sub-topology runs as a stage of a batch, from the group's offsets up to the cut. The results stay in
+   Spark, so a kill leaves nothing behind.
+3. *Begin.* One commit notes the backfill and its cut in the metadata of the group's offsets. The offsets stay the same.
+   From here on, workers refuse to start.
+4. *Write.* Each task writes its outputs and changelogs to Kafka, in transactions that also note the number of rows
+   written. After a kill, the same command computes the same rows again, and continues after those already written.
+5. *End.* One commit moves all offsets of the group to the cut. Workers start there, with the state that was written.
 
-The offsets of a task are not part of its own transaction. With a repartition topic in between, half of the tasks at the
-cut and half before it would be wrong. The whole group moves at once.
+The offsets of a task are not moved in its own transactions, because tasks feed each other through repartition topics.
+If some offsets were at the cut and others before, records would be missing or count twice. So all move at once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
@@ -56,7 +57,7 @@ class BackfillReport:
     """The result of a backfill."""
 
     processed: int
-    """Records that tasks processed; one that passed through a repartition topic counts twice."""
+    """The number of records that tasks processed. A record that passed through a repartition topic counts twice."""
     dropped: int
     rows: int
     """Outputs and changelog records in Kafka."""
@@ -67,14 +68,15 @@ class BackfillReport:
 
 
 class Backfill:
-    """Brings one application from where it stands to a cut.
+    """Processes the records of one application from its committed offsets up to a cut.
 
-    ``until`` is a time in ms, offsets by partition, or None for all present records. A time takes everything before the
-    first record with at least this timestamp, in each partition. An interrupted backfill continues, up to
-    its own cut.
+    ``until`` is the cut: a time in ms, offsets by partition, or None for all present records. A time means, in each
+    partition, all records before the first one with at least this timestamp. If an earlier backfill was interrupted,
+    its cut is used instead, and the backfill continues.
 
-    ``files`` has folders of Parquet files by topic, as ``ParquetSource`` takes them, for history that Kafka does not
-    keep any more. Their offsets are those of the topic, present or past. Behind their last offset Kafka is read.
+    ``files`` has folders of Parquet files by topic, in the form of ``ParquetSource``, for records that Kafka has
+    deleted. The offsets in the files are those that the records had in the topic. After the last offset of the files,
+    records are read from Kafka.
 
     >>> backfill = Backfill(topology, config, until=1_385_874_000_000)                     # doctest: +SKIP
     >>> backfill.survey.records                                                            # doctest: +SKIP
@@ -113,9 +115,9 @@ class Backfill:
         return not self.survey.records and self.survey.note is None
 
     def run(self, tell: Callable[[str], None] = lambda _: None) -> BackfillReport | None:
-        """Does it; None if there is nothing to do. ``tell`` is called with a line when a phase begins.
+        """Runs the backfill; None if there is nothing to do. ``tell`` is called with a line when a phase begins.
 
-        Raises a `StreamsError` when it cannot go on. After that, and after a kill, run the same again.
+        Raises a `StreamsError` if the backfill cannot go on. After an error or a kill, run the same backfill again.
         """
         if self.nothing_to_do:
             return None
@@ -125,7 +127,7 @@ class Backfill:
         admin.ensure_topics([TopicSpec(t, n, configs[t]) for t, n in found.missing.items()])
         now_ms = found.note.now_ms if found.note is not None else int(time.time() * 1000)
         started = time.monotonic()
-        tell(f"computing {found.records:,} records")
+        tell(f"computing {counted(found.records, 'record')}")
         run = Run.compute(
             self._runner.plan,
             self._spark,
@@ -174,7 +176,8 @@ class Backfill:
         return {**everything, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
-        """Checks the results: topics chosen for each record, and the age of records."""
+        """Checks the results before any is written: topics chosen for each record exist, and would keep such old
+        records."""
         from pyspark.sql import functions as F
 
         oldest: dict[str, int] = {}
@@ -199,7 +202,8 @@ class Backfill:
         now = self._group.read(list(found.ranges))
         if now != {tp: Position(found.ranges[tp][0], was) for tp, was in metadata.items()}:
             raise ConfigError(
-                f"workers of {self._group.name} have run since this backfill began: run it again, it goes on from there"
+                f"workers of {self._group.name} have run since this backfill began: run the backfill again, and it "
+                "continues from their offsets"
             )
         notes = {
             tp: Progress(found.job, cut, now_ms, metadata.get(tp, ""))

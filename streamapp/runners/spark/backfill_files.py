@@ -18,7 +18,7 @@ __all__ = ["History", "archives"]
 def archives(
     files: Mapping[str, str], counts: Mapping[str, int]
 ) -> tuple[dict[TopicPartition, ParquetPart], Ranges]:
-    """The parts of the archives in ``files`` (topic -> folder), and the range of offsets of each part that has files.
+    """The archives in ``files`` (topic -> folder) as parts, and the offsets of each part that has files.
 
     ``counts`` has the number of partitions of each topic in Kafka. Raises `ConfigError` for a topic that Kafka does
     not have.

@@ -1,6 +1,6 @@
-"""The rules of tasks on Spark: a result depends on the records only.
+"""Rules of tasks on Spark, which make results depend on the records only.
 
-The wall clock and the division of the inputs into batches have no influence.
+The wall clock, and the sizes of batches, have no influence, so that a repeated run gives the same results.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["BATCH_RULES"]
 
 
 class OrderedPartitionGroup(PartitionGroup):
-    """Chooses, among heads with the same timestamp, the head of the input that the topology names first.
+    """Chooses the input of the next record. If several have the same timestamp, takes the first one of the topology.
 
-    On workers, inputs with the same timestamp take turns.
+    On workers, inputs with the same timestamp take turns, so the choice depends on earlier records.
     """
 
     def next(self) -> tuple[RecordQueue | None, int]:

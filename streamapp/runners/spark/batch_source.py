@@ -121,7 +121,8 @@ class KafkaRange:
     def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:
         """The range that readers of committed records can read now.
 
-        Records of a recent commit may be missing: Kafka answers a commit before all partitions have its marker.
+        Records of a recent commit may be missing, because Kafka confirms a commit before all partitions have its
+        marker.
         """
         asked = list(partitions)
         first = self._offsets(asked, OffsetSpec.earliest())

@@ -1,4 +1,4 @@
-"""Topics from typed columns of all sources that Spark reads: Parquet, CSV, Avro, tables of a database and others."""
+"""Makes topics from rows of any source that Spark reads: Parquet, CSV, Avro, tables of a database and others."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class ColumnSource:
       (their option ``columnNameOfCorruptRecord``).
 
     ``deserialization_exception_handler`` decides about corrupt rows and rows that the serdes refuse, as on workers.
-    "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends them to the dead-letter topic if
-    there is one. A `Response` has the handler's own letters. The value of the usual letter is the row as text.
+    "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends them to the dead-letter topic, if
+    there is one; the value of such a letter is the row as text. A `Response` has the handler's own letters instead.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP
@@ -131,8 +131,8 @@ class _Encoded(NamedTuple):
 class _Encoder:
     """Turns rows into records, in executors.
 
-    A row that cannot become a record gives a row with ``rejected``, and one row for each dead letter. The ``topic``
-    of that row is the topic of the letter.
+    For a row that cannot become a record, the result has a row with ``rejected``, and a row for each dead letter. The
+    ``topic`` of this row is the topic of the letter.
     """
 
     topic: str
@@ -192,7 +192,10 @@ class _Encoder:
             return self._refused(error, text, time)
 
     def _refused(self, error: Exception, text: str, time: int | None) -> list[_Encoded]:
-        """The row that counts the drop, and the dead letters. Raises `ProcessingFailed` if the answer is to stop."""
+        """A row that counts the dropped row, and its dead letters.
+
+        Raises `ProcessingFailed` if the handler says "fail".
+        """
         topic = self.config.dead_letter_queue_topic
         context = ErrorContext(
             self.topic, -1, -1, -1 if time is None else time, (), self.source.name, "", None, text.encode()

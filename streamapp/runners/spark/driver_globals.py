@@ -1,6 +1,7 @@
-"""The global records of a batch, in the driver: failures, drops and dead letters, once for all executors.
+"""Processes the records of global topics once in Spark's driver, to count drops and make dead letters.
 
-Every executor fills the global stores for itself, and writes no letters.
+Every executor also processes these records, to fill its global stores. If executors wrote dead letters, each letter
+would be there many times.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class GlobalResult:
 def apply_globals(
     plan: Plan, records: Iterable[tuple[TopicPartition, RecordBatch]], now_ms: int
 ) -> GlobalResult:
-    """Runs the global records of a batch. Raises `StreamsError` for a record that is to end the run."""
+    """Processes the records of global topics. Raises `StreamsError` if a record fails and the handler says "fail"."""
     found = GlobalResult()
     state = GlobalState(
         plan,

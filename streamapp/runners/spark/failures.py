@@ -1,4 +1,4 @@
-"""Gives the driver the errors of executors with their own types."""
+"""Raises errors of executors in the driver with their own types, instead of as Spark's errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The consumer group of an application, seen from outside: its committed offsets and its members.
+"""The consumer group of an application, as a backfill uses it: its committed offsets and its members.
 
-While a backfill writes, the group's offsets stay the same, and their metadata describes the backfill (`Progress`).
-A killed backfill needs nothing else to continue. The metadata also stops workers from starting during a backfill.
+While a backfill writes, the group's offsets stay the same, and their metadata describes the backfill (`Progress`). A
+killed backfill can continue from this metadata alone. The metadata is also a lock: a worker that starts cannot read it,
+and stops with an error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import CHECK_KAFKA, ask, until_coordinated
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
@@ -65,8 +67,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
         text = BACKFILL + msgspec.json.encode(self).decode()
         if len(text) > METADATA_LIMIT:
             raise StreamsError(
-                f"the group's metadata would be {len(text)} bytes long, and Kafka takes 4096: one sub-topology of the "
-                "application has too many operators. Put repartition() between some of them"
+                f"the group's metadata would be {counted(len(text), 'byte')} long, and Kafka takes 4096: one "
+                "sub-topology of the application has too many operators. Put repartition() between some of them"
             )
         return text
 
@@ -101,14 +103,14 @@ class Group:
         if members:
             named = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in members}))
             raise ConfigError(
-                f"{len(members)} members of the group {self.name} are running ({named}). Stop all workers, and wait "
-                f"{self._config.session_timeout_ms / 1000:g} s for those that were killed; then run this again"
+                f"the group {self.name} has {counted(len(members), 'running member')} ({named}). Stop all "
+                f"workers, and wait {self._config.session_timeout_ms / 1000:g} s for killed ones; then run this again"
             )
 
     def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """As `read`, but waits until no transaction has open offsets for these partitions (KIP-447).
+        """Reads the committed offsets after all open transactions with offsets for these partitions (KIP-447).
 
-        Kafka ends a transaction before the group has its offsets. `read` alone would miss such offsets.
+        Kafka ends a transaction before the group has its offsets, so `read` alone could miss offsets just committed.
         """
         admin = AdminClient({**client_of(self._config), "log_level": 0})
         asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]
@@ -164,7 +166,7 @@ class Group:
         return found
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commits all positions or none. Raises `ConfigError` if the group has members, which alone may commit."""
+        """Commits all positions or none. Raises `ConfigError` if the group has members: then only these may commit."""
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
         consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
 

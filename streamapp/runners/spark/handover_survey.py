@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamapp._base.counted import counted
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
@@ -39,7 +40,7 @@ class Survey:
     missing: Mapping[str, int]
     """Internal topics that do not exist yet -> the partition counts that they will have."""
     ranges: Ranges
-    """Input -> the group's offset before and after the backfill.
+    """Input -> the group's offsets before and after the backfill.
 
     A repartition topic has no records between the two.
     """
@@ -64,7 +65,7 @@ class Survey:
 
     @property
     def job(self) -> str:
-        """A name for the work: the same for the same topology over the same ranges."""
+        """A name for this work, by which a later run knows if it continues the same topology over the same ranges."""
         text = f"{self.plan.fingerprint} {sorted(self.ranges.items())}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -162,7 +163,7 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
     for topic in sorted(inside & existing.keys()):
         if existing[topic] != partitions[topic]:
             raise TopologyError(
-                f"the internal topic {topic} has {existing[topic]} partitions, but the application needs "
+                f"the internal topic {topic} has {counted(existing[topic], 'partition')}, but the application needs "
                 f"{partitions[topic]}. Delete the application's internal topics and its consumer group, and begin "
                 "anew; or give the input as many partitions as before"
             )
@@ -248,9 +249,9 @@ def _drained(
     committed: Mapping[TopicPartition, Position],
     existing: Mapping[str, int],
 ) -> Ranges:
-    """The ranges of the repartition topics.
+    """The ranges of the repartition topics, which must have no unprocessed records.
 
-    Raises `ConfigError` for records that the workers have not processed before they stopped.
+    Raises `ConfigError` if the workers have stopped before they had processed all records there.
     """
     there = kafka.committed([tp for tp in inputs if tp.topic in existing])
     found = dict.fromkeys(inputs, (0, 0))
@@ -272,7 +273,7 @@ def _changelogs(
     committed: Mapping[TopicPartition, Position],
     notes: Mapping[TopicPartition, Progress],
 ) -> Ranges:
-    """The ranges of the changelogs, each up to the offset at which the state belongs to the group's offsets.
+    """The ranges of the changelogs. Each ends where the state fits the group's committed offsets.
 
     Raises `ConfigError` for state without offsets, and for offsets without state.
     """

@@ -129,8 +129,8 @@ class TaskWriter:
             if rows <= done.rows:
                 if rows == done.rows and checksum != done.checksum:
                     raise StreamsError(
-                        f"the first {rows} results of task {self.subtopology}_{task} are not those of the interrupted "
-                        "backfill. Functions of the topology do not give the same for the same input. "
+                        f"the results of task {self.subtopology}_{task} up to result {rows:,} are not those of the "
+                        "interrupted backfill. Functions of the topology do not give the same for the same input. "
                         "Change these functions (no clock, no random numbers), delete the application's internal "
                         "topics and group, and begin anew"
                     )
@@ -169,10 +169,10 @@ class TaskWriter:
         return entry, progress
 
     def _wanted(self, rows: Iterator[Row], logs: Collection[str]) -> Iterator[Row]:
-        """Leaves out rows of compacted topics that no reader needs.
+        """Leaves out rows that compaction would remove anyway, because writing them takes time.
 
-        One is a row before another row with the same key. Another is a deletion, if the changelog had no records before
-        the backfill.
+        All rows of a key but the last one are left out. A deletion is also left out if the changelog had no records
+        before the backfill.
         """
         compacted = self.compacted
         pointless = set(compacted.values()) - set(logs)

@@ -73,7 +73,7 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
         by_topic: dict[str, Source] = dict.fromkeys(names, sources or KafkaSource())
     elif not isinstance(sources, Mapping):
         raise ConfigError(
-            f"a {type(sources).__name__} is a source for one topic: say for which, "
+            f"a {type(sources).__name__} is a source for one topic: name the topic, as "
             f"{{{', '.join(f'{topic!r}: ...' for topic in wanted)}}}. Only a KafkaSource is a source for all topics"
         )
     else:

@@ -1,11 +1,11 @@
 """Writes records from Spark to Kafka in time order and exactly once, also over a killed run and its repetition.
 
-Spark's own Kafka sink ignores timestamps and writes at least once. Here, a task is a transactional producer. Each
-transaction also commits the number of rows that are now in Kafka, for each partition. The number is an offset of the
-consumer group with the name of the job, and its metadata is a checksum of these rows.
+Spark's own Kafka sink ignores timestamps, and may write a record twice. Here, each task has a transactional producer.
+With the rows, each transaction commits the number of rows that are now in Kafka, for each partition. The number is
+stored as an offset of the consumer group with the name of the job. Its metadata has a checksum of these rows.
 
-The next run reads the number and continues behind these rows. A run with another checksum is refused: its input has
-changed, and the number would point to a wrong row.
+The next run reads the number, and continues after these rows. If the checksum differs, the run is refused: its input
+has changed, so the number would point to a wrong row.
 """
 
 from __future__ import annotations
@@ -137,14 +137,14 @@ Position = tuple[int, str]
 
 
 class _Ledger:
-    """The progress of a job, kept in Kafka as offsets of the consumer group ``job``."""
+    """The progress of a job, stored in Kafka as offsets of the consumer group ``job``."""
 
     def __init__(self, kafka: KafkaSettings, job: str) -> None:
         self._kafka, self._job = kafka, job
         self.consumer = Consumer({**kafka.librdkafka(), "group.id": job, "enable.auto.commit": False})
 
     def begin(self, topics: Sequence[str], tasks: int) -> list[TopicPartition]:
-        """Fences the producers of earlier runs, and enters empty partitions that are not in the ledger yet.
+        """Fences the producers of earlier runs, and adds empty partitions that are not in the ledger yet.
 
         Raises `ConfigError` for a topic that does not exist, or that has records but no entry in the ledger.
         """
@@ -267,7 +267,7 @@ class _Writer:
             if rows <= position:
                 if rows == position and f"{mine[1]:x}" != checksum:
                     raise ConfigError(
-                        f"The first {rows} rows for {tp} differ from those that job {self.job!r} wrote before: "
+                        f"The rows for {tp} up to row {rows:,} differ from those that job {self.job!r} wrote before: "
                         "the input has changed. Delete the topic and begin anew, or publish under another "
                         "job to another topic."
                     )

@@ -3,8 +3,8 @@
 Such a topology has a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`. The
 windows are tumbling or hopping, if there are windows.
 
-The records of a `ColumnSource` are in the order of time, so no record is late. Only the final contents of the table
-matter. The rest of the work is sums by key, and Spark is many times faster at sums by key than the engine.
+The records of a `ColumnSource` are in the order of time, so no record is late. Only the final contents of the table are
+wanted. So the work is only sums by key, at which Spark is many times faster than the engine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Offsets by time, in topics with transactions.
 
-A broker's answer to "the first offset with at least this time" may be the marker of a transaction. Markers have the
-time of the broker's clock, which is later than any time in history. `TimeSearch` therefore reads the record at the
-answer, and searches on if that record is too early.
+A broker that is asked for the first offset with at least some time may answer with the marker of a transaction. Markers
+have the time of the broker's clock, which is later than any time in history. So `TimeSearch` reads the record at this
+offset, and searches further if the record is too early.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TIMEOUT_SECONDS = 30.0
 class TimeSearch:
     """Finds records by time with a binary search, which reads one record for each step.
 
-    In a partition with times out of order, the found record is late enough, and its predecessor is too early. Several
-    records may fulfil this condition.
+    If the times of a partition are out of order, several records may be late enough after a record that is too early.
+    One of them is found.
     """
 
     def __init__(self, client: Mapping[str, Any]) -> None:

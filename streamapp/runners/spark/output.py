@@ -20,11 +20,11 @@ from streamapp.runners.spark.table_rows import table_batches
 __all__ = ["Output"]
 
 OUTPUT_ROWS = 20_000
-"""The number of records of a topic that wait for each other, and leave in one batch."""
+"""The number of records of a topic that are collected before they leave in one batch."""
 
 
 class Sent(NamedTuple):
-    """Records of a topic, in columns: a list grows in half the time that a tuple for each record takes."""
+    """Records of a topic as columns, because lists are twice as fast as a tuple for each record."""
 
     partitions: list[int | None]
     """The chosen partition; None: the key decides."""
@@ -53,7 +53,7 @@ class Output:
     - ``packed``: topics whose records travel in packs.
     - ``changelogs``: topics whose records are rows of the kind `CHANGE`.
     - ``dropped``: topics whose records nobody needs.
-    - ``cycle``: topics whose records go back into the task.
+    - ``cycle``: topics whose records go back into the same task.
     - ``homes``: store -> the number of its partitions, for the task of a cycle.
     - ``partitions``: partition counts of topics; ``tasks`` is the count for all other topics.
     """
@@ -107,7 +107,7 @@ class Output:
         return self._partitions.get(topic, self._tasks)
 
     def circulate(self, task: Task) -> bool:
-        """Gives the task the records that the task has sent to itself; False if there are none."""
+        """Feeds the task with the records that it has sent to topics it reads itself; False if there are none."""
         found = False
         for topic in self._cycle:
             waiting = self._sent.setdefault(topic, _nothing())

@@ -19,10 +19,10 @@ ARCHIVE_NAME = "app"
 ROOTS = ("streamapp[spark]",)
 _STREAMAPP = Path(__file__).parents[2]
 ON_EXECUTORS = frozenset({"pyspark", "py4j"})
-"""Spark brings these distributions in its own version."""
+"""Distributions that are left out, because Spark has its own versions of them."""
 NOT_NEEDED = ("pyarrow/include/", "pyarrow/tests/", "pandas/tests/", "numpy/_core/tests/", "__pycache__")
 GZIP_LEVEL = 1
-"""Level 1 takes 7 seconds instead of 30, and the archive is a tenth larger. Each executor gets the archive once."""
+"""Level 1 takes 7 s instead of 30 s. The archive is only a tenth larger, and each executor fetches it once."""
 
 
 def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = ()) -> list[str]:

@@ -1,8 +1,8 @@
-"""Records of repartition topics on their way through a shuffle: thousands of records in a row.
+"""Packs: thousands of records of a repartition topic in one row of Spark.
 
-A row goes out of Python, into the shuffle, through a sort, and back. This way costs more than a record costs the
-engine. A task therefore packs thousands of records for one partition into one row. Spark moves the packs, and the
-reading task puts the records in order again.
+Between two stages, each row goes from Python to Java, through a shuffle and a sort, and back. For a single record, this
+costs more than the engine's work. So a task packs thousands of records for one partition into one row. Spark moves the
+packs, and the reading task puts the records in order again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ SCHEMA = pa.schema(
 
 
 PACK_BYTES = 1 << 20
-"""The approximate limit of a pack. Spark holds 32 packs at once for each task; twice as many while its buffer grows."""
+"""The approximate limit of a pack in bytes.
+
+Spark has 32 packs of each task in memory, and 64 while its buffer grows.
+"""
 
 
 class Pack(NamedTuple):
@@ -89,9 +92,9 @@ class Merge:
         self._waiting.setdefault(source, []).append(unpack(data))
 
     def before(self, bound: int | None) -> RecordBatch | None:
-        """Takes out the records with an ``mx`` below ``bound`` (None: all records).
+        """Takes out the records with an ``mx`` below ``bound`` (None: all records), in order.
 
-        The caller knows that later packs have no such records.
+        The caller must know that packs added later have no such records, or their order would be wrong.
         """
         parts: list[pa.RecordBatch] = []
         for source in sorted(self._waiting):

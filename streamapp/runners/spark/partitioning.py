@@ -94,8 +94,9 @@ def _numbers_that_hash_to(spark: SparkSession, partitions: int) -> tuple[int, ..
 def exact_partitions(frame: DataFrame, partitions: int, column: Column) -> DataFrame:
     """Shuffles the rows: Spark's partition p gets exactly the rows with value p in an integer ``column``.
 
-    ``repartition(n, column)`` hashes the column: some values share a partition, and some partitions stay empty. This
-    function therefore replaces each value by a number whose hash is this value.
+    Spark's ``repartition(n, column)`` cannot do this, because it hashes the column: some values share a partition, and
+    some partitions stay empty. So this function replaces each value by a number whose hash leads to the right
+    partition.
     """
     from pyspark.sql import functions as F
 

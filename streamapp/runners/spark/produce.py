@@ -15,7 +15,10 @@ __all__ = ["TIMEOUT_SECONDS", "TRANSACTION_TIMEOUT_MS", "produce", "roll_back", 
 
 TIMEOUT_SECONDS = 60.0
 TRANSACTION_TIMEOUT_MS = 600_000
-"""Kafka ends a transaction after this time. The time is long: a slow transaction on a busy machine should go on."""
+"""Kafka aborts a transaction after this time.
+
+The time is long, so that a slow transaction on a busy machine succeeds.
+"""
 _ABORT_SECONDS = 5.0
 _FENCED_AT_A_TIME = 8
 
@@ -42,8 +45,8 @@ def transactional_producer(settings: Mapping[str, Any]) -> Iterator[Producer]:
 def roll_back(clients: Iterable[Mapping[str, Any]]) -> None:
     """Fences the earlier producers of each client's ``transactional.id``, and rolls back their open transactions.
 
-    Readers of committed records wait at an open transaction until its time-out. A run whose tasks read the output of
-    its other tasks therefore begins with this call. Raises `KafkaException`.
+    Readers of committed records wait at an open transaction until its time-out. So a run whose tasks read each other's
+    output begins with this call. Raises `KafkaException`.
     """
 
     def fence(settings: Mapping[str, Any]) -> None:

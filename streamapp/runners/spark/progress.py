@@ -55,7 +55,7 @@ def progress_bar() -> Progress:
 def polling(report: Callable[[], None] | None) -> Iterator[None]:
     """Calls ``report`` every 0.3 seconds from a thread while the body runs, and once after the body has succeeded.
 
-    Errors of ``report`` during the body are ignored: a bar that lags must not end a job.
+    Errors of ``report`` during the body are ignored, because a progress bar must not end a job.
     """
     if report is None:
         yield
@@ -83,7 +83,8 @@ def polling(report: Callable[[], None] | None) -> Iterator[None]:
 class Reporter:
     """Sends the driver the number of records that a task has processed, in UDP datagrams.
 
-    A bar of finished tasks would stand still for most of the time. A lost datagram does no harm, and no task waits.
+    A bar that counts only finished tasks would stand still for most of the time. UDP is enough, because a lost datagram
+    does no harm and no task has to wait.
     """
 
     host: str

@@ -1,7 +1,7 @@
-"""`Replay`: one table or output computed again, beside the application that runs, and compared with it.
+"""`Replay`: computes one table or output topic again while the application runs, and compares the two.
 
-Nothing of the application is touched: its topics are read, no group is joined, no offset is committed. So a new version
-of a topology can be checked on the history of the old version, and a fault in history can be found.
+The application is not disturbed: a replay only reads its topics, joins no group, and commits no offset. So you can
+check a new version of a topology with the history of the old version, or find an error in old results.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """The comparison of the replayed and the live version. Rows are counted once; ``examples`` are a few that differ,
-    as (key, window start, replayed, live) with None where a side has nothing."""
+    """The result of comparing the replayed with the live version, as numbers of rows.
+
+    ``examples`` are some rows that differ, as (key, window start, replayed, live). None: this side has no such row.
+    """
 
     equal: int
     different: int
@@ -48,8 +50,8 @@ class Difference:
     only_live: int
     examples: tuple[tuple[Any, Any, Any, Any], ...]
     under_way: int = 0
-    """Records in the application's repartition topics that it had not processed yet. They are in what was replayed, and
-    make differences that are none: compare again when the input rests."""
+    """Records in repartition topics that the application had not processed yet, but the replay has. They cause
+    differences that are no errors, so compare again when no new records come."""
 
     @property
     def none(self) -> bool:
@@ -57,22 +59,24 @@ class Difference:
 
 
 class _Standing(NamedTuple):
-    """An application at one moment."""
+    """The state of an application at one moment."""
 
     offsets: dict[TopicPartition, int]
     """Its committed offsets of the source topics."""
     tables: Mapping[str, OutputTable]
     output: Ranges
-    """The contents of the output topic that is computed again."""
+    """The offsets of the output topic that is computed again."""
     inside: Ranges
-    """The records of its repartition topics that it has not processed."""
+    """The offsets in its repartition topics of records that it has not processed yet."""
     still: bool
-    """True if nothing was committed while the other fields were looked up: the fields belong together."""
+    """True if the application committed nothing while the other fields were looked up, so that they belong together."""
 
 
 class Replay:
-    """Computes ``name``, a table or an output topic, from ``since`` to ``until``. The default of ``since`` is the first
-    records. The default of ``until`` is the position of the application, or the ends of the topics if it has never run.
+    """Computes ``name``, a table or an output topic, from ``since`` to ``until``.
+
+    Without ``since``, the replay begins with the first records. Without ``until``, it ends at the committed offsets of
+    the application, or at the ends of the topics if the application has never run.
 
     >>> with Replay(topology, config, "airport-delays", spark=spark) as replay:            # doctest: +SKIP
     ...     replay.write_parquet("delays")
@@ -161,11 +165,11 @@ class Replay:
         return sum(row[0] for row in written)
 
     def diff(self, examples: int = 5) -> Difference:
-        """Compares with what the application has: a table by key, an output record by record.
+        """Compares the result with the table of the application row by row, or with its output record by record.
 
-        Table and output are compared as they were when this was made, which belongs to the offsets that were committed
-        then. ``since`` leaves older records out on both sides. Raises `StreamsError` if the application
-        committed faster than it could be looked at.
+        The table or output is compared as it was when this object was made. With ``since``, older records are left out
+        on both sides. Raises `StreamsError` if the application committed so often that no moment without a commit could
+        be found.
         """
         if not self._stands.still:
             raise StreamsError(
@@ -203,7 +207,7 @@ class Replay:
         self.close()
 
     def _look(self) -> _Standing:
-        """The position of the application. While workers run, looks until nothing was committed in between."""
+        """The state of the application. Looks several times, until no worker has committed during a look."""
         plan, group, kafka = self._runner.plan, Group(self._config), KafkaRange(client_of(self._config))
         existing = kafka.partition_counts()
         inside = {topic.name for topic in plan.internal_topics}
@@ -243,7 +247,7 @@ class Replay:
         return sub.changelog_topics[self.name].name if sub and self.name in sub.changelog_topics else ""
 
     def _sources(self, source: KafkaSource) -> dict[str, KafkaSource]:
-        """All of the global tables, and of the other topics what ``source`` says."""
+        """The source of each topic: all records for global tables, and ``source`` for all other topics."""
         plan = self._runner.plan
         existing = KafkaRange(client_of(self._config)).partition_counts()
         written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
@@ -345,7 +349,7 @@ def _topic_key(spec: StoreSpec) -> Column:
 
 
 def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:
-    """Reads bytes for people."""
+    """A function that turns bytes into values for people to read."""
     if serde is None:
         return lambda data: data
     read = serde.deserialize

@@ -50,7 +50,10 @@ class OutputTopic:
         write_archive(self.frame, path)
 
     def typed(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
-        """The records for SQL, in no order: ``partition``, ``timestamp`` (an SQL timestamp), ``key`` and ``value``."""
+        """The records as a DataFrame for SQL: ``partition``, ``timestamp`` (an SQL timestamp), ``key`` and ``value``.
+
+        The rows have no order.
+        """
         from pyspark.sql import functions as F
 
         moment = F.timestamp_millis("timestamp").alias("timestamp")

@@ -60,7 +60,7 @@ class Rows:
         ]
 
     def finish(self) -> None:
-        """Reads the stream to its end: Spark discards Python workers that do not.
+        """Reads the rest of the stream, because Spark discards a Python worker that leaves rows unread.
 
         Raises `StreamsError` if there are more rows than the totals.
         """

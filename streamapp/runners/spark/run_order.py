@@ -31,8 +31,9 @@ class Group(NamedTuple):
 def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[Group]:
     """The sub-topologies in the order of a run: a topic's writers come before its readers, except for ``given`` topics.
 
-    Sub-topologies that feed each other wait for each other, so they run as one stage. Examples are foreign-key joins,
-    and topologies that read their own output. With ``whole`` False, such a cycle raises `UnsupportedOperation`.
+    Sub-topologies that feed each other (a cycle) run together as one stage, because none of them can run first.
+    Examples are foreign-key joins, and topologies that read their own output. With ``whole`` False, a cycle raises
+    `UnsupportedOperation`.
     """
     subs = {sub.id: sub for sub in plan.subtopologies}
     feeds = {

@@ -46,7 +46,7 @@ class SparkRunner:
     ...     for row in result.tables["delays-per-hour"].rows():
     ...         print(row.key, row.start, row.value)
 
-    ``spark`` is a session of your own; by default `spark_session` makes one, or takes the one that runs.
+    ``spark`` is your own session. Without it, the runner uses the running session, or `spark_session` makes one.
     """
 
     def __init__(self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None) -> None:
@@ -60,12 +60,12 @@ class SparkRunner:
         return self._plan
 
     def batch(self, sources: Sources = None, *, progress: bool = False) -> BatchResult:
-        """Processes all records of the sources, once, and returns what came out. Nothing is written to Kafka.
+        """Processes all records of the sources once, and returns the results. Nothing is written to Kafka.
 
-        ``sources`` is one `KafkaSource` for all topics (the default: everything in them), or a source for
-        each topic that the topology reads. Topics that it writes and reads itself need none: they stay
-        inside. Caches are flushed every 200,000 records of a task and at the end. Run it again: the result is
-        the same. ``progress`` shows a bar for each stage.
+        ``sources`` is one `KafkaSource` for all topics (default: all their records), or a source for each topic that
+        the topology reads. Topics that the topology itself also writes need no source, because their records stay
+        inside the batch. Caches are flushed every 200,000 records of a task and at the end, so another run gives the
+        same results. ``progress`` shows a bar for each stage.
 
         Raises `UnsupportedOperation` for topologies that need the wall clock; `ConfigError` for a topic without
         source; `CopartitionError` as workers do.
@@ -73,10 +73,11 @@ class SparkRunner:
         return Run.compute(self._plan, self._spark, sources, progress=progress).result()
 
     def native(self, table: str, source: ColumnSource) -> DataFrame:
-        """One table, computed by Spark SQL alone and without the engine: for topologies of `Expression` and
-        `Aggregates`. The columns are those of `OutputTable.typed`, except ``partition``.
+        """Computes one table with Spark SQL alone, which is many times faster than the engine.
 
-        Raises `UnsupportedOperation`, with the operator's name, where only the engine can compute it.
+        The functions of the topology must be `Expression` and `Aggregates`. The columns are those of
+        `OutputTable.typed`, except ``partition``. Raises `UnsupportedOperation` with the name of an operator that only
+        the engine can compute.
         """
         return native_table(self._plan, table, source)
 
@@ -94,7 +95,7 @@ class Run:
         self._writers: dict[str, list[int]] = {}
         self._packed = frozenset(t.name for sub in plan.subtopologies for t in sub.repartition_topics)
         self.frames: dict[int, DataFrame] = {}
-        """The rows that came out, as `OUTPUT` says, by sub-topology; Spark's partition p is of task p."""
+        """Sub-topology -> its results, with the columns of `OUTPUT`. Spark's partition p has the rows of task p."""
         self._global_result = GlobalResult()
         self._globals = self._broadcast_globals()
 
@@ -109,8 +110,11 @@ class Run:
         now_ms: int | None = None,
         progress: bool = False,
     ) -> Run:
-        """The stages of a batch, computed. With ``resume`` they go on from an application's state, and hold
-        what its workers would have written. ``now_ms`` is the wall clock that operators see."""
+        """Computes all stages of a batch. ``now_ms`` is the wall clock that operators see.
+
+        With ``resume``, the stages continue from an application's state, and their results are the records that its
+        workers would have written.
+        """
         check_runnable(plan)
         inputs = resolve(plan, sources)
         groups = in_order(plan, inputs.topics, whole=resume is None)
@@ -126,7 +130,7 @@ class Run:
         return run
 
     def stage(self, group: Group, progress: bool = False) -> None:
-        """Computes one sub-topology, or a cycle of them, from its sources and what earlier stages wrote."""
+        """Computes one sub-topology, or a cycle of several, from its sources and the results of earlier stages."""
         from pyspark.sql import functions as F
 
         sub, cycle = group.subtopology, group.cycle
@@ -166,7 +170,7 @@ class Run:
             out = kept(frame.mapInArrow(stage, OUTPUT))
             for number in group.ids:
                 self.frames[number] = out
-            # Spark knows the smallest and the largest kind in each piece of its cache, and leaves the others alone.
+            # This reads little: Spark knows the smallest and largest kind in each piece of its cache, and skips others.
             counted = (
                 out.where(F.col("kind").isin(COUNTS, SENT)).select("kind", "name", "task", "seq").collect()
             )
@@ -188,7 +192,10 @@ class Run:
         return totals
 
     def _input_frame(self, topics: tuple[str, ...], tasks: int, as_one: bool) -> DataFrame:
-        """The rows that Spark brings to the tasks, in their order; without any, one row a task."""
+        """The rows that Spark brings to the tasks, in order.
+
+        If there are none, each task gets one row, so that it runs.
+        """
         from pyspark.sql import functions as F
 
         if not topics:
@@ -254,8 +261,8 @@ class Run:
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:
-        """A topic as input of a stage. Merging several needs ``mx``, which a frame from outside does not
-        have."""
+        """The rows of a topic as input of a stage. With ``merged``, they get a column ``mx``, which frames of users
+        lack, so that several topics can be merged in order."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

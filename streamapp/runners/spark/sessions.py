@@ -32,8 +32,8 @@ def spark_session(
 
     The default of ``master`` is that of ``spark-submit``, else ``local[2]``. Local Python workers import the same
     modules as this process. Executors of a cluster need an archive with dependencies and code (docs/spark.md).
-    ``settings`` are Spark's own, and win over all others. No connector is needed: the tasks read and write Kafka with
-    librdkafka.
+    ``settings`` are Spark's own, and override all others. Spark's Kafka connector is not needed, because the tasks read
+    and write Kafka with librdkafka.
 
     >>> spark = spark_session("backfill", master="local[4]")                    # doctest: +SKIP
     """
@@ -66,7 +66,7 @@ _DEFAULTS = {
 def _local_python() -> dict[str, str]:
     """Settings that give workers this process's interpreter and `sys.path`.
 
-    Without the settings, Spark starts the first `python3` of the path, without the paths that this process has added.
+    Without them, Spark would start the first `python3` of the path, which may lack streamapp or your modules.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     path = [*filter(None, [os.getcwd() if "" in sys.path else "", *sys.path])]
@@ -75,7 +75,7 @@ def _local_python() -> dict[str, str]:
 
 @contextmanager
 def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[None]:
-    """Gives any session the settings that a stage needs while the body runs; then its own settings again.
+    """Gives a session the settings that a stage needs while the body runs, and then restores its own settings.
 
     The stage gets rows of records, packs of thousands of records, or both.
     """
@@ -93,8 +93,8 @@ def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[
 def kept(frame: DataFrame) -> DataFrame:
     """The frame, computed once, and kept on the executors' disks until its ``unpersist``.
 
-    The output of a stage grows with the history, and the heaps of executors do not. With ``MEMORY_AND_DISK``, Spark
-    fills its memory first, and tasks find none for their sorts (docs/decisions/stage-output-on-disk.md).
+    The output of a stage grows with the history, so it may not fit into memory. With ``MEMORY_AND_DISK``, Spark would
+    fill its memory first, and leave none for the sorts of tasks (docs/decisions/stage-output-on-disk.md).
     """
     from pyspark import StorageLevel
 

@@ -1,4 +1,5 @@
-"""The state of a task that may outgrow memory: first in memory, above a limit in RocksDB on the local disk."""
+"""State of tasks that may become too large for memory: in memory at first, beyond a limit in RocksDB on the local
+disk."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ class SpillingBackend:
 
 
 class _Table:
-    """The table that a store keeps, also when the backend behind the table changes."""
+    """The table that a store holds. The object stays the same when the backend moves from memory to disk."""
 
     __slots__ = ("inner",)
 
@@ -109,7 +110,7 @@ class _Table:
 
 
 class SpillingHome:
-    """The `StateHome` of tasks whose state ends with the task, and may outgrow memory."""
+    """The `StateHome` of tasks whose state is deleted at the end, and may become too large for memory."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes

@@ -54,7 +54,7 @@ __all__ = [
 OUTPUT_BYTES = 1 << 24
 """The approximate limit of a batch that leaves a task."""
 COMMIT_EVERY = 200_000
-"""Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
+"""The number of records between two commits of a task, fixed so that caches give the same results in every run."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ class Stage:
         yield from self.run(context.partitionId(), batches)
 
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs one task to its end, and gives out batches of limited size.
+        """Runs one task to its end, and yields its results in batches of limited size.
 
-        Records may be large, and Spark holds a whole batch in memory.
+        The size is limited because Spark holds a whole batch in memory.
         """
         for batch in self._run(partition, batches):
             yield from pieces(batch, OUTPUT_BYTES)
@@ -189,9 +189,9 @@ class Stage:
         return known
 
     def _drive(self, session: TaskSession, out: Output, feed: Feed, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Feeds a task until all its input partitions are at their ends.
+        """Feeds a task with records until all its input partitions are at their ends.
 
-        A partition gets new records before its buffer is empty, because an empty partition holds the others back.
+        Partitions get new records before their buffer is empty, because the task waits for an empty one.
         """
         task = session.task
         tell = self.report_to.start(task.task_id) if self.report_to else _silent

@@ -1,12 +1,13 @@
-"""`SparkStream`: a topology on Structured Streaming, without end.
+"""`SparkStream`: runs a topology continuously with Spark's Structured Streaming.
 
-Structured Streaming decides when a micro-batch is due, and counts the micro-batches in its checkpoint. In a
-micro-batch, each task does the work of a worker between two commits (`streaming_task`). Only Kafka knows the progress:
-a lost checkpoint, driver or executor costs nothing but time. Workers can take over from a stopped stream, and a stream
-from stopped workers.
+Structured Streaming only decides when a micro-batch begins, and counts the micro-batches in its checkpoint. In a
+micro-batch, each task does the work of a worker between two commits (`streaming_task`). The progress is stored only in
+Kafka, so a lost checkpoint, driver or executor costs only time. For the same reason, workers can take over from a
+stopped stream, and a stream from stopped workers.
 
-The query's source is a clock, for two reasons. Spark's own Kafka source would keep offsets of its own, and its records
-would go through the JVM. A data source in Python has to start within 10 seconds, which fails on a busy machine.
+The query reads a clock (Spark's rate source), and the tasks read Kafka themselves. Spark's own Kafka source would keep
+its own offsets, and its records would go through Java. A data source in Python must start within 10 seconds, which
+fails on a busy machine.
 """
 
 from __future__ import annotations
@@ -124,10 +125,10 @@ class SparkStream:
         )
 
     def _roll_back(self) -> None:
-        """Ends the transactions of an earlier run that was killed.
+        """Ends the transactions that an earlier, killed run has left open.
 
-        A stage may read the output of a later stage, for example the answers of a foreign-key join. The stage would
-        wait for an open transaction that only the later stage would end.
+        A stage may read the output of a later stage, for example the answers of a foreign-key join. So it could wait
+        for an open transaction that only the later stage would end.
         """
         clients = [
             output_client(self._config, sub.id, task)
@@ -158,7 +159,7 @@ class SparkStream:
         return True if ended is None else bool(ended)
 
     def stop(self) -> None:
-        """Ends after the running micro-batch, and leaves the group: workers may start at once."""
+        """Stops after the running micro-batch, and leaves the group, so that workers can start at once."""
         self._stopped = True
         with self._one_batch:
             pass

@@ -1,7 +1,7 @@
 """The driver's membership in the application's consumer group.
 
-Workers cannot join the group while the driver is its only member. The tasks of a run commit as this member. Brokers
-therefore refuse commits of an earlier run, and of tasks that have lost their driver (KIP-447).
+While the driver is a member of the group, workers cannot join. The tasks of a run commit as this member. So brokers
+refuse commits of an earlier run, and of tasks that have lost their driver (KIP-447).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class StreamingMembership:
         return self._proof
 
     def leave(self) -> None:
-        """Leaves the group: workers can join at once."""
+        """Leaves the group, so that workers can join at once."""
         self._ended.set()
         self._thread.join()
 

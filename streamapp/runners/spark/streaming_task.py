@@ -1,8 +1,8 @@
-"""A task for the time of one micro-batch, in an executor.
+"""A task in an executor, for one micro-batch.
 
-The task works and commits like a worker's task. Its state comes from the changelog; a copy on the executor's disk saves
-most of the restore. Its records begin at the group's committed offsets. One Kafka transaction has the outputs, the
-changelog records and the offsets. After a crash of any part, the next attempt finds the state at the committed offsets.
+The task processes and commits like a worker's task. Its records begin at the group's committed offsets. Its state
+comes from the changelogs; a copy on the executor's disk saves most of the restore. One Kafka transaction has the
+outputs, the changelog records and the offsets. So after a crash at any time, state and offsets still fit each other.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Attempt:
         return metrics.processed, metrics.dropped_records, restored
 
     def _global_letters(self) -> GlobalLetters:
-        """The letters of global records that the commit of this task writes: those of the first task are not empty."""
+        """The dead letters of global records to write in the commit of this task. Only the first task writes any."""
         plan = self._stage.plan
         first = min(sub.id for sub in plan.subtopologies), 0
         known = _global.get(plan.application_id)
@@ -166,9 +166,9 @@ class _Attempt:
         *,
         again: bool = True,
     ) -> tuple[TaskSession, int]:
-        """A running session, and the number of restored records.
+        """Opens the session of the task and restores its state; also returns the number of restored records.
 
-        A damaged state is deleted, and restored from the beginning.
+        Damaged state is deleted and restored from the beginning.
         """
         stage = self._stage
         quieten_drops()
@@ -219,13 +219,14 @@ class _Globals:
         self.partitions: list[TopicPartition] = []
 
     def learn(self, group: Group, admin: KafkaAdmin) -> None:
-        """Asks the group which letters are written. A position behind the end of a log is that of a deleted topic."""
+        """Asks the group which dead letters are written. A position after the end of its log does not count, because
+        the topic was deleted and created anew."""
         ends = admin.log_end_offsets(self.partitions)
         found = group.read(self.partitions)
         self.letters.learn({tp: at.offset for tp, at in found.items() if at.offset <= ends.get(tp, 0)})
 
     def check_room(self, group: Group, admin: KafkaAdmin) -> None:
-        """Raises `StreamsError` while too many letters wait for the first task."""
+        """Raises `StreamsError` if more dead letters wait for the first task than fit into memory."""
         if self.letters.full:
             self.learn(group, admin)
         if self.letters.full:

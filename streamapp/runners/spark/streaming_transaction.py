@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_letters import GlobalLetters
@@ -49,7 +50,7 @@ class StreamTransaction:
         self._global_positions: dict[TopicPartition, Position] = {}
 
     def begin(self) -> None:
-        """Does nothing: the transaction is open before the first record, because it has the results too."""
+        """Does nothing: the transaction is open since before the first record, because it also has the results."""
 
     def write(self, letters: GlobalLetters) -> None:
         """Sends dead letters of global records; their positions become valid with the commit."""
@@ -60,7 +61,9 @@ class StreamTransaction:
     def acknowledge(self) -> None:
         failpoints.hit("stream-state-flushed")
         if left := self._producer.flush(TIMEOUT_SECONDS):
-            raise BrokerError(f"Kafka has not acknowledged {left} records within {TIMEOUT_SECONDS:g} s")
+            raise BrokerError(
+                f"Kafka has not acknowledged {counted(left, 'record')} within {TIMEOUT_SECONDS:g} s"
+            )
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends of changelogs after the commit: Kafka adds a marker to each partition that has new records."""
@@ -104,7 +107,7 @@ class _Output:
 
 
 class _ChangelogOutput(_Output):
-    """Also notes the changelogs that get records."""
+    """An `_Output` that also notes which changelogs get records."""
 
     def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
         super().__init__(producer, partitions)

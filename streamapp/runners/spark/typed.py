@@ -1,4 +1,4 @@
-"""Keys and values as columns for SQL: the type that a serde reads, as an Arrow type."""
+"""Keys and values as columns for SQL: finds the Arrow type of a serde's values, and decodes them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _struct(fields: list[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Reads ``key`` and ``value`` with their serdes, in executors; takes ``headers`` off, and keeps other columns."""
+    """Decodes ``key`` and ``value`` with their serdes, in executors; drops ``headers``, and keeps other columns."""
 
     key_serde: Serde[Any]
     value_serde: Serde[Any]
@@ -166,7 +166,7 @@ class _Decoder:
             yield pa.RecordBatch.from_arrays(columns, names)
 
     def _joined(self, raw: dict[str, list[Any]], headers: Any) -> dict[str, list[Any]]:
-        """Keys and values, each behind its schema's id, which comes from the headers."""
+        """Keys and values, each with its schema's id before the bytes, if the headers have the id."""
         if headers is None:
             return raw
         framing = Framing(self.key_serde, self.value_serde)

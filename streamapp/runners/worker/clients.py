@@ -30,6 +30,7 @@ __all__ = [
     "find_committed",
     "find_topics",
     "list_offsets",
+    "pass_over",
     "producer_settings",
     "unreachable",
 ]
@@ -126,6 +127,26 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     )
 
 
+_GONE = (
+    "The topic was deleted. Restore the topic; or, to begin anew, stop all workers and run `streamapp reset`"
+)
+_READ_REMEDIES = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic: `streamapp acls` lists all rights",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
+    KafkaError._UNKNOWN_TOPIC: _GONE,
+    KafkaError._UNKNOWN_PARTITION: _GONE,
+}
+
+
+def pass_over(error: KafkaError, tp: TopicPartition, what: str = "the input") -> None:
+    """Logs an error of a consumer that goes away by itself. Raises `BrokerError` for any other error."""
+    if error.retriable() and not error.fatal():
+        CLIENT_LOGGER.warning("%s: %s", tp, error.str())
+        return
+    remedy = _READ_REMEDIES.get(error.code(), "The logs of the brokers may say more")
+    raise BrokerError(f"{what} {tp} cannot be read: {error.str()}. {remedy}")
+
+
 def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> Any:
     """The metadata of all topics. Raises `BrokerError` after ``seconds`` without an answer."""
     deadline = time.monotonic() + seconds
@@ -145,9 +166,9 @@ def find_committed(
 ) -> dict[TopicPartition, tuple[int, str]]:
     """The group's committed offsets (negative: no offset) and their metadata.
 
-    The request is repeated while the group has no coordinator. Raises `BrokerError` after ``seconds``. The consumer
-    ``known`` asks first. Admin clients do not ask: before a cluster has its first group coordinator, librdkafka's admin
-    client may end the process with a segmentation fault.
+    The request is repeated while the group has no coordinator. Raises `BrokerError` after ``seconds``. A consumer makes
+    the request (``known``, if given), and no admin client. librdkafka's admin client may crash the process before a
+    cluster has its first group coordinator.
     """
     if not partitions:
         return {}

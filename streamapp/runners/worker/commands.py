@@ -1,4 +1,4 @@
-"""Functions that other threads hand to a thread that works in turns."""
+"""`CommandQueue`: functions that other threads have a thread run, between two of its steps."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class _Command(NamedTuple):
 
 
 class CommandQueue:
-    """Functions that wait until the thread runs them.
+    """A queue of functions that wait until the thread runs them.
 
-    An exception of the types ``handled`` is raised in the thread; the future of its function then gives None. ``wake``
-    ends a wait of the thread. The queue calls ``wake`` for each function, in the thread that submits the function.
+    An exception of the types ``handled`` is raised in the thread, which handles it; the future of the function then
+    gives None. The queue calls ``wake`` for each function, in the submitting thread, to end a wait of the running
+    thread.
     """
 
     def __init__(self, wake: Callable[[], None], *handled: type[BaseException]) -> None:
@@ -66,7 +67,8 @@ class CommandQueue:
         return True
 
     def close(self) -> None:
-        """Makes all waiting and later functions fail, since the thread has ended."""
+        """Makes the futures of all waiting and later functions fail, because the thread that would run them has
+        ended."""
         self._closed = True
         while True:
             try:

@@ -33,8 +33,8 @@ _METADATA_SECONDS = 10.0
 class Committer:
     """Commits tasks in the transactions of the producer ``ledger``.
 
-    With exactly_once_v2 the producer ``outputs`` is the same as ``ledger``. The committer stops waiting for brokers
-    once ``abandoned`` returns True.
+    ``outputs`` is the producer for results. With exactly_once_v2 it is the same producer as ``ledger``, so results are
+    a part of the transactions. The committer stops waiting for brokers once ``abandoned`` returns True.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Committer:
         """True while a commit or a rollback waits for brokers. Stays True after a failure, until the next turn."""
 
     def open(self) -> None:
-        """Ends the transaction that an earlier process has left open. Begins a transaction if outputs need one."""
+        """Ends the transaction that an earlier process has left open. With exactly_once_v2, begins the first one."""
         self._ledger.open()
         self._begin_outputs()
 
     def poll(self) -> None:
-        """Raises the first failure of the outputs."""
+        """Raises the first error of results that could not be written."""
         self._outputs.poll()
 
     def send_now(self) -> None:
-        """Sends outputs at once, unless they belong to a transaction and are only read after the commit."""
+        """Sends waiting results at once. Does nothing with exactly_once_v2, as nobody reads them before the commit."""
         if self._outputs is not self._ledger:
             self._outputs.send_now()
 
@@ -83,9 +83,10 @@ class Committer:
         works_on: Callable[[LiveTask | None], None],
         letters: GlobalLetters | None = None,
     ) -> None:
-        """Flushes and commits tasks. Calls ``works_on`` with each task before its flush, and then with None.
+        """Flushes and commits tasks. ``letters`` are dead letters that are written in the same commit.
 
-        ``letters`` are written in the same commit.
+        ``works_on`` is called with each task before its flush, and at the end with None, so that a hanging flush can be
+        named.
         """
         ledger = _Ledger(
             self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits, letters
@@ -114,18 +115,21 @@ class Committer:
         self._begin_outputs()
 
     def follow_files(self) -> None:
-        """Takes new clients if certificate files have changed. Call when all processed records are committed."""
+        """Opens new clients if certificate files have changed.
+
+        Call this only when all processed records are committed.
+        """
         if self._ledger.follow_files():
             self._begin_outputs()
         if self._outputs is not self._ledger:
             self._outputs.follow_files()
 
     def write_metadata(self, member: Member | None) -> None:
-        """Commits the same offsets once more, outside a transaction, before another worker goes on from them.
+        """Commits the same offsets once more, outside a transaction, when the tasks go to another worker.
 
-        Workers without the library in C send with confluent-kafka, which ends metadata with a NUL byte. Kafka Streams
-        cannot read such metadata. If this commit fails, an application that moves to Kafka Streams loses its stream
-        times.
+        Without streamapp's library in C, offsets of a transaction go through confluent-kafka, which ends their metadata
+        with a NUL byte. Kafka Streams cannot read this metadata; the second commit writes it without the byte. If the
+        second commit fails, an application that moves to Kafka Streams loses its stream times.
         """
         positions, self._committed = self._committed, {}
         if positions and member is not None:
@@ -135,7 +139,7 @@ class Committer:
                 logger.warning("stream times could not be written for Kafka Streams: %s", exc)
 
     def forget(self) -> None:
-        """Forgets the committed positions, since other workers may commit later positions from now on."""
+        """Forgets the committed positions and refused results, because the tasks may belong to other workers now."""
         self._committed.clear()
         self._outputs.forget_refusals()
 
@@ -148,9 +152,9 @@ class Committer:
             self._ledger.begin()
 
     def _naming_records(self, refused: ChangelogRefused, tasks: Sequence[LiveTask]) -> ProductionError:
-        """The error, with the task's records since the last commit: any of them may have made the change.
+        """The error with the records that its task has processed since the last commit, one of which made the change.
 
-        A changelog gets only the last value of each key, so the record itself is not known.
+        Which one is not known, because a changelog gets only the last value of each key.
         """
         for live in tasks:
             if refused.changelog in live.changelogs:
@@ -180,7 +184,8 @@ class _Ledger:
         self._letters = letters or GlobalLetters()
 
     def begin(self) -> None:
-        """Begins the transaction. With at_least_once, waits for the outputs before: the transaction has a time-out."""
+        """Begins the transaction. With at_least_once, first waits until brokers have all outputs, because the wait
+        could exceed the time-out of an open transaction."""
         for letter in self._letters.waiting:
             self._outputs.send(*letter)
         if self._outputs is not self._ledger:

@@ -1,4 +1,7 @@
-"""The thread that fetches, processes and commits records. All steps here work on batches, none on single records."""
+"""The data plane: the thread that fetches, processes and commits records.
+
+For speed, no step in this file works on single records; all work on batches.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,12 @@ _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
 _ASYNC_SECONDS = 0.002
 _FEW_RECORDS = 100
-"""After a turn with at most so many records, results are sent now. Under load turns are larger, and results wait."""
+"""After a turn with at most so many records, results are sent at once. Under load turns are larger, and results wait
+for more results, because larger batches are cheaper."""
 _LINGER_SECONDS = 0.1
 """The longest time that results wait for more results between two turns, as in Kafka Streams."""
 _LATE_SECONDS = 5.0
-"""After this time without a look at the ends of the logs, another thread looks."""
+"""If this thread has not looked at the ends of the logs for so long, another thread looks, so that the lag is known."""
 _CONFIRM_SECONDS = 10.0
 """The longest time that a worker waits, after a failure, for the group to confirm the worker's membership."""
 _DRAIN_SECONDS = 30.0
@@ -79,7 +83,7 @@ class DataPlane(threading.Thread):
         self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
         self._woken = threading.Event()
         self._member: Member | None = None
-        self._stopping = self._ended = False
+        self._stopping = self._closing = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
         self._membership = membership
@@ -106,6 +110,8 @@ class DataPlane(threading.Thread):
         """True between `pause` and `resume`: tasks are restored and can be read, but process nothing (KIP-834)."""
         self.processed: int = 0
         self.commits: int = 0
+        self.failure: BaseException | None = None
+        """The exception that ends the thread. ``on_failure`` gets the exception after all tasks are closed."""
         self.turns: int = 0
         """The number of turns. A thread that hangs has no further turn."""
 
@@ -147,10 +153,12 @@ class DataPlane(threading.Thread):
         self._abandoned.set()
 
     def place(self) -> Place | None:
-        """The record or punctuator that the thread works on, or the commit. None: the thread works on none of these."""
+        """The present work of the thread: a record, a punctuator or a commit. None: the thread has nothing to do."""
         live = self._current
         if self._ended:
             return None
+        if self._closing:
+            return Place("the close of tasks and clients", self.turns, self.ident)
         if live is None:
             waits = "a commit, for which brokers have to answer,"
             return Place(waits, self.turns, self.ident, can_hang=False) if self._committer.waits else None
@@ -161,30 +169,31 @@ class DataPlane(threading.Thread):
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
 
     def look_beside(self) -> None:
-        """Looks at the ends of the logs in another thread, if this thread is held up. The lag must grow meanwhile."""
+        """Looks at the ends of the logs in another thread, if this thread is held up. Without this, the lag that users
+        see would not grow meanwhile."""
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()
 
     def _wake(self) -> None:
-        """Ends the turn's wait for records, for a command of another thread. The next turn begins with the command."""
+        """Ends the wait for records, because another thread has a command. The next turn begins with the command."""
         self._woken.set()
         self.fetcher.wake()
 
     # The thread.
 
     def run(self) -> None:
-        failure: BaseException | None = None
         try:
             self._committer.open()
             while not self._stopping:
                 self._turn()
         except BaseException as exc:
-            failure = exc
+            self.failure = exc
+        self._current, self._closing = None, True
         self._close()
         self._ended = True
         self._commands.close()
-        if failure is not None:
-            self._on_failure(failure)
+        if self.failure is not None:
+            self._on_failure(self.failure)
 
     def _turn(self) -> None:
         self.turns += 1
@@ -212,15 +221,15 @@ class DataPlane(threading.Thread):
                 raise
 
     def _confirm_member(self) -> None:
-        """Raises `StaleMemberError` when the group has gone on without this worker."""
+        """Raises `StaleMemberError` if the group has given the partitions to other members."""
         if self._member is not None:
             self._membership.confirm(self._member, _CONFIRM_SECONDS)
 
     def _left_to_others(self, failure: StreamsError) -> bool:
-        """Drops the tasks and returns True, if the group has gone on without this worker.
+        """Drops the tasks and returns True if the group has given them to other workers.
 
-        Other workers then purge input records that this worker reads, and fence its transactions. A failure counts only
-        while the worker is a member of the group.
+        The failure then does not end this worker, because the new owners have caused it. They have fenced its
+        transactions, or have purged records that it was reading.
         """
         if self._stopping:
             return False
@@ -335,9 +344,9 @@ class DataPlane(threading.Thread):
     # The commit.
 
     def _commit_to_the_end(self) -> None:
-        """Commits once no record is in an asynchronous step.
+        """Waits until no record is in an asynchronous step, and commits.
 
-        Raises `TransactionAborted` after `_DRAIN_SECONDS`. The records then begin again at the last commit.
+        Raises `TransactionAborted` after `_DRAIN_SECONDS`. The records since the last commit are then processed again.
         """
         deadline = time.monotonic() + _DRAIN_SECONDS
         while waiting := self._in_steps():
@@ -418,9 +427,9 @@ class DataPlane(threading.Thread):
         self.fetcher.assign(self.tasks.running)
 
     def _repair(self, exc: StateDamagedError) -> bool:
-        """Restores the state of the task in process anew. False: the error stands.
+        """Deletes the state of the task under way and restores it from its changelogs. False: no repair is possible.
 
-        Each task is repaired only once. Damage that comes again is a fault of the disk.
+        Each task is repaired only once, because damage that comes again is a fault of the disk.
         """
         live, self._current = self._current, None
         if live is None or not live.restorable or live.id in self._repaired:

@@ -1,9 +1,10 @@
-"""Demands that a plan must not make on a worker and the worker's process."""
+"""Checks before a worker starts: plans that this worker, or this process, cannot run."""
 
 from __future__ import annotations
 
 import logging
 
+from streamapp._base.counted import counted
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import ConfigError
 from streamapp.state.files import file_limit, files_needed, raise_file_limit, too_few_files
@@ -16,10 +17,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def check_timeouts(plan: Plan) -> None:
-    """Raises `ConfigError` where asynchronous calls alone may take longer than a transaction.
+    """Raises `ConfigError` if the time-outs of asynchronous calls are longer than ``transaction_timeout_ms``.
 
-    With exactly_once_v2 a transaction stays open until all its asynchronous calls have ended. The broker rolls a
-    transaction back after ``transaction_timeout_ms``.
+    With exactly_once_v2, a transaction stays open until all its asynchronous calls have ended. Brokers would abort it
+    after ``transaction_timeout_ms``, again and again.
     """
     config = plan.config
     if not config.exactly_once:
@@ -37,14 +38,14 @@ def check_timeouts(plan: Plan) -> None:
 
 
 def check_file_limit(tasks: int) -> None:
-    """Raises `ConfigError` when this process may open too few files for one task with state.
+    """Raises `ConfigError` if this process may not open enough files for even one task with state.
 
-    Logs a warning when the files are too few for all ``tasks``. Before the check, the process lifts its limit as far as
-    it may.
+    Logs a warning if the files are not enough for all ``tasks``. The process first raises its own limit as far as the
+    system allows.
     """
     raise_file_limit()
     limit = file_limit()
     if limit < files_needed(1):
         raise ConfigError(too_few_files(limit))
     if limit < files_needed(tasks):
-        logger.warning("The application has %d tasks with state. %s", tasks, too_few_files(limit))
+        logger.warning("The application has %s with state. %s", counted(tasks, "task"), too_few_files(limit))

@@ -1,4 +1,4 @@
-"""The ends of logs, from requests that go on beside the work."""
+"""The ends of logs, from requests that run while the worker does other work."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ANSWER_SECONDS = 60.0
 class LogEnds:
     """Asks brokers every few seconds for the ends of committed records, and never waits for an answer.
 
-    A consumer knows the end of a log as of its last fetch. A consumer may stop fetching because of a fault, or because
-    it has more records than it can process. Without these requests nobody would see the lag. `LogEnds` is safe to use
-    from several threads.
+    A consumer knows the end of a log only from its last fetch. After a fault, or while its buffer is full, it fetches
+    nothing. The known end then stays the same, and the lag would look smaller than it is. So brokers are asked.
+    `LogEnds` is safe to use from several threads.
     """
 
     def __init__(self, admin: LastingAdmin) -> None:

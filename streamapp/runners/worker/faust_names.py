@@ -1,7 +1,6 @@
-"""The parts of a topology under the names that Faust knows: a sub-topology is an agent, a store is a table.
+"""Shows the parts of a topology in Faust's own commands: a sub-topology as an agent, a store as a table.
 
-They appear in ``faust agents``, ``faust tables`` and in Faust's monitor, and live and end with the
-application. They move no records.
+They appear in ``faust agents``, ``faust tables`` and in Faust's monitor. They process no records: the data plane does.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class _SourceTopics(faust.Topic):  # type: ignore[misc]
 
 
 async def _moves_no_records(stream: AsyncIterable[Any]) -> None:
-    """An agent has a function; this one is never called."""
+    """The function of these agents. Faust needs one for each agent, but never calls this one."""
 
 
 class SubtopologyAgent(faust.Agent):  # type: ignore[misc]
-    """A sub-topology; the data plane runs it."""
+    """A sub-topology, shown as an agent of Faust. The data plane runs it."""
 
     def __init__(self, app: faust.App, subtopology: Subtopology) -> None:
         stores = ", ".join(spec.name for spec in subtopology.stores)
@@ -47,14 +46,14 @@ class SubtopologyAgent(faust.Agent):  # type: ignore[misc]
         return f"{self.help}{name_suffix}"
 
     async def on_start(self) -> None:
-        """Nothing to start: tasks come with assignments."""
+        """Does nothing: the data plane starts tasks when the group assigns them."""
 
     async def on_stop(self) -> None:
-        """Nothing to stop: the runtime closes the tasks."""
+        """Does nothing: the runtime closes the tasks."""
 
 
 class StoreTable(Service):  # type: ignore[misc]
-    """A state store."""
+    """A state store, shown as a table of Faust."""
 
     is_global = False
 
@@ -78,23 +77,24 @@ class StoreTable(Service):  # type: ignore[misc]
     shortlabel = label
 
     def reset_state(self) -> None:
-        """Deletes the local state of the topology, for ``faust reset``; a task has that of all its stores together.
+        """Deletes the local state of the whole topology, for ``faust reset``, because the stores of a task share a
+        folder.
 
-        Raises `StreamsError` while a worker has it.
+        Raises `StreamsError` if a worker uses the state.
         """
         folder = Path(self.app.config.state_dir) / self.app.conf.id
         if folder.exists():
             delete_state(folder)
 
     async def on_rebalance(self, *_: Any) -> None:
-        """The data plane is told by the runtime."""
+        """Does nothing: the runtime tells the data plane about rebalances."""
 
     async def on_recovery_completed(self, *_: Any) -> None:
-        """Faust's recovery does not concern these tables."""
+        """Does nothing: the data plane restores these tables."""
 
 
 class StreamsTableManager(AgentTableManager):
-    """Faust's tables, and beside them the topology's, which Faust shows but does not restore."""
+    """Faust's tables together with the topology's. Faust shows the latter, but does not restore them."""
 
     def __bool__(self) -> bool:
         return bool(self._changelogs)
@@ -107,7 +107,7 @@ class StreamsTableManager(AgentTableManager):
 
 
 def register(app: faust.App, plan: Plan) -> None:
-    """Makes the parts of the plan known to the application."""
+    """Adds the sub-topologies and stores of a plan to the agents and tables that Faust shows."""
     for sub in plan.subtopologies:
         agent = SubtopologyAgent(app, sub)
         app.agents[agent.name] = agent

@@ -13,12 +13,17 @@ from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import BrokerError, TaskCorruptedError
+from streamapp.errors import TaskCorruptedError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, find_committed, list_offsets
+from streamapp.runners.worker.clients import (
+    PATIENCE_SECONDS,
+    consumer_settings,
+    find_committed,
+    list_offsets,
+    pass_over,
+)
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
-from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = ["Fetcher"]
 
@@ -26,15 +31,15 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
-"""An input is paused when more of its records wait in a task."""
+"""An input is paused when more than so many of its records wait in a task."""
 _STALL_SECONDS = 60.0
 """An input is fetched anew if no record of it has arrived for so long, although its log has more."""
 
 
 class Fetcher:
-    """Fetches the inputs of tasks, and hands their records to the tasks.
+    """Fetches the inputs of tasks, and gives their records to the tasks.
 
-    ``confirm_member`` raises `StaleMemberError` when the group has gone on without this worker.
+    ``confirm_member`` raises `StaleMemberError` if the group has given the partitions to other members.
     """
 
     def __init__(
@@ -61,10 +66,11 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The group's committed positions, or the positions of the reset policy where the group has none.
+        """The positions at which tasks begin: the group's committed ones, or those of ``auto_offset_reset`` without
+        one.
 
-        Reading begins at these positions, or at the beginning of a log that has lost its records. With exactly_once_v2
-        the call waits until no open transaction can still commit offsets.
+        If retention has deleted the records at a position, its log begins later, and so does the position. With
+        exactly_once_v2, the call waits until no open transaction can still commit offsets.
         """
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
@@ -96,10 +102,10 @@ class Fetcher:
         return end if self._config.auto_offset_reset == "latest" else first
 
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
-        """Moves a position that the log does not have any more.
+        """Moves a position whose records were deleted from the log.
 
-        Other workers may have purged the log because they have the tasks now: then `StaleMemberError` is raised.
-        Otherwise retention has removed the records, and reading goes on as at a start.
+        Raises `StaleMemberError` if other workers have the tasks now and have purged the log. Otherwise retention has
+        deleted the records, and reading continues at the first remaining record, or as ``auto_offset_reset`` says.
         """
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
@@ -168,9 +174,9 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs, from the last fetch and from brokers. Fetches stalled inputs anew.
+        """Notes the ends of the logs, from the last fetch and from brokers. Restarts the fetch of stalled inputs.
 
-        Only this thread asks the consumer: librdkafka's Python client makes other threads wait for the end of a poll.
+        Only this thread may call the consumer, because other threads would have to wait for the end of its poll.
         """
         for tp in self._task_of:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
@@ -187,9 +193,9 @@ class Fetcher:
             self._drained = False
 
     def refresh_ends_beside(self) -> None:
-        """Notes the ends of the logs from brokers only, in another thread while the data plane's thread is held up.
+        """Notes the ends of the logs from brokers only. Another thread calls this while the data plane is held up.
 
-        The data plane acts on these ends later.
+        Only the lag changes at once. The data plane uses the new ends when it goes on.
         """
         for tp, end in self._log_ends.look(self._task_of).items():
             self.ends[tp] = max(end, self.ends.get(tp, -1))
@@ -216,7 +222,7 @@ class Fetcher:
         return self._next.get(tp, -1)
 
     def forget(self, tasks: Iterable[LiveTask]) -> None:
-        """Forgets the positions of these tasks, so that their records are fetched again."""
+        """Forgets the positions of these tasks. If the tasks come back, reading begins at the committed positions."""
         for live in tasks:
             for tp in live.inputs:
                 self._next.pop(tp, None)
@@ -233,7 +239,5 @@ class Fetcher:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             if tp in self._task_of:
                 self._go_on_where_there_are_records(tp)
-        elif error.fatal() or not error.retriable():
-            raise BrokerError(f"{tp} cannot be read: {error.str()}")
         else:
-            CLIENT_LOGGER.warning("%s: %s", tp, error.str())
+            pass_over(error, tp)

@@ -1,4 +1,7 @@
-"""Fills the global stores of this process: to the end of their topics before any task starts, and on from there."""
+"""Fills the global stores of this process: first up to the end of their topics, then with each new record.
+
+No task starts before the end is reached, because joins with a half-filled store would miss rows.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
-from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
     find_committed,
     list_offsets,
+    pass_over,
 )
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
@@ -32,15 +35,16 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _LOOK_SECONDS = 1.0
-"""The time between two looks at the positions of letters while too many letters wait."""
+"""While too many dead letters wait, the time after which this worker looks if another worker has written them."""
 _AGAIN_SECONDS = 3_600.0
-"""The time after which the positions of letters are committed again: brokers delete old offsets (KIP-211)."""
+"""The time after which the positions of letters are committed again, because brokers delete old offsets (KIP-211)."""
 
 
 class GlobalStores:
-    """The global stores, in memory, fed by a consumer of their own from all partitions of their topics.
+    """The global stores, in memory, with a consumer of their own, which reads all partitions of their topics.
 
-    The worker that has the first task of the application writes the dead letters (`GlobalLetters`).
+    Every worker reads the same records, so only the worker with the application's first task writes dead letters
+    (`GlobalLetters`).
     """
 
     def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
@@ -71,11 +75,11 @@ class GlobalStores:
 
     @property
     def ready(self) -> bool:
-        """The stores have everything that was in their topics when the worker started."""
+        """True if the stores have all records that were in their topics when the worker started."""
         return not self._missing
 
     def poll(self, timeout: float) -> None:
-        """Applies what has arrived."""
+        """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record."""
         if self._consumer is None:
             return
         self._hold_back(self._consumer)
@@ -86,34 +90,36 @@ class GlobalStores:
         for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._reached(tp, offset)
-            elif not error.retriable():
-                raise BrokerError(f"the global topic {tp.topic} cannot be read: {error.str()}")
+            else:
+                pass_over(error, tp, "the global topic")
 
     # Dead letters.
 
     def opened(self, tasks: Collection[TaskId]) -> None:
-        """Tasks were opened here. With the first task, this worker goes on behind the letters of another worker."""
+        """Notes that tasks were opened here. With the first task, this worker takes over the writing of dead letters,
+        after the last letter that another worker has written."""
         if self._writer in tasks:
             self._learn()
 
     def letters(self, tasks: Collection[TaskId]) -> GlobalLetters | None:
-        """The letters for the next commit of a worker with these tasks; None: it has none to write."""
+        """The dead letters for the next commit, if this worker runs the first task. None: there are none to write."""
         if self._writer not in tasks:
             return None
         old = bool(self._letters.written) and time.monotonic() - self._committed_at >= _AGAIN_SECONDS
         return self._letters if self._letters or old else None
 
     def presses(self, tasks: Collection[TaskId]) -> bool:
-        """A worker with these tasks has to commit letters before it can read further global records."""
+        """True if this worker must commit dead letters before it can read further global records."""
         return self._full and self._writer in tasks
 
     def letters_written(self) -> None:
-        """The letters are committed."""
+        """Notes that the dead letters are committed."""
         self._committed_at = time.monotonic()
         self._letters.learn(self._letters.positions)
 
     def _learn(self) -> None:
-        """Asks the group which letters are written. A position behind the end of a log is that of a deleted topic."""
+        """Asks the group which dead letters are written. A position after the end of its log does not count, because
+        the topic was deleted and created anew."""
         if self._makes_letters and self._partitions:
             self._looked_at = time.monotonic()
             found = find_committed(self._config, self._partitions, PATIENCE_SECONDS, self._consumer)
@@ -121,7 +127,7 @@ class GlobalStores:
             self._letters.learn({tp: offset for tp, (offset, _) in found.items() if 0 < offset <= ends[tp]})
 
     def _hold_back(self, consumer: RecordConsumer) -> None:
-        """Reads no further record while too many letters wait."""
+        """Pauses the consumer while too many dead letters wait, so that they do not fill the memory."""
         if self._full and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._learn()
         if self._full == self._letters.full:

@@ -1,6 +1,6 @@
-"""Joins a consumer group after another kind of application has left, and gives the join up when the worker stops.
+"""Joins a consumer group after members of another kind have left, and stops a join when the worker stops.
 
-Another kind of application is, for example, the Kafka Streams application that this application replaces.
+Members of another kind belong, for example, to the Kafka Streams application that this application replaces.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from aiokafka.errors import Cancelled, InconsistentGroupProtocolError, KafkaErro
 from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import ConsumerGroupState, KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
 
@@ -39,14 +40,14 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
     deadline = time.monotonic() + patience
     told = False
     while strangers := _strangers(group, admin):
-        listed = f"{len(strangers)} members of another kind ({', '.join(sorted(set(strangers)))})"
+        listed = f"{counted(len(strangers), 'member')} of another kind ({', '.join(sorted(set(strangers)))})"
         if time.monotonic() > deadline:
             raise BrokerError(
                 f"the consumer group {group} still has {listed}. Stop all instances of the other application before "
                 "this worker starts. To run both applications, give this one an application_id of its own"
             )
         if not told:
-            logger.warning("the group %s has %s: waiting until they have left it", group, listed)
+            logger.warning("the group %s has %s: waiting until all of them have left", group, listed)
             told = True
         time.sleep(pause)
 
@@ -67,8 +68,8 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[], None]) -> None
 def close_while_joining(coordinator: Any) -> None:
     """Makes an aiokafka coordinator give up a join when the coordinator is closed.
 
-    The broker delays its answer until all members have joined or timed out, and aiokafka would wait for the answer. A
-    member has no tasks while it joins, so the worker has nothing to commit.
+    The broker answers a join only after all members have joined or timed out, and aiokafka would wait so long. A join
+    can be given up at once, because the worker has no tasks meanwhile and so nothing to commit.
     """
     send = coordinator._send_req
 
@@ -92,7 +93,7 @@ def close_while_joining(coordinator: Any) -> None:
 async def _leave(coordinator: Any) -> None:
     """Takes a joining member out of the group, so that the other members need not wait for it.
 
-    A static member stays, since the group expects its return.
+    A static member (with a ``group_instance_id``) stays in the group, because the group waits for its return.
     """
     if coordinator._group_instance_id is not None or not coordinator.member_id:
         return
@@ -116,10 +117,11 @@ async def watch_membership(
     patience: float = 120.0,
     pause: float = 5.0,
 ) -> None:
-    """Looks every ``pause`` seconds for a refusal by the group, which aiokafka reports only to callers that fetch.
+    """Looks every ``pause`` seconds if the group has refused this member. aiokafka reports this only to callers that
+    fetch.
 
-    Members of another kind have ``patience`` seconds to leave the group. `wait_until_free` does not see members of
-    Java's newer group protocol, so they cause a refusal here. After this time, or after another lasting refusal, the
+    If members of another kind cause the refusal, they have ``patience`` seconds to leave. Such members use Java's newer
+    group protocol, which `wait_until_free` does not see. After this time, or after another lasting refusal, the
     function calls ``failed`` and returns.
     """
     refused_since: float | None = None

@@ -1,10 +1,11 @@
-"""The tasks that a worker runs: they are opened, restored and started, and closed in the end."""
+"""`LiveTasks`: the tasks that a worker runs. Opens, restores, starts and closes them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
 
+from streamapp._base.counted import counted
 from streamapp.engine.running_task import TaskMetrics
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -20,9 +21,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LiveTasks(dict[TaskId, LiveTask]):
-    """The open tasks by their ids, and the counters of all tasks that were here since the worker started.
+    """The open tasks by their ids, and the counters of all tasks that this worker has run since its start.
 
-    Only the data plane's thread calls the methods. Other threads read.
+    Only the data plane's thread may call the methods. Other threads may read tasks and counters.
     """
 
     def __init__(
@@ -39,14 +40,14 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._global_stores = global_stores
         self._metrics: dict[TaskId, TaskMetrics] = {}
         self.left: dict[TaskId, int] = {}
-        """Offsets that the state on disk of closed tasks has reached, in all."""
+        """Closed task -> the sum of the changelog offsets that its state on disk has reached."""
 
     @property
     def running(self) -> list[LiveTask]:
         return [live for live in self.values() if live.running]
 
     def open(self, ids: Iterable[TaskId], standbys: Standbys) -> None:
-        """Opens tasks, or takes the copies that are here, and begins to restore them."""
+        """Opens tasks, with the state of a standby if this worker has one, and begins to restore them."""
         opened = []
         for id in ids:
             self[id] = standbys.take(id) or self._open_task(
@@ -62,7 +63,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._restorer.add(opened)
 
     def _count_on(self, live: LiveTask) -> None:
-        """A counter does not fall because a task is opened anew."""
+        """Gives a task the counters of its earlier run on this worker, because counters must never fall."""
         before, metrics = self._metrics.get(live.id), live.task.metrics
         if before is not None:
             metrics.dropped_records, metrics.drops = before.dropped_records, before.drops
@@ -70,21 +71,21 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._metrics[live.id] = metrics
 
     def start_restored(self) -> bool:
-        """Starts the tasks whose state is complete. True: there was one."""
+        """Starts the tasks whose state is restored. True: at least one was started."""
         if not self._global_stores.ready:
             return False
         ready = [live for live in self.values() if not live.running and not self._restorer.pending(live)]
         for live in ready:
             live.start()
             restored = self._restorer.finished(live)
-            records = f", {restored} records restored" if restored else ""
+            records = f", {counted(restored, 'record')} restored" if restored else ""
             logger.info("task %s is running%s", live.id, records, extra=DETAIL)
         if ready and len(self.running) == len(self):
-            logger.info("ready: %s here", f"{len(self)} task{'s run' if len(self) > 1 else ' runs'}")
+            logger.info("ready: %s here", counted(len(self), "task runs", "tasks run"))
         return bool(ready)
 
     def drop(self, ids: Iterable[TaskId]) -> None:
-        """Closes tasks. State that was not committed is dropped."""
+        """Closes tasks. Their changes since the last commit are dropped."""
         dropped = [self.pop(id) for id in list(ids)]
         self._fetcher.forget(dropped)
         self._restorer.drop(dropped)
@@ -96,7 +97,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
 
     @property
     def dropped_records(self) -> dict[str, int]:
-        """Dropped records by task, those included that are elsewhere now."""
+        """The number of dropped records by task, including tasks that have moved to other workers."""
         return {str(id): metrics.dropped_records for id, metrics in list(self._metrics.items())}
 
     @property

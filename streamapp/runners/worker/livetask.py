@@ -1,4 +1,4 @@
-"""The sessions of a worker's tasks. Each task reads one partition number, and has its state on the worker's disk."""
+"""`LiveTask`: a task of a worker, which reads one partition number and has its state on the worker's disk."""
 
 from __future__ import annotations
 

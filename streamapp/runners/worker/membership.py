@@ -1,8 +1,8 @@
-"""The port of the data plane to its consumer group, and Faust's implementation of the port.
+"""`Membership`: the interface through which the data plane uses its consumer group, and its implementation with Faust.
 
-The group calls `DataPlane.assign` and `DataPlane.revoke`, with the member that owns the tasks. The data plane needs the
-rest through `Membership`: commits without a transaction, a confirmation of the member, the owners of partitions, and
-new assignments. Another group protocol (KIP-848, KIP-1071) would be another implementation.
+The group calls `DataPlane.assign` and `DataPlane.revoke`, with the member that owns the tasks. In the other direction,
+the data plane calls `Membership`. Its methods commit without a transaction, confirm the membership, find the owner of a
+partition, and ask for a new assignment. A newer group protocol (KIP-848, KIP-1071) needs only another implementation.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ _PAUSE_SECONDS = 0.1
 
 
 class Member(NamedTuple):
-    """A member of a consumer group in one generation, the generation of its assignment."""
+    """A member of a consumer group, in the generation in which it got its partitions.
+
+    Each rebalance begins a new one.
+    """
 
     generation: int
     member_id: str
 
 
 class StaleMemberError(StreamsError):
-    """The group has gone on without this member, and other members repeat its work since its last commit."""
+    """The group has given the partitions of this member to others, which repeat its work since its last commit."""
 
 
 class Membership(Protocol):
@@ -46,8 +49,8 @@ class Membership(Protocol):
     def confirm(self, member: Member, timeout: float) -> None:
         """Returns when the group still has this member in this generation.
 
-        Raises `StaleMemberError` when the group has gone on without the member, and `BrokerError` when the group does
-        not answer.
+        Raises `StaleMemberError` if the group has given the member's partitions to others, and `BrokerError` if the
+        group does not answer.
         """
         ...
 

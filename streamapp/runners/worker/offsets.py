@@ -1,4 +1,5 @@
-"""The offsets of this worker's state and the ends of changelogs, by which tasks are placed."""
+"""The changelog offsets of this worker's state, and the ends of the changelogs. Tasks are placed where the state is
+nearest to the end."""
 
 from __future__ import annotations
 
@@ -51,11 +52,11 @@ def changelog_ends(
 ) -> dict[TaskId, int]:
     """The ends of the changelogs of tasks with state, as sums over the stores of each task.
 
-    A changelog that is a source topic counts up to its committed offset. If brokers do not answer, all ends are far
-    away, and a task stays with the member that runs it or has a warm copy.
+    A changelog that is a source topic counts up to its committed offset. If brokers do not answer, very large ends are
+    returned, so that tasks stay where they are.
 
-    The leader of the group waits for this call during an assignment, and sends no heartbeats meanwhile. The time-out is
-    therefore a small part of the session time-out.
+    The leader of the group waits for this call during an assignment, and sends no heartbeats meanwhile. So the time-out
+    is a small part of the session time-out.
     """
     seconds = min(_SECONDS, plan.config.session_timeout_ms / 1000 / 8)
     of_task: dict[TaskId, list[TopicPartition]] = {}

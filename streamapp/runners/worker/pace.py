@@ -1,4 +1,4 @@
-"""The limit to the bytes of a worker's commit, so that brokers take a commit well within a transaction's time-out."""
+"""`Pace`: limits the bytes of a worker's commit, so that slow brokers can take it within the transaction's time-out."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ _FIRST_BYTES = 256 * 1024
 _FIRST_WEIGHT = 16_384.0
 """The assumed bytes that a record adds, until the first measurement."""
 _GROWTH = 1.15
-"""The growth of the limit after a commit.
+"""The growth of the limit after a commit, above the largest limit that has proved right.
 
-Brokers with a quota take ten seconds' worth of bytes at once before they slow down. With this growth the limit is then
-an eighth of all bytes sent, or little more than a second's worth.
+Brokers with a quota accept the bytes of ten seconds at once before they slow a client down. With this growth, the limit
+is by then only an eighth of all bytes sent: little more than the bytes of one second.
 """
+_RECOVERY = 2.0
+"""The growth up to the largest limit that has proved right. A commit that takes twice as long is still in time."""
 _IN_TIME = 0.25
 """The part of a transaction's time-out that a commit may take. The rest is for brokers that become slower."""
+_QUICK = 0.5
+"""A commit is quick within this part of the time that a commit may take, and slow beyond all of the time."""
 
 
 class Pace:
-    """A limit to the bytes that wait for brokers: unacknowledged results, and changes of state for the next commit.
+    """A limit for the bytes that brokers have not confirmed: results, and changes of state for the next commit.
 
-    The limit shrinks after a slow commit, and grows while the limit holds the worker back.
+    The limit shrinks after a slow commit, and grows while the limit holds the worker back. An outage also makes commits
+    slow, so the pace remembers the limit that brokers took quickly. The limit returns there in steps of two.
     """
 
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:
         self._seconds = transaction_timeout_ms / 1000 * _IN_TIME
         self._most = float(most_bytes)
         self._limit = min(float(_FIRST_BYTES), self._most)
+        self._proved = self._limit
+        """The largest limit at which a commit was quick. Commits that fail with a full limit reduce this number."""
         self._weight = _FIRST_WEIGHT
         self._binding = False
+        self._failing = False
 
     @property
     def most_bytes(self) -> int:
@@ -40,9 +48,9 @@ class Pace:
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """True if half of the limit waits, and a commit has to come before further records.
+        """True if half of the limit is used, so a commit must come before further records.
 
-        The other half is for the records of one turn.
+        The other half is kept for the records of one more turn, because the limit is only checked between turns.
         """
         if waiting_bytes < self._limit / 2:
             return False
@@ -60,11 +68,24 @@ class Pace:
         """Notes a commit: the bytes that waited for the commit, and its time in seconds."""
         if seconds > self._seconds:
             self._limit = max(1.0, min(self._limit, waiting_bytes * self._seconds / seconds))
-        elif self._binding and seconds < self._seconds / 2:
-            self._limit = min(self._most, self._limit * _GROWTH)
-        self._binding = False
+            self._doubt(2)
+        elif self._binding and seconds < self._seconds * _QUICK:
+            self._proved = max(self._proved, self._limit)
+            recovered = min(self._limit * _RECOVERY, self._proved)
+            self._limit = min(self._most, max(self._limit * _GROWTH, recovered))
+        self._binding = self._failing = False
 
     def rolled_back(self) -> None:
-        """Notes a rollback. A commit that took too long is a possible reason, so the limit shrinks."""
+        """Notes a rollback. The commit may have taken too long, so the limit becomes smaller."""
         self._limit = max(1.0, self._limit / 4)
+        self._doubt(4)
+        self._failing = True
         self._binding = False
+
+    def _doubt(self, by: int) -> None:
+        """Reduces the limit that has proved right, if the failed commit was full, and the first failure in a row.
+
+        A commit with few bytes is slow because of an outage, and repeated failures mostly have one reason.
+        """
+        if self._binding and not self._failing:
+            self._proved = max(self._limit, self._proved / by)

@@ -1,4 +1,5 @@
-"""Pure functions that place tasks: a worker runs each task, and other workers keep copies of its state.
+"""Pure functions that place tasks: they choose the worker that runs each task, and the workers with copies of its
+state.
 
 The ideas are those of Kafka Streams (KIP-441):
 
@@ -6,7 +7,8 @@ The ideas are those of Kafka Streams (KIP-441):
 - A task with state moves only after its new owner has caught up with the changelogs.
 - Standbys are spread over workers and racks.
 
-Kafka Streams moves a task at the next probe. Here the move follows as soon as the new owner has caught up.
+Kafka Streams looks only every ten minutes if a task can move (``probing.rebalance.interval.ms``). Here a task moves as
+soon as its new owner has caught up.
 """
 
 from __future__ import annotations

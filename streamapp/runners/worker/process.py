@@ -1,4 +1,4 @@
-"""The worker's process: Faust's, except that what ended it is the last thing on the terminal, in one line."""
+"""The worker's process, which is Faust's. The last line on the terminal is the error that ended it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_
 __all__ = ["StreamsWorker", "end_in_time"]
 
 _EXIT_SECONDS = 15.0
-"""The rest of the process gets this time to end after the last commit has not succeeded in time."""
+"""The time in addition to the shutdown time-out after which a process that does not end is killed."""
 
 
 def end_in_time(shutdown_timeout: float) -> None:
-    """Nothing that hangs may keep a worker process alive that was told to stop."""
+    """Ends the process with exit code 70 if it has not ended some time after ``shutdown_timeout`` seconds.
+
+    Otherwise a thread that hangs could keep a stopped worker alive for ever.
+    """
     timer = threading.Timer(shutdown_timeout + _EXIT_SECONDS, os._exit, (70,))
     timer.daemon = True
     timer.start()
 
 
 class StreamsWorker(faust.Worker):  # type: ignore[misc]
-    """Ends with exit code 1 and the message of a `StreamsError`, which names the remedy; a traceback would bury it.
+    """Faust's worker, which ends with exit code 1 and the message of a `StreamsError` as the last line.
 
-    Any other exception is a fault of a program and is shown with its traceback. Without a log level the worker shows
-    what users need (`Brief`); with one, all that there is at that level.
+    The message says what to do, so no traceback is shown. Any other exception is a fault of a program, and is shown
+    with its traceback. Without a log level, the log has only lines for users (`Brief`), else all lines of this level.
     """
 
     _refused: StreamsError | None = None
@@ -71,7 +74,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
             if exc.errno != errno.EADDRINUSE:
                 raise
             self._refused = ConfigError(
-                f"{exc.strerror}: another worker has that port, take one with --web-port"
+                f"{exc.strerror}: another program has that port, such as another worker; take one with --web-port"
             )
 
     def execute_from_commandline(self) -> NoReturn:
@@ -87,7 +90,8 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
 
 
 def _is_given(name: str, value: object) -> bool:
-    """True for an option that the command line, or who makes a worker without one, has set."""
+    """True if the option was given: on the command line, in the environment, or as an argument without a command
+    line."""
     context = click.get_current_context(silent=True)
     if context is None:
         return value is not None

@@ -1,8 +1,8 @@
 """The producers of a worker, which all its tasks share.
 
-With exactly_once_v2 a worker has one producer, whose transactions have outputs, changelog records and offsets. With
-at_least_once outputs have a producer without transactions, so that readers see them at once. Changelog records and
-offsets go out together in a short transaction at each commit. State stays exact when a worker is killed.
+With exactly_once_v2, a worker has one producer, whose transactions have outputs, changelog records and offsets. With
+at_least_once, outputs have a producer without transactions, so that readers see them at once. Changelog records and
+offsets still go out together in a short transaction at each commit, so that state is right after a worker is killed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.refused import NO_TOPIC, is_refusal
 from streamapp.broker.transacting import abandon_transaction, open_transactions
@@ -46,18 +47,18 @@ _OUT_OF_STEP = (
     KafkaError.UNKNOWN_PRODUCER_ID,
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
-"""Errors of a producer and brokers that disagree about written records, as after a restart of the brokers.
+"""Errors after which a producer and its brokers disagree about the written records, for example after a restart.
 
-A new producer can go on.
+A new producer can continue.
 """
 
 
 class ProductionError(BrokerError):
-    """A record could not be written. No work after the last commit is committed."""
+    """A record could not be written. The work since the last commit is not committed, and a restart repeats it."""
 
 
 class ChangelogRefused(ProductionError):
-    """Brokers refused a change of a store. The state must have every change, so no handler is asked."""
+    """Brokers refused a change of a store. No handler may skip it, because the changelog must have every change."""
 
     def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
         remedy = _NO_CHANGELOG if refused.remedy is NO_TOPIC else refused.remedy
@@ -71,8 +72,8 @@ class ChangelogRefused(ProductionError):
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it has a transactional id.
 
-    ``stores`` has the store of each changelog. The client reports only failures record by record. `flush` waits until
-    brokers have acknowledged all other records.
+    ``stores`` has the store of each changelog. For speed, the client reports only records that failed. All others are
+    acknowledged when `flush` returns.
     """
 
     def __init__(
@@ -111,7 +112,10 @@ class RecordProducer:
         open_transactions(self.client, PATIENCE_SECONDS)
 
     def begin(self) -> None:
-        """Begins a transaction, with a new client if the certificates have changed. No record is on its way now."""
+        """Begins a transaction.
+
+        First opens a new client if the certificates have changed, as no records are in flight.
+        """
         self.follow_files()
         with self._naming_errors():
             self.client.begin_transaction()
@@ -126,9 +130,9 @@ class RecordProducer:
     ) -> None:
         """Commits the transaction together with the offsets. Raises the errors of `commit_transaction`.
 
-        The wait for the offsets ends with the transaction's time-out. After an outage of the brokers, librdkafka may
-        wait for ever, while a new producer goes on at once. The wait for the commit itself is longer, unless
-        ``brokers_answer``: librdkafka may end the process when a producer is replaced during its commit.
+        The wait for the offsets ends with the transaction's time-out. After an outage, librdkafka may wait for ever,
+        while a new producer can continue at once. The wait for the commit itself is longer, unless ``brokers_answer``,
+        because librdkafka may crash the process if a producer is replaced during its commit.
         """
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
@@ -149,10 +153,10 @@ class RecordProducer:
         self._in_transaction = False
 
     def roll_back(self) -> None:
-        """Rolls the open transaction back, or without transactions gives up records on their way. Takes a new client.
+        """Aborts the open transaction, drops records that are not acknowledged, and opens a new client.
 
-        The first request of the new client ends the transaction of the old client. After an error the old client may
-        still wait for brokers, and its own abort may take minutes.
+        The first request of the new client ends the transaction of the old one. An abort by the old client is slower:
+        after an error, the old client may wait for brokers for minutes.
         """
         with contextlib.suppress(KafkaException):
             self.client.poll(0)  # collects refusals
@@ -167,10 +171,10 @@ class RecordProducer:
             self.open()
 
     def follow_files(self) -> bool:
-        """Takes a new client if the certificates in its files have changed, and the client has no records on their way.
+        """Opens a new client if the certificate files have changed and no records are in flight. True: a new client.
 
-        A client of librdkafka reads the files once, so new files need a new client. An open transaction is rolled
-        back: it has no records. Returns True if there is a new client.
+        librdkafka reads the files only when a client is opened. An open transaction is aborted; nothing is lost,
+        because it has no records yet.
         """
         if len(self.client) or not self._files.changed():
             return False
@@ -214,7 +218,7 @@ class RecordProducer:
         return count
 
     def poll(self) -> None:
-        """Collects failures, and raises the first one."""
+        """Collects reports of failed records, and raises the first failure."""
         with self._naming_errors():
             self.client.poll(0)
         self._raise_failure(wait=self._patient)
@@ -225,18 +229,17 @@ class RecordProducer:
             self.client.send_now()
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
-        """Returns when the brokers have acknowledged every record.
+        """Waits until the brokers have acknowledged every record.
 
-        Raises `ProductionError` for a record that could not be written, and `TransactionAborted` when a rollback is
-        due. Raises `BrokerError` after ``timeout`` seconds, or once ``cancelled`` returns True.
+        Raises `ProductionError` for a record that could not be written, and `TransactionAborted` if the caller has to
+        roll back. Raises `BrokerError` after ``timeout`` seconds, or once ``cancelled`` returns True.
         """
         deadline = time.monotonic() + timeout
         with self._naming_errors():
             while self.client.flush(FLUSH_STEP_SECONDS) and not self._spoilt:
                 if cancelled() or time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
-                    )
+                    left = counted(len(self.client), "record is", "records are")
+                    raise BrokerError(f"{left} still not acknowledged after {timeout:.0f} s")
         self._raise_failure()
 
     @property
@@ -249,7 +252,11 @@ class RecordProducer:
         return waiting * size // max(1, records)
 
     def committed(self) -> None:
-        """Notes a commit. Refused results that have met their handler are forgotten. The client may be a new one."""
+        """Notes that a commit has succeeded. Refused results that a handler has judged are removed from the list,
+        because this commit has the answers to them.
+
+        Without transactions, this is also the moment to open a new client if the certificate files have changed.
+        """
         if not self._transactional:
             self.follow_files()
         if self._knows_refusals:
@@ -257,7 +264,7 @@ class RecordProducer:
             self._knows_refusals = bool(self._refusals)
 
     def forget_refusals(self) -> None:
-        """The tasks go to other workers, and refused results with them."""
+        """Removes all refused results from the list, because their tasks belong to other workers now."""
         self._refusals.clear()
         self._knows_refusals = False
 
@@ -266,9 +273,10 @@ class RecordProducer:
         return self._failure is not None or (self._refusals.new and not self._patient)
 
     def close(self) -> None:
-        """Gives up records on their way. Records without a transaction have a moment to arrive.
+        """Aborts the open transaction, so that its records are lost; the next run sends them again.
 
-        Such a record may be the dead letter of the record that ends the worker.
+        Without transactions, waits some seconds until brokers have the records, and drops the rest. One of them may be
+        the dead letter of the record that stopped the worker.
         """
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:
@@ -292,7 +300,7 @@ class RecordProducer:
     def _naming_errors(self) -> Iterator[None]:
         """Translates the exceptions that librdkafka raises after a fatal error.
 
-        `TransactionAborted` means that a new producer can go on, at the last commit.
+        `TransactionAborted` means that a new producer can continue at the last commit. Other errors end the worker.
         """
         try:
             yield
@@ -328,20 +336,24 @@ class RecordProducer:
             self._refusals.add(failed)
 
     def _fault(self, topic: str, partition: int, refused: ResultRefused) -> ProductionError:
-        """The error for a refusal that no handler is asked about."""
+        """The error for a refused change of a store or a refused dead letter, which no handler may skip."""
         if topic in self._stores:
             return ChangelogRefused(self._stores[topic], TopicPartition(topic, partition), refused)
         return ProductionError(f"a dead letter could not be written to {topic}: {refused}. {refused.remedy}")
 
     def _not_taken(self, failed: Failure) -> None:
-        """Handles a record that librdkafka itself did not take. The transaction stays whole without the record."""
+        """Handles a record that librdkafka refused before sending it, so that the transaction does not fail.
+
+        The refusal of a result is raised at once, for the exception handler.
+        """
         error, topic, _, key, value, timestamp = failed
         if is_refusal(error) and topic not in self._stores and topic != self._config.dead_letter_queue_topic:
             raise refusal(error, key, value, timestamp)
         self._failed(failed)
 
     def _raise_failure(self, *, wait: bool = False) -> None:
-        """Raises the first failure, or the refusal behind it. With ``wait``, refusals are raised later, all at once."""
+        """Raises the first failure, or the refused results that caused it. With ``wait``, refused results are raised at
+        the next flush instead, all together."""
         if isinstance(self._failure, ProductionError):
             raise self._failure
         if not wait and (refused := self._refusals.take()) is not None:

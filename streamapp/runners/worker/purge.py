@@ -1,7 +1,7 @@
-"""Deletes consumed records of repartition topics, so that these topics do not grow for ever.
+"""Deletes processed records of repartition topics, so that these topics do not grow for ever.
 
-Only this application reads its repartition topics, and it reads no record below its commits again. Kafka Streams does
-the same, every ``repartition.purge.interval.ms``.
+The records can be deleted, because only this application reads its repartition topics, and never reads a record below
+its commits again. Kafka Streams does the same, every ``repartition.purge.interval.ms``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The results that brokers have refused, with remedies.
+"""Remembers results that brokers have refused, so that the exception handler can judge them with their source record.
 
-A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result.
-The worker therefore rolls back and begins again at the last commit. When an operator sends the result again, the
-refusal is raised in its call. Source record and operator are known there, and the production exception handler decides.
+A refusal comes long after the worker has processed the source record, and the transaction cannot be committed any more.
+So the worker rolls back, and repeats the work since the last commit. When an operator sends the refused result again,
+the refusal is raised in this call. Only there, source record and operator are known, and the production exception
+handler decides.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import inf
 
 from confluent_kafka import KafkaError
 
+from streamapp._base.counted import counted
 from streamapp.broker.refused import OF_THE_BATCH, OF_THE_TOPIC, REMEDIES
 from streamapp.engine.collector import ResultRefused
 from streamapp.records import TopicPartition
@@ -23,11 +25,11 @@ from streamapp.runners.worker.transactions import TransactionAborted
 __all__ = ["Refusals", "ResultsRefused", "refusal"]
 
 _FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
-"""Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
+"""Errors that end the worker without a call of the handler, as in Kafka Streams (``RecordCollectorImpl``)."""
 
 
 class ResultsRefused(TransactionAborted):
-    """Brokers refused results. `Refusals` finds these results when they are sent again."""
+    """Brokers refused results, so the worker rolls back. `Refusals` finds the results when they are sent again."""
 
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
@@ -36,12 +38,12 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
     when = f", timestamp {timestamp}" if timestamp > 0 else ""
     code = error.code()
     return ResultRefused(
-        f"{error.str()} (key and value: {size:,} bytes{when})", REMEDIES[code], final=code in _FINAL
+        f"{error.str()} (key and value: {counted(size, 'byte')}{when})", REMEDIES[code], final=code in _FINAL
     )
 
 
 class Refusals:
-    """The results that brokers have refused since the last commit. Empty, and false, nearly always."""
+    """The results that brokers have refused and whose answer is not committed yet. False if there are none."""
 
     def __init__(self) -> None:
         self._new: list[Failure] = []
@@ -72,7 +74,10 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """Makes added results known to `find`. Returns the reason for a rollback; None: no result was added."""
+        """Makes added results known to `find`. Returns the error to raise, which makes the worker roll back.
+
+        None: no result was added.
+        """
         failures, self._new = self._new, []
         if not failures:
             return None
@@ -114,9 +119,9 @@ class Refusals:
         return None if error is None else refusal(error, key, value, timestamp)
 
     def committed(self) -> None:
-        """Forgets the refusals that `find` has found: the commit has their answers.
+        """Removes the refusals that `find` has found, because the commit has the answers to them.
 
-        Other tasks may commit before a refused result is sent again, and its refusal has to be known then.
+        All others stay: other tasks may commit before a refused result is sent again.
         """
         for topic in self._met_topics:
             del self._topics[topic]
@@ -125,11 +130,14 @@ class Refusals:
         self._forget_met()
 
     def rolled_back(self) -> None:
-        """The results are sent once more, and meet their refusals once more."""
+        """Notes a rollback.
+
+        The results are sent once more, so refusals that `find` has found count as not found again.
+        """
         self._forget_met()
 
     def clear(self) -> None:
-        """Forgets all refusals, because the results are no longer this worker's."""
+        """Removes all refusals, because the tasks that made the results belong to other workers now."""
         self._topics.clear()
         self._records.clear()
         self._forget_met()
@@ -139,7 +147,10 @@ class Refusals:
         self._met_records.clear()
 
     def _look_for_those_to_blame(self, batches: Collection[list[Failure]]) -> None:
-        """Blames records that fill a batch alone, by partition. If there are none, the next batches are smaller."""
+        """Finds the records that make brokers refuse a batch: records that are alone in their batch.
+
+        If no record is alone, the batches of the next attempt are smaller, until the refused record is alone.
+        """
         limit, sizes = self.batch_bytes or inf, []
         for batch in batches:
             alone = [each for each in batch if len(batch) == 1 or _size(each) >= limit]
@@ -156,11 +167,11 @@ class Refusals:
 
 
 def _to_blame(batch: list[Failure]) -> list[Failure]:
-    """The records that are surely to blame in a batch with a single faulty record. Empty: this is not known.
+    """The records that surely caused the refusal of a batch. Empty: the cause is not known.
 
-    librdkafka reports the same error for all records of such a batch. Brokers refuse a timestamp for its distance from
-    the clock, so the record with the furthest timestamp is to blame. For an invalid record, a record without key is to
-    blame.
+    librdkafka reports the same error for all records of the batch. A timestamp is refused if it is too far from the
+    brokers' clock, so the record with the furthest timestamp is a cause. If a record is invalid, those without a key
+    are the cause (a compacted topic needs keys).
     """
     if len(batch) == 1:
         return batch
@@ -179,5 +190,7 @@ def _story(failures: Iterable[Failure]) -> str:
     counts: dict[tuple[str, str], int] = defaultdict(int)
     for each in failures:
         counts[each.topic, each.error.str()] += 1
-    listed = "; ".join(f"{count:,} results for {topic}: {why}" for (topic, why), count in counts.items())
+    listed = "; ".join(
+        f"{counted(count, 'result')} for {topic}: {why}" for (topic, why), count in counts.items()
+    )
     return f"brokers refused {listed}"

@@ -41,7 +41,8 @@ class Reset:
         return "\n".join([*topics, f"offsets of the consumer group {self.group}", *state])
 
     def carry_out(self) -> None:
-        """Deletes everything, the offsets last. A worker that starts meanwhile then misses its changelogs and ends.
+        """Deletes everything, the offsets last. A worker that starts meanwhile ends with an error, as its changelogs
+        are missing and its offsets are not.
 
         Raises `StreamsError` when a worker has started meanwhile. Another reset can delete the rest.
         """
@@ -56,7 +57,7 @@ class Reset:
 
 
 def delete_state(folder: Path) -> None:
-    """Deletes the state of an application on this machine. Raises `StreamsError` while a worker uses the state."""
+    """Deletes the state of an application on this machine. Raises `StreamsError` if a worker uses the state."""
     with StateDirectory(folder.parent, folder.name):
         shutil.rmtree(folder)
 

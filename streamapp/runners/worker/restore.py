@@ -1,4 +1,4 @@
-"""Brings the stores of new tasks up to date from their changelogs, beside the tasks that already run."""
+"""Restores the stores of new tasks from their changelogs, while other tasks already run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from confluent_kafka import KafkaError
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
@@ -26,7 +26,7 @@ __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
-"""The most records that are applied in one go: fewer when running tasks wait meanwhile."""
+"""The most records that are applied at once. With running tasks there are fewer, because these wait meanwhile."""
 _AT_A_TIME = 3
 """The most changelogs that are restored at a time. Tasks are then ready one after another, not all at the end."""
 _LOG_SECONDS = 10.0
@@ -52,7 +52,7 @@ class RestoreProgress:
 
     @property
     def remaining(self) -> int:
-        """Offsets to go. A compacted changelog has fewer records than offsets."""
+        """The number of offsets that are left. A compacted changelog has fewer records than offsets."""
         return max(0, self.end - self.position)
 
     @property
@@ -73,8 +73,8 @@ class RestoreProgress:
 class ChangelogReader:
     """Applies changelogs to stores, each from its own position, with one consumer.
 
-    The position decides if a changelog was read to its end, never the last record. The last record may be followed by
-    transaction markers, by aborted records, or by nothing after compaction.
+    A changelog was read to its end if the consumer's position is there. The last record does not tell this, because
+    transaction markers, aborted records or offsets without a record may follow it.
     """
 
     _role = "restore"
@@ -145,8 +145,8 @@ class ChangelogReader:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 if tp in self._open:
                     self._go_on_where_there_are_records(self._open[tp])
-            elif not error.retriable():
-                raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
+            else:
+                pass_over(error, tp, "the changelog")
         return applied
 
     def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
@@ -200,7 +200,8 @@ class Restorer(ChangelogReader):
         self._queued.sort(key=lambda each: (each.remaining, each.task.id))
         if self._queued:
             offsets = sum(each.remaining for each in self._queued)
-            logger.info("restoring %s from %s changelog offsets", _stores(self._queued), f"{offsets:,}")
+            stores = counted(len(self._queued), "store")
+            logger.info("restoring %s from %s", stores, counted(offsets, "changelog offset"))
         self._begin_next()
         self._last_log = time.monotonic()
 
@@ -258,12 +259,8 @@ def _summary(progress: list[RestoreProgress]) -> str:
     """
     total = sum(each.end - each.start for each in progress)
     remaining, speed = sum(each.remaining for each in progress), sum(each.speed for each in progress)
-    text = _stores(progress)
+    text = counted(len(progress), "store")
     if total:
         text += f", {100 * (total - remaining) / total:.1f} %"
         text += f", {sum(each.rate for each in progress):,.0f} records/s"
     return text + (f", about {remaining / speed:,.0f} s left" if speed else "")
-
-
-def _stores(progress: list[RestoreProgress]) -> str:
-    return "1 store" if len(progress) == 1 else f"{len(progress)} stores"

@@ -17,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError, TopologyError
@@ -234,7 +235,10 @@ class StreamsRuntime(WorkerView):
 
         while not self._stopping:
             await asyncio.sleep(min(60.0, self.config.state_cleanup_delay_ms / 1000))
-            await self._settle(plane.call(clean))
+            try:
+                await asyncio.wrap_future(plane.call(clean))
+            except Exception as exc:
+                logger.warning("the state of tasks that moved away could not be deleted: %r", exc)
 
     async def _look_beside(self, plane: DataPlane) -> None:
         loop = asyncio.get_running_loop()
@@ -246,7 +250,7 @@ class StreamsRuntime(WorkerView):
                 logger.debug("the ends of the logs are not known: %s", exc)
 
     def _changes_since(self, written: Mapping[str, Any]) -> str:
-        """The findings of `streamapp compat` about the topology that wrote the local state."""
+        """The differences (as of `streamapp compat`) between this topology and the one that wrote the local state."""
         findings = compare_topologies(written, self.plan).findings
         return "\n".join(str(finding) for finding in findings if finding.need is not Need.NOTHING)
 
@@ -266,7 +270,7 @@ class StreamsRuntime(WorkerView):
             timer.start()
 
     def _loop_place(self) -> Place:
-        """The place for the watchdog, which stays the same until the event loop has had a turn."""
+        """The event loop's work, for the watchdog. The value stays the same until the event loop has run a callback."""
         assert self._loop is not None
         place = Place("the event loop", self._loop_turns, self._loop_thread)
         self._loop.call_soon_threadsafe(self._count_loop_turn)
@@ -276,9 +280,10 @@ class StreamsRuntime(WorkerView):
         self._loop_turns += 1
 
     def _group_place(self) -> Place | None:
-        """The place for the watchdog, which stays the same until the group has answered.
+        """The wait for the group, for the watchdog. The value stays the same until the group has answered.
 
-        After a session without an answer, other workers may have the tasks. The tables of this worker are then stale.
+        After a session time-out without an answer, other workers may have the tasks, so the tables of this worker may
+        be out of date. The watchdog then makes the worker not ready.
         """
         if self._plane is None or self._plane.suspended:
             return None
@@ -312,8 +317,9 @@ class StreamsRuntime(WorkerView):
             topic = grown[-1].topic
             self._on_failure(
                 TopologyError(
-                    f"the topic {topic} had {self._partitions(topic)} partitions when this worker started, and now has "
-                    f"at least {grown[-1].partition + 1}. Restart the workers, which then check if the tables still fit"
+                    f"the topic {topic} had {counted(self._partitions(topic), 'partition')} when this worker "
+                    f"started, and now has at least {grown[-1].partition + 1}. Restart the workers, which then check "
+                    "if the tables still fit"
                 )
             )
             return
@@ -395,9 +401,10 @@ class StreamsRuntime(WorkerView):
 
 
 def _process_id(directory: StateDirectory) -> str:
-    """The id of the process that holds the lock of the state folder, the same after a restart.
+    """An id for the process that holds the lock of the state folder, the same after a restart.
 
-    A worker that comes back after a crash ends its open transaction by this id, without a wait for the time-out.
+    The transactional id has this id. So a worker that restarts after a crash ends its open transaction at once, and
+    readers need not wait for the time-out.
     """
     file = directory.path / "process-id"
     if not file.exists():

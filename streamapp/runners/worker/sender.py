@@ -1,8 +1,8 @@
 """Producers for a worker, which cost little for each record and report only failures.
 
-`NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``), if the installation of streamapp could
-compile the C code. `ConfluentSender` is confluent-kafka's producer. Its only difference is about three times the CPU
-for each record. `open_sender` chooses one of the two.
+`NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``), if this file was compiled when
+streamapp was installed. Otherwise `ConfluentSender` uses confluent-kafka's producer, which takes about three times the
+CPU time for each record. `open_sender` chooses one of the two.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ if COMPILED:
 __all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_sender"]
 
 FLUSH_STEP_SECONDS = 0.001
-"""The time-out of one call in a flush. Without reports of successes, librdkafka notices the end only every 10 ms."""
+"""The time-out in seconds of one call in a flush. A longer call would notice the end of a flush only every 10 ms,
+because librdkafka reports no successes here."""
 _SEND_SECONDS = 0.005
 _GATHER_SECONDS = 0.002
 _MANY = 1
-"""With more records under way, the thread waits for more. Requests with single records would keep the brokers busy."""
+"""With more than so many unacknowledged records, the thread waits for more records before it sends again. Otherwise
+many requests with single records would keep the brokers busy."""
 
 
 class Failure(NamedTuple):
@@ -77,7 +79,7 @@ class Sender(Protocol):
         """Sends records at once that would wait for more records (``linger.ms``)."""
 
     def purge(self) -> None:
-        """Gives up the records that are not acknowledged."""
+        """Drops the records that are not acknowledged."""
 
     def __len__(self) -> int:
         """The number of records that are not acknowledged."""
@@ -169,7 +171,7 @@ class NativeSender:
 
 
 def _send_now(clients: SimpleQueue[_native.Producer | None]) -> None:
-    """Flushes clients, in a thread of its own: librdkafka sends at once only during a flush.
+    """Flushes clients in a thread, because librdkafka sends waiting records at once only during a flush.
 
     Records that are produced during the flush go out with the earlier records.
     """
@@ -252,9 +254,9 @@ class ConfluentSender:
 def group_metadata(group: str, member: Member) -> bytes:
     """The proof of membership in a consumer group, for confluent-kafka's `send_offsets_to_transaction`.
 
-    librdkafka's own group consumer hands such a proof out, as opaque bytes. The member of a worker is Faust's, so this
-    function makes the bytes. Their format is private to librdkafka. `tests/worker/test_transactions.py` compares the
-    bytes with those of the installed version.
+    librdkafka gives this proof only for its own group consumers, as opaque bytes. A worker's member belongs to Faust's
+    consumer, so this function builds the bytes. Their format is private to librdkafka, so
+    `tests/worker/test_transactions.py` compares them with those of the installed version.
     """
     return b"".join(
         (

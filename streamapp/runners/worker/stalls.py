@@ -1,17 +1,19 @@
-"""Rollbacks in a row: a worker without progress says so, gives the reason, and ends in bounded time."""
+"""`Progress`: counts rollbacks without a commit between them, logs their reason, and ends the worker after some
+minutes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+from streamapp._base.counted import counted
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.clients import PATIENCE_SECONDS
 
 __all__ = ["NoProgressError", "Progress"]
 
 _IN_A_ROW = 2
-"""So many rollbacks without a commit between them mean that the worker makes no progress."""
+"""After so many rollbacks without a commit between them, the worker counts as stuck."""
 
 
 class NoProgressError(StreamsError):
@@ -36,8 +38,9 @@ class Progress:
         self._rollbacks += 1
         if self._rollbacks >= _IN_A_ROW and now - self._since > PATIENCE_SECONDS:
             raise NoProgressError(
-                f"nothing could be committed for {now - self._since:.0f} s: {self._rollbacks} attempts in a row were "
-                f"rolled back, the last for this reason: {self._reason}"
+                f"nothing could be committed for {now - self._since:.0f} s: "
+                f"{counted(self._rollbacks, 'attempt')} in a row were rolled back, "
+                f"the last for this reason: {self._reason}"
             ) from reason
 
     def made(self) -> None:
@@ -51,6 +54,6 @@ class Progress:
         if count < _IN_A_ROW:
             return None
         return (
-            f"{count} attempts in a row were rolled back, and nothing was committed for {seconds:.0f} s; "
+            f"{counted(count, 'attempt')} in a row were rolled back, and nothing was committed for {seconds:.0f} s; "
             f"the last for this reason: {reason}"
         )

@@ -1,6 +1,7 @@
 """Standbys: copies of the state of tasks that other workers run, kept warm from their changelogs (KIP-441).
 
-A standby answers reads that may be stale, and becomes the running task without a long restore.
+If the worker of a task fails, a standby becomes the running task without a long restore. Meanwhile a standby answers
+reads that may be out of date.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Standbys"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 0.1
-"""The pause after a look that has found nothing new, so that standbys take no time from running tasks."""
+"""The pause in seconds after a look that has found no new records, so that standbys do not slow running tasks down."""
 _REFRESH_SECONDS = 1.0
 
 
@@ -121,8 +122,8 @@ class Standbys(ChangelogReader):
     def _refresh(self, bounded: list[TopicPartition]) -> None:
         """Notes the ends of the changelogs.
 
-        A source topic counts up to the committed offset of its task. A table must not be ahead of the other inputs of
-        the task.
+        A changelog that is a source topic counts only up to the committed offset of its task. Beyond, the table would
+        be ahead of the other inputs of the task.
         """
         committed = committed_offsets(self._admin, self._config.application_id, bounded)
         for tp, progress in self._open.items():

@@ -1,8 +1,7 @@
 """Static membership (KIP-345), for the case that two processes claim the same ``group_instance_id``.
 
-By the protocol, a process has to end when another process has replaced it. aiokafka forgets its member id when the
-broker does not know this id any more, and then joins as the same instance again. The join would expel the other
-process, which would do the same in turn.
+The protocol says that a process must end when another process has replaced it. But aiokafka then forgets its member id
+and joins as the same instance again. This join would replace the other process, which would do the same, without end.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ class FencedInstanceError(StreamsError):
 
 
 def hold_identity(coordinator: Any, instance_id: str, fenced: Callable[[FencedInstanceError], None]) -> None:
-    """Makes an aiokafka coordinator join again with the member id that it had.
+    """Makes an aiokafka coordinator join again with the member id that it had, so that the broker can tell two cases
+    apart.
 
-    The broker then gives one of two answers. If the session has expired, the coordinator joins as a new member. If
-    another process has replaced the member, ``fenced`` is called.
+    If only the session has expired, the coordinator joins as a new member. If another process has replaced the member,
+    ``fenced`` is called.
     """
     reset, rejoin, send = coordinator.reset_generation, coordinator._do_rejoin_group, coordinator._send_req
     lost: list[str] = []

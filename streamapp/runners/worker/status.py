@@ -10,9 +10,29 @@ from streamapp.engine.operator import ParkedStatus
 from streamapp.records import TopicPartition
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["InputInfo", "RestoreInfo", "StandbyInfo", "TableInfo", "TaskInfo", "WorkerState"]
+__all__ = [
+    "SPARE",
+    "SPARE_REASON",
+    "SPARE_REMEDY",
+    "InputInfo",
+    "RestoreInfo",
+    "StandbyInfo",
+    "TableInfo",
+    "TaskInfo",
+    "WorkerState",
+    "is_spare",
+]
 
 WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stuck", "stopping", "failed"]
+
+SPARE = "The worker has no task, and no standby."
+SPARE_REASON = "There are more workers than tasks. Workers without a task do not make the application faster."
+SPARE_REMEDY = "Run fewer workers, or add partitions to the inputs (with `streamapp reset`)."
+
+
+def is_spare(state: object, tasks: object, standbys: object) -> bool:
+    """True for a worker that the application does not need: the group has assigned nothing to the worker."""
+    return state == "running" and not tasks and not standbys
 
 
 @dataclass(frozen=True, slots=True)

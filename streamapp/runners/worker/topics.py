@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.cimpl import NewTopic
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
@@ -162,10 +163,10 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
         found = existing.get(name, count)
         if found != count:
             raise TopologyError(
-                f"the internal topic {name} has {found} partitions, but the application needs {count}. The number of "
-                "partitions of its input has changed, so keys belong to other partitions than before. To compute all "
-                f"tables anew, stop all workers and run `streamapp reset`; or give the input {found} partitions as "
-                "before"
+                f"the internal topic {name} has {counted(found, 'partition')}, but the application needs {count}. The "
+                "number of partitions of its input has changed, so keys belong to other partitions than before. To "
+                "compute all tables anew, stop all workers and run `streamapp reset`; or give the input "
+                f"{counted(found, 'partition')} as before"
             )
 
 
@@ -193,7 +194,7 @@ def create_topics(admin: LastingAdmin, topics: Iterable[NewTopic], timeout: floa
     for name, answer in ask_controller(admin.create_topics, new.values(), seconds=timeout).items():
         try:
             answer.result()
-            logger.info("created topic %s with %d partitions", name, new[name].num_partitions)
+            logger.info("created topic %s with %s", name, counted(new[name].num_partitions, "partition"))
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:

@@ -1,7 +1,8 @@
-"""Commits of the offsets inside a producer's transaction, with limits to the time.
+"""Commits offsets inside a producer's transaction, with a time limit for each step.
 
-A client of librdkafka may wait for ever for an answer that a new client would get at once. Such a client has forgotten
-all brokers while one of them was away (librdkafka#5301), or takes its coordinator for gone (librdkafka#5511).
+The limits are needed because a client of librdkafka may wait for ever for an answer that a new client would get at
+once. Such a client has forgotten all brokers while one was away (librdkafka#5301), or believes that its coordinator is
+gone (librdkafka#5511).
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class TransactionAborted(BrokerError):
 
 
 class OffsetsNotAnswered(TransactionAborted):
-    """A call into the producer has not come back, so the producer must not be touched any more."""
+    """A call into the producer has not returned in time.
+
+    The call is still under way, so nobody may use the producer.
+    """
 
 
 def commit_transaction(
@@ -50,12 +54,12 @@ def commit_transaction(
 ) -> None:
     """Adds the offsets to the open transaction, calls ``offsets_sent``, and commits the transaction.
 
-    Raises `StaleMemberError` when the group has gone on without this member. Raises `TransactionAborted` after any
-    other error, and when a step exceeds its time-out in seconds. A commit ends earlier if brokers answer only other
-    requests.
+    Raises `StaleMemberError` if the group has given the partitions to other members. Raises `TransactionAborted` after
+    any other error, and if a step exceeds its time-out in seconds. If brokers answer other requests but not the commit,
+    the wait for the commit ends earlier.
 
-    After any of these errors the producer is at its end. The next producer with the same transactional id finds out if
-    the transaction was committed.
+    After any of these errors, the producer cannot be used again. The next producer with the same transactional id finds
+    out if the transaction was committed.
     """
     try:
         _send_offsets(producer, offsets, group, member, offsets_timeout)
@@ -78,14 +82,17 @@ def _send_offsets(
             lambda: abandon_transaction(producer),
         )
     except NotBack as exc:
-        raise OffsetsNotAnswered(f"the offsets were not answered within {exc.seconds:.0f} s") from None
+        raise OffsetsNotAnswered(
+            f"brokers have not answered the commit of the offsets within {exc.seconds:.0f} s"
+        ) from None
 
 
 def _commit(producer: Sender, timeout: float, brokers_answer: Callable[[], bool]) -> None:
-    """Commits, and waits for ``timeout`` seconds while no broker answers: the commit may succeed when brokers are back.
+    """Commits. While no broker answers, waits up to ``timeout`` seconds, because the commit may succeed when they are
+    back.
 
-    If brokers answer other requests for `_LOST_SECONDS`, but not the commit, the client has lost its connection for
-    good.
+    If brokers answer other requests for `_LOST_SECONDS` but not the commit, the client will never get an answer, and
+    the wait ends.
     """
     deadline = time.monotonic() + timeout
     answer_since: float | None = None

@@ -1,4 +1,4 @@
-"""The views of a worker: its state, its tasks, its tables and their rows. Views change nothing."""
+"""`WorkerView`: the questions that can be asked of a worker: its state, its tasks, its tables and their rows."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class StoreNotAvailable(InvalidStoreError):
 class WorkerView:
     """The part of ``app.streams`` that answers questions.
 
-    Any thread may ask for the status, in every state of the worker, and gets it at once. `read` goes through the data
-    plane.
+    Any thread may ask at any time, and gets the answer at once, without changing anything. Only `read` waits for the
+    data plane, because a store may be read only between two batches.
     """
 
     def __init__(self, app: Any, plan: Plan) -> None:
@@ -66,7 +66,7 @@ class WorkerView:
     @property
     def state(self) -> WorkerState:
         plane = self._plane
-        if self._failure is not None:
+        if self.failure is not None:
             return "failed"
         if self._stopping:
             return "stopping"
@@ -81,14 +81,13 @@ class WorkerView:
     @property
     def failure(self) -> BaseException | None:
         """The exception that ended the worker, or that prevented its last commit."""
-        return self._failure
+        return self._failure or (None if self._plane is None else self._plane.failure)
 
     @property
     def reason(self) -> str | None:
         """The reason why the worker has failed or is stuck. None: the worker works."""
-        if self._failure is None:
-            return self._stuck
-        return f"{type(self._failure).__name__}: {self._failure}"
+        failure = self.failure
+        return self._stuck if failure is None else f"{type(failure).__name__}: {failure}"
 
     @property
     def _stuck(self) -> str | None:

@@ -1,8 +1,8 @@
-"""Notices code that does not come back: in the data plane, in the event loop, or in the group's coordinator.
+"""Notices code that does not return: in the data plane, in the event loop, or in the group's coordinator.
 
-User code cannot be interrupted from outside. A worker that hangs keeps its partitions as long as its heartbeats go on.
-The watchdog therefore says where the worker hangs, makes the worker not ready, and ends it after
-``max_poll_interval_ms``. A Kafka consumer leaves its group after the same time. Other workers then take the tasks over.
+Python code cannot be interrupted from outside. Without the watchdog, a worker that hangs would keep its partitions,
+because its heartbeats go on. So the watchdog logs where the worker hangs, makes the worker not ready, and ends it after
+``max_poll_interval_ms``. Other workers then take its tasks over. A Kafka consumer leaves its group after the same time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _STUCK_SECONDS = 30.0
-"""After this time, or after a quarter of the limit if that is less, the worker is not ready."""
+"""After hanging for this time, or for a quarter of the limit if that is less, the worker is not ready."""
 _QUIET_SECONDS = 30.0
-"""The shortest time between two warnings about a stuck worker. A worker may be stuck at every record."""
+"""The shortest time between two warnings about a stuck worker, which may be stuck again at every record."""
 
 
 class HangingError(StreamsError):
@@ -33,7 +33,7 @@ class HangingError(StreamsError):
 
 
 class Place(NamedTuple):
-    """The present work of a thread. A thread that has the same place for long hangs."""
+    """The present work of a thread. If the place stays the same for long, the thread hangs."""
 
     what: str
     turn: int

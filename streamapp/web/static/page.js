@@ -155,7 +155,7 @@ function showPartitions({ tasks, standbys }) {
   const shown = rows.slice(0, MAX_ROWS);
   text($("partitions-note"), rows.length > MAX_ROWS ? `the ${MAX_ROWS} furthest behind of ${rows.length}` : plural(tasks.length, "task"));
   changed($("partitions"), shown, () => shown.length === 0
-    ? [h("tr", {}, h("td", { colspan: 6, class: "empty" }, "No partitions are assigned to this worker."))]
+    ? [h("tr", {}, h("td", { colspan: 6, class: "empty" }, "The worker has no task, and no standby."))]
     : shown.map((row) => (row.restore ? restoreRow(row) : row.copy ? copyRow(row) : inputRow(row, most))));
 }
 

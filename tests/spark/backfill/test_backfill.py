@@ -93,7 +93,7 @@ def test_nothing_is_done_while_workers_run(cluster: Cluster) -> None:
     member.subscribe([cluster.topic("flights")])
     while not member.assignment():
         member.poll(0.1)
-    with pytest.raises(ConfigError, match="members of the group .*busy are running.*Stop all workers"):
+    with pytest.raises(ConfigError, match="the group .*busy has [0-9]+ running member.*Stop all workers"):
         cluster.backfill("busy")
     member.close()
 

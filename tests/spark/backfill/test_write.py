@@ -95,7 +95,9 @@ def test_other_rows_than_before_are_refused(task: Task) -> None:
     failpoints.arm("backfill-rows-committed:raise")
     with pytest.raises(failpoints.FailpointError):
         task.write(ROWS)
-    with pytest.raises(StreamsError, match="first 4 results of task 0_0 are not those.*do not give the same"):
+    with pytest.raises(
+        StreamsError, match="results of task 0_0 up to result 4 are not those.*do not give the same"
+    ):
         task.write([("out", b"k0", b"x"), *ROWS[1:]])
 
 

@@ -282,7 +282,7 @@ def test_a_service_without_a_retry_ends_the_consumer() -> None:
         ({"output": KafkaOutput()}, "need the guarantee"),
         (
             {"guarantee": "exactly_once", "offsets": SqliteOffsets("x"), "output": KafkaOutput()},
-            "needs one of output",
+            "needs either output",
         ),
         ({"guarantee": "exactly_once", "output": "invoices"}, "is a KafkaOutput"),
         ({"commit_interval_ms": 0}, "commit_interval_ms"),

@@ -200,7 +200,7 @@ def test_a_commit_waits_until_everything_has_come_out(make: Callable[..., Bench]
     bench.feed("a:1", "b:2")
     bench.task.process()
     bench.end("2")
-    with pytest.raises(StreamsError, match="1 records are under way"):
+    with pytest.raises(StreamsError, match="1 record is under way"):
         bench.task.flush()
     bench.end("1")
     bench.task.flush()

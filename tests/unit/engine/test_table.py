@@ -293,9 +293,9 @@ def test_window_and_session_views_take_windowed_keys():
 @pytest.mark.parametrize(
     ("bounds", "said"),
     [
-        ({"max_records": 1}, r"2 of 1 records and \d+ bytes\. "),
-        ({"max_bytes": 1}, r"1 records and \d+ of 1 bytes\. "),
-        ({"max_records": 1, "max_bytes": 10_000}, r"2 of 1 records and \d+ of 10000 bytes\. "),
+        ({"max_records": 1}, r"2 of 1 record and \d+ bytes\. "),
+        ({"max_bytes": 1}, r"1 record and \d+ of 1 byte\. "),
+        ({"max_records": 1, "max_bytes": 10_000}, r"2 of 1 record and \d+ of 10,000 bytes\. "),
     ],
 )
 def test_a_full_buffer_names_the_bounds_that_are_set(bounds, said):

@@ -147,7 +147,7 @@ def test_imports_of_protobuf_are_registered_by_their_path(server: ScriptedRegist
 def test_what_is_no_reference() -> None:
     with pytest.raises(ConfigError, match="references= takes SchemaReference"):
         AvroSerde(LINE, references=[("shop.Item", "item", ITEM)])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="two schemas are referred to as shop.Item"):
+    with pytest.raises(ConfigError, match="two different schemas have the reference name shop.Item"):
         AvroSerde(LINE, references=[ITEMS, ITEMS._replace(schema=LINE)])
     with pytest.raises(ConfigError, match="no Avro schema|not an Avro schema"):
         AvroSerde(LINE)

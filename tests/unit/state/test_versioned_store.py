@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import ROW_LIMITS, Life
 
@@ -65,6 +65,7 @@ class Model:
 
 
 @given(STEPS, st.booleans(), ROW_LIMITS)
+@example([("put", "a", 1, 0), ("delete", "a", 1), ("put", "a", 0, 0)], False, 0)
 def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, row_bytes):
     life = Life(
         log_each,

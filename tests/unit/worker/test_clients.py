@@ -19,6 +19,7 @@ from streamapp.runners.worker.clients import (
     admin_client,
     consumer_settings,
     list_offsets,
+    pass_over,
     producer_settings,
 )
 from streamapp.runners.worker.sender import open_sender
@@ -102,3 +103,23 @@ def test_properties_that_librdkafka_refuses_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"client_properties\): .*{named}"):
         open_client(StreamsConfig("app", client_properties=properties))
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Grant this client READ on the topic: `streamapp acls`"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "The topic was deleted. Restore the topic.*`streamapp reset`"),
+        (KafkaError._BAD_MSG, "The logs of the brokers may say more"),
+    ],
+)
+def test_an_error_of_a_consumer_that_stays_says_what_to_do(code: int, remedy: str) -> None:
+    with pytest.raises(BrokerError, match=rf"the changelog events-0 cannot be read: .*{remedy}"):
+        pass_over(KafkaError(code), EVENTS[0], "the changelog")
+
+
+def test_an_error_of_a_consumer_that_goes_away_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pass_over(KafkaError(KafkaError._TRANSPORT, "a broker is away", retriable=True), EVENTS[0])
+    assert "events-0: a broker is away" in caplog.text
+    with pytest.raises(BrokerError):
+        pass_over(KafkaError(KafkaError._FATAL, "fenced", fatal=True, retriable=True), EVENTS[0])

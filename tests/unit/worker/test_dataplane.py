@@ -430,6 +430,20 @@ def test_a_failure_of_a_member_ends_the_worker(plane: Plane, answer: Exception |
     assert set(plane.tasks) == {ONE}
 
 
+def test_a_failure_is_known_while_tasks_and_clients_are_still_closed(plane: Plane) -> None:
+    """A close that hung kept the worker ready: the failure was told after the close, and no watchdog looked."""
+    seen: list[tuple[Any, ...]] = []
+    plane.ledger.open = lambda: (_ for _ in ()).throw(BrokerError("fenced"))  # type: ignore[attr-defined]
+    plane.ledger.close = lambda: seen.append((plane.failure, plane.place()))  # type: ignore[attr-defined]
+    with pytest.raises(BrokerError, match="fenced"):
+        plane.run()
+    failure, place = seen[0]
+    assert str(failure) == "fenced"
+    assert place.what == "the close of tasks and clients"
+    assert place.can_hang
+    assert plane.place() is None
+
+
 def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeated(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -633,7 +647,7 @@ def test_letters_that_are_rolled_back_are_written_again(plane: Plane, global_sto
     ("failure", "smaller"),
     [
         (TransactionAborted("no answer within 60 s"), True),
-        (ResultsRefused("brokers refused 1 results"), False),
+        (ResultsRefused("brokers refused 1 result"), False),
         (StaleMemberError("the group has another member"), False),
     ],
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamapp.runners.worker.pace import Pace
 
@@ -81,3 +85,123 @@ def test_rollbacks_lead_to_single_records_and_no_further() -> None:
     assert pace.exceeded(1)
     commits(pace, Brokers(1e12), 200, 500)
     assert pace.records(0) > 10_000
+
+
+class Cluster:
+    """Brokers on a clock: a speed, a quota that lets ten seconds' worth pass at once, and outages."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.now = 0.0
+        self.rate = 1e12
+        self.rollbacks = 0
+        self._credit = 10 * self.rate
+        self._up_at = self._seen = 0.0
+
+    def outage(self, seconds: float) -> None:
+        self._up_at = self.now + seconds
+
+    def limit(self, rate: float) -> None:
+        self.rate, self._credit, self._seen = rate, 10 * rate, self.now
+
+    def commit(self, size: int) -> None:
+        """A transaction with a time-out of 10 s; every commit takes at least 20 ms."""
+        begin = max(self.now, self._up_at)
+        credit = min(10 * self.rate, self._credit + (begin - self._seen) * self.rate) - size
+        took = begin - self.now + max(0.0, -credit) / self.rate + 0.02
+        if took > 10:
+            # Brokers drop what has not come in time.
+            self.now, self.rollbacks = self.now + 10, self.rollbacks + 1
+            self.pace.rolled_back()
+        else:
+            self._credit, self._seen = max(0.0, credit), self.now + took
+            self.now += took
+            self.pace.committed(size, took)
+
+    def backlog(self, commits: int, weight: int = 5_000) -> None:
+        """Commits that the limit holds back."""
+        for _ in range(commits):
+            waiting = 0
+            while not self.pace.exceeded(waiting):
+                records = min(10_000, self.pace.records(waiting))
+                self.pace.taken(records, records * weight)
+                waiting += records * weight
+            self.commit(waiting)
+
+    def grow(self) -> Cluster:
+        self.backlog(80)
+        assert self.pace.most_bytes == MOST
+        return self
+
+
+def test_after_a_slow_commit_with_few_bytes_the_limit_is_soon_back() -> None:
+    """An idle worker's commit waited for brokers; its backlog then took 78 commits to reach half of the limit."""
+    cluster = Cluster(Pace(10_000, MOST)).grow()
+    cluster.outage(4)
+    cluster.commit(1_000)
+    assert cluster.pace.most_bytes < 1_000
+    cluster.backlog(20)
+    assert cluster.pace.most_bytes > MOST / 2
+
+
+def test_after_an_outage_with_rollbacks_the_limit_is_soon_back() -> None:
+    cluster = Cluster(Pace(10_000, MOST)).grow()
+    cluster.outage(55)
+    cluster.backlog(6)
+    assert cluster.rollbacks == 5
+    assert cluster.pace.most_bytes < MOST / 1_000
+    cluster.backlog(15)
+    assert cluster.pace.most_bytes > MOST / 8
+    cluster.backlog(15)
+    assert cluster.pace.most_bytes > MOST / 2
+
+
+def test_beyond_what_has_proved_right_the_limit_grows_slowly() -> None:
+    pace = Pace(10_000, MOST)
+    sizes = [pace.most_bytes]
+    for _ in range(5):
+        pace.exceeded(pace.most_bytes)
+        pace.committed(pace.most_bytes, 0.01)
+        sizes.append(pace.most_bytes)
+    assert all(1.1 < after / before < 1.2 for before, after in pairwise(sizes))
+
+
+@pytest.mark.parametrize("rate", [300_000, 1_000_000, 5_000_000])
+def test_a_new_quota_costs_rollbacks_only_at_its_begin(rate: int) -> None:
+    cluster = Cluster(Pace(10_000, MOST)).grow()
+    cluster.limit(rate)
+    cluster.backlog(20)
+    assert cluster.rollbacks <= 8
+    first = cluster.rollbacks
+    for idle in (0.0, 3.0, 20.0, 0.0, 60.0):  # a quota that was not used lets ten seconds' worth pass again
+        cluster.now += idle
+        cluster.backlog(60)
+    assert cluster.rollbacks == first
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("backlog"), st.integers(1, 20)),
+        st.tuples(st.just("light"), st.integers(1, 2_000)),
+        st.tuples(st.just("outage"), st.floats(0.1, 60)),
+    ),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+def test_outages_of_any_kind_and_order_are_made_up_for(events: list[tuple[str, float]]) -> None:
+    cluster = Cluster(Pace(10_000, MOST)).grow()
+    failures = 0
+    for event, much in events:
+        if event == "outage":
+            cluster.outage(much)
+            failures += 1
+        elif event == "light":
+            cluster.commit(int(much))
+        else:
+            cluster.backlog(int(much))
+    cluster.now += 120
+    # Steps of two lead to the limit that has proved right. Each outage quarters this limit at most: 10 slow steps.
+    cluster.backlog(28 + 10 * failures)
+    assert cluster.pace.most_bytes > MOST / 2

@@ -120,7 +120,7 @@ def test_a_result_that_brokers_refuse_is_named_when_it_is_sent_again_and_the_oth
     outputs._on_failure(Failure(too_late(), "out", 0, b"k", b"v", 500))
     mate = KafkaError(KafkaError._INVALID_DIFFERENT_RECORD, "in bad company")
     outputs._on_failure(Failure(mate, "out", 0, b"k", b"w", 500))
-    with pytest.raises(ResultsRefused, match="brokers refused 1 results for out: ahead of time"):
+    with pytest.raises(ResultsRefused, match="brokers refused 1 result for out: ahead of time"):
         outputs.poll()
     outputs.roll_back()
     with pytest.raises(ResultRefused, match=r"ahead of time .* timestamp 500") as caught:

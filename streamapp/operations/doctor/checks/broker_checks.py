@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey, Topic
 
@@ -28,7 +29,7 @@ def _in_sync(topic: Topic) -> int | None:
 def one_replica(survey: Survey) -> Found:
     for topic in survey.topics.values():
         if topic.replication == 1:
-            yield topic.name, f"{topic.role} topic on one of {len(survey.brokers)} brokers"
+            yield topic.name, f"{topic.role} topic on one of {counted(len(survey.brokers), 'broker')}"
 
 
 @check(
@@ -43,7 +44,7 @@ def one_replica(survey: Survey) -> Found:
 def one_in_sync(survey: Survey) -> Found:
     for topic in survey.topics.values():
         if topic.replication > 1 and _in_sync(topic) == 1:
-            yield topic.name, f"min.insync.replicas=1 of {topic.replication} replicas"
+            yield topic.name, f"min.insync.replicas=1 of {counted(topic.replication, 'replica')}"
 
 
 @check(
@@ -58,7 +59,7 @@ def all_in_sync(survey: Survey) -> Found:
     for topic in survey.topics.values():
         least = _in_sync(topic) or 0
         if topic.replication > 1 and least >= topic.replication:
-            yield topic.name, f"min.insync.replicas={least} of {topic.replication} replicas"
+            yield topic.name, f"min.insync.replicas={least} of {counted(topic.replication, 'replica')}"
 
 
 @check(
@@ -92,7 +93,7 @@ def under_replicated(survey: Survey) -> Found:
             brokers = sorted({id for each in behind for id in each.replicas if id not in each.in_sync})
             yield (
                 topic.name,
-                f"{len(behind)} of {len(topic.partitions)} partitions, on broker {_listed(brokers)}",
+                f"{len(behind)} of {counted(len(topic.partitions), 'partition')}, on broker {_listed(brokers)}",
             )
 
 
@@ -116,7 +117,8 @@ def without_leader(survey: Survey) -> Found:
     "SA107",
     "brokers create topics by themselves",
     "starves",
-    reason="A misspelt name creates a new topic with the default number of partitions. Nobody reads this topic.",
+    reason="Brokers create a missing topic on first use, with their default number of partitions (often 1). With one "
+    "partition, only one worker has work. If the name was misspelt, nobody reads the topic.",
     remedy="Set auto.create.topics.enable=false on all brokers, and create topics with their number of partitions.",
     page=_KAFKA + "#brokerconfigs_auto.create.topics.enable",
 )
@@ -134,7 +136,7 @@ def auto_create(survey: Survey) -> Found:
     "loses",
     reason="The cluster has several racks (availability zones). If the rack of these replicas fails, all "
     "copies are lost.",
-    remedy="Run kafka-reassign-partitions. The tool spreads replicas over racks if brokers have broker.rack.",
+    remedy="Set broker.rack on each broker, and run kafka-reassign-partitions, which spreads replicas over racks.",
     page=_KAFKA + "#basic_ops_racks",
 )
 def one_rack(survey: Survey) -> Found:
@@ -171,8 +173,9 @@ def unknown_rack(survey: Survey) -> Found:
     "SA110",
     "the cluster uses the old protocol of transactions",
     "doubles",
-    reason="Below transaction.version 2, a late record of a fenced producer may become part of the next "
-    "transaction, or start a transaction that never ends (KIP-890).",
+    reason="Below the feature level transaction.version 2, a record of an aborted transaction that arrives late may "
+    "become part of the producer's next transaction (KIP-890). The record then counts twice, because it is also sent "
+    "again. A late record may also start a transaction that never ends.",
     remedy="When all brokers have version 4.0 or newer, run kafka-features --bootstrap-server ... upgrade "
     "--feature transaction.version=2",
     page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
@@ -49,7 +50,8 @@ def idempotence(survey: Survey) -> Found:
     "SA503",
     "a producer gives up at the first error",
     "loses",
-    reason="With retries=0, each change of a leader makes all sends in flight fail.",
+    reason="With retries=0, records that are being sent fail whenever the leader of their partition changes, for "
+    "example at a restart of a broker.",
     remedy="Leave retries at its default. Limit the time with delivery.timeout.ms.",
     page="https://kafka.apache.org/documentation/#producerconfigs_retries",
 )
@@ -63,8 +65,8 @@ def retries(survey: Survey) -> Found:
     "SA504",
     "a consumer reads uncommitted records",
     "doubles",
-    reason="With read_uncommitted, a consumer reads the records of an aborted transaction, and then the "
-    "records of its repetition.",
+    reason="With read_uncommitted, a consumer reads the records of an aborted transaction, and reads them again when "
+    "the producer repeats the transaction.",
     remedy="Set isolation.level=read_committed.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_isolation.level",
 )
@@ -134,4 +136,7 @@ def dropped_without_trace(survey: Survey) -> Found:
 )
 def one_copy_wanted(survey: Survey) -> Found:
     if survey.plan is not None and survey.plan.config.replication_factor == 1 and survey.plan.internal_topics:
-        yield "replication_factor", f"replication_factor=1, for {len(survey.plan.internal_topics)} topics"
+        yield (
+            "replication_factor",
+            f"replication_factor=1, for {counted(len(survey.plan.internal_topics), 'topic')}",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
@@ -26,8 +27,8 @@ def deleted_unread(survey: Survey) -> Found:
     "SA402",
     "the group is beyond the end of the log",
     "loses",
-    reason="The topic was deleted and created again, or its brokers have lost records. The group does not "
-    "read new records below the committed offset. A worker of streamapp refuses to start.",
+    reason="The topic was deleted and created again, or its brokers have lost records. New records get offsets below "
+    "the committed offset, so the group does not read them. A worker of streamapp refuses to start.",
     remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
     "tables again.",
     page="operations.md#offsets",
@@ -43,7 +44,7 @@ def beyond_end(survey: Survey) -> Found:
     "partitions have no member",
     "stalls",
     reason="The group has members, but no member reads these partitions. Their records wait.",
-    remedy="Compare the subscriptions of all members, and restart the members that lack the topic.",
+    remedy="Compare the topics to which the members subscribe, and restart members that do not read this topic.",
     page="worker.md",
 )
 def unassigned(survey: Survey) -> Found:
@@ -56,7 +57,7 @@ def unassigned(survey: Survey) -> Found:
         of_topic = [each.partition for each in survey.positions if each.partition.topic == topic]
         missing = sorted(tp.partition for tp in of_topic if tp not in held)
         if missing:
-            yield topic, f"{len(missing)} of {len(of_topic)} partitions, such as {missing[0]}"
+            yield topic, f"{len(missing)} of {counted(len(of_topic), 'partition')}, such as {missing[0]}"
 
 
 @check(

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
 _ENOUGH = 200
-"""The fewest records for which shares are judged."""
+"""The smallest number of records from which a share of keys or partitions says something."""
 _SKEW = 4
-"""The most records of a partition, as a multiple of the median."""
+"""A partition may have so many times the median of the topic's partitions without a finding."""
 _HOT = 0.3
-"""The largest share of one key."""
+"""A key may have this share of the records without a finding."""
 _AHEAD_MS = 60_000
 
 
@@ -21,8 +22,8 @@ _AHEAD_MS = 60_000
     "SA301",
     "one partition has far more records than the others",
     "starves",
-    reason="One task reads a partition, and one worker runs a task. The largest partition sets the pace, and "
-    "more workers do not help.",
+    reason="A partition is read by one task, and a task runs on one worker. So the largest partition takes longest, "
+    "and more workers do not help.",
     remedy="Use a key with more values, or the producer's default partitioner (murmur2). SA302 finds single "
     "hot keys.",
     page="performance.md",
@@ -39,7 +40,7 @@ def skew(survey: Survey) -> Found:
         if len(sizes) > 1 and sizes[largest] >= _ENOUGH and sizes[largest] > _SKEW * max(usual, 1):
             yield (
                 topic.name,
-                f"partition {largest} has {sizes[largest]:,} records, the median is {usual:,.0f}",
+                f"partition {largest} has {counted(sizes[largest], 'record')}, the median is {usual:,.0f}",
             )
 
 
@@ -49,8 +50,8 @@ def skew(survey: Survey) -> Found:
     "starves",
     reason="One task processes all records of a key, in order. A hot key keeps the task busy, and the other "
     "keys of its partition wait.",
-    remedy="Aggregate in two steps, first by the key and a random number. Or process the key's records "
-    "apart, with split().",
+    remedy="Aggregate in two steps: first by the key and a random number, then by the key. Or process the key's "
+    "records in a branch of their own, with split().",
     page="performance.md",
 )
 def hot_key(survey: Survey) -> Found:
@@ -67,7 +68,10 @@ def hot_key(survey: Survey) -> Found:
             continue
         key, count = keys.most_common(1)[0]
         if count > max(_HOT, 1.5 / partitions) * total:
-            yield topic.name, f"{count / total:.0%} of its last {total:,} records have the key {key[:40]!r}"
+            yield (
+                topic.name,
+                f"{count / total:.0%} of its last {counted(total, 'record')} have the key {key[:40]!r}",
+            )
 
 
 @check(
@@ -85,7 +89,5 @@ def clock_ahead(survey: Survey) -> Found:
     for tp, each in sorted(survey.records.items()):
         ahead = [at - now for at in each.timestamps if at - now > _AHEAD_MS]
         if ahead:
-            yield (
-                str(tp),
-                f"{len(ahead)} of the last {len(each.timestamps)} records, by up to {max(ahead) / 1000:,.0f} s",
-            )
+            last = counted(len(each.timestamps), "record")
+            yield str(tp), f"{len(ahead)} of the last {last}, by up to {max(ahead) / 1000:,.0f} s"

@@ -41,9 +41,10 @@ def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     "SA201",
     "records are deleted before an outage is over",
     "loses",
-    reason="Brokers delete records older than retention.ms, also while the application is down. Deleted "
+    reason="Brokers delete records older than retention.ms, also while the application is stopped. Deleted "
     "records are never processed.",
-    remedy=f"{_ALTER}retention.ms=604800000. Or run the doctor with --outage HOURS, your longest planned outage.",
+    remedy=f"{_ALTER}retention.ms=604800000, which is 7 days. Or run the doctor with --outage HOURS, the longest time "
+    "for which your application is ever stopped.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
 )
 def short_retention(survey: Survey) -> Found:
@@ -52,7 +53,7 @@ def short_retention(survey: Survey) -> Found:
         if kept is not None and kept < survey.outage_ms:
             yield (
                 topic.name,
-                f"retention.ms is {_hours(kept)}, the outage to survive {_hours(survey.outage_ms)}",
+                f"retention.ms is {_hours(kept)}, the outage to survive is {_hours(survey.outage_ms)}",
             )
 
 
@@ -60,8 +61,8 @@ def short_retention(survey: Survey) -> Found:
     "SA202",
     "records are deleted by size",
     "loses",
-    reason="retention.bytes limits the size of each partition. In a burst, or with a hot key, brokers may "
-    "delete unread records at any time.",
+    reason="retention.bytes limits the size of each partition. If records come faster than they are read, brokers "
+    "delete records before the application has read them.",
     remedy=f"{_ALTER}retention.bytes=-1. Set a quota, or an alert for the free space of the disk.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.bytes",
 )
@@ -94,7 +95,8 @@ def deleted_rows(survey: Survey) -> Found:
     "SA204",
     "the changelog of windows has a shorter retention than the table",
     "loses",
-    reason="A worker that restores the table lacks the deleted windows, and begins these windows again at zero.",
+    reason="A worker that restores the table does not get the deleted windows. If further records of these windows "
+    "come, their results begin at zero again.",
     remedy=f"{_ALTER}retention.ms=(the store's retention and one day)",
     page="operators/windows.md",
 )
@@ -127,8 +129,9 @@ def uncompacted(survey: Survey) -> Found:
     "SA206",
     "a repartition topic deletes by time",
     "loses",
-    reason="The application itself deletes processed records. Brokers compare retention with the record's "
-    "own timestamp, so old records in a replay are deleted before the application reads them.",
+    reason="Brokers compare retention with the timestamp of a record. If the application reads old records, brokers "
+    "delete them from the repartition topic before they are processed. Retention is not needed, because the "
+    "application itself deletes processed records.",
     remedy=f"{_ALTER}retention.ms=-1",
     page="worker.md",
 )
@@ -175,8 +178,8 @@ def table_input(survey: Survey) -> Found:
     reason="Brokers delete the offsets of a group without members after offsets.retention.minutes. The "
     "application then begins at auto.offset.reset: earliest processes all records again, latest skips all "
     "existing records.",
-    remedy="On all brokers, set offsets.retention.minutes to more than the longest outage (Kafka's default "
-    "is 7 days).",
+    remedy="On all brokers, set offsets.retention.minutes to more than the longest time for which your application is "
+    "ever stopped (Kafka's default is 7 days).",
     page="https://kafka.apache.org/documentation/#brokerconfigs_offsets.retention.minutes",
 )
 def offsets_retention(survey: Survey) -> Found:

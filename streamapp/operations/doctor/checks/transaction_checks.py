@@ -20,8 +20,8 @@ _SETTLE_SECONDS = 3.0
     "stalls",
     reason="Readers of committed records wait at the first record of a transaction until the transaction "
     "ends. The producer hangs, is dead, or has a long transaction.timeout.ms.",
-    remedy="Start the producer again: its start ends the transaction. Or wait for the time-out that "
-    "kafka-transactions --bootstrap-server ... describe --transactional-id ID shows.",
+    remedy="Start the producer again, because its start ends the transaction. Or wait for the transaction's time-out, "
+    "which kafka-transactions --bootstrap-server ... describe --transactional-id ID shows.",
     page="https://kafka.apache.org/documentation/#producerconfigs_transaction.timeout.ms",
 )
 def long_transaction(survey: Survey) -> Found:
@@ -74,6 +74,7 @@ def hanging_transaction(survey: Survey) -> Found:
 
 
 def _held(survey: Survey, stable: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Partitions with records that readers of committed records do not get yet, with the offsets where they wait."""
+    """Partitions where readers of committed records wait for an open transaction, each with the offset where they
+    wait."""
     ends = survey.ends(stable)
     return {tp: offset for tp, offset in stable.items() if offset < ends[tp]}

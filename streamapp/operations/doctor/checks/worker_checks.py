@@ -8,12 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
+from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
 from streamapp.state.files import files_needed
 
 _SHARE = 0.5
-"""The largest share of ``max_poll_interval_ms`` that one record may take."""
+"""The largest share of ``max_poll_interval_ms`` that a record may take on average without a finding."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _PROCESS_BYTES = 128 * 2**20
 """The memory of a worker without state: Python, Faust, librdkafka and the web server."""
@@ -41,7 +43,7 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker's own findings name the problem (docs/views.md, findings).",
+    reason="The worker has found the problem itself. /status of the worker shows it, too (docs/views.md, findings).",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
@@ -76,14 +78,14 @@ def slow_records(survey: Survey) -> Found:
     "SA604",
     "a worker has no task",
     "starves",
-    reason="There are more workers than tasks. Workers without a task do not make the application faster.",
-    remedy="Run fewer workers, or add partitions to the inputs (with `streamapp reset`).",
+    reason=SPARE_REASON,
+    remedy=SPARE_REMEDY,
     page="worker.md",
 )
 def idle_workers(survey: Survey) -> Found:
     for url, status in _statuses(survey):
-        if status.get("state") == "running" and not status.get("tasks") and not status.get("standbys"):
-            yield url, "running, without tasks and standbys"
+        if is_spare(status.get("state"), status.get("tasks"), status.get("standbys")):
+            yield url, SPARE
 
 
 @check(
@@ -99,7 +101,10 @@ def too_few_open_files(survey: Survey) -> Found:
     tasks = _tasks_with_state(survey)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if tasks and hard != resource.RLIM_INFINITY and hard < files_needed(tasks):
-        yield "this machine", f"{hard} files, {tasks} tasks with state may need {files_needed(tasks)}"
+        yield (
+            "this machine",
+            f"{counted(hard, 'file')}, {counted(tasks, 'task')} with state may need {files_needed(tasks):,}",
+        )
 
 
 @check(

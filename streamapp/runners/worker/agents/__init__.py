@@ -1,1 +1,1 @@
-"""Plain agents of Faust with the guarantees of the application, for reads, commits, messages and failures."""
+"""Plain agents of Faust, which get the application's guarantees for reads, commits, messages and failures."""

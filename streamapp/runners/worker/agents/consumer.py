@@ -1,8 +1,8 @@
-"""The consumer of agents: Faust's consumer, which here reads committed records and commits finished records.
+"""The consumer of agents: Faust's consumer, changed to read only committed records, and to commit only finished ones.
 
-Faust's own bookkeeping expects offsets without gaps, but logs have gaps. Faust also commits past records that are still
-in work. This consumer counts the records that it hands out (`Progress`). Its commits are refused once the group has
-given the partitions to another member.
+Faust's own bookkeeping expects offsets without gaps, but logs have gaps, so Faust may commit past records that agents
+still process. This consumer instead counts the records that it gives to agents (`Progress`). After the group has given
+the partitions to another member, brokers refuse its commits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
 
     def on_refused(self, error: StreamsError) -> None:
-        """Ends the worker, since the group does not take it."""
+        """Ends the worker, because the group refuses it as a member."""
         asyncio.run_coroutine_threadsafe(self.consumer.fail(error, None), self.consumer.loop)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
@@ -131,7 +131,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self._pass_on(message)
 
     def has(self, message: Any) -> bool:
-        """True if a record was fetched in the generation in which this worker has its partitions."""
+        """True if the record was fetched since the last rebalance. Earlier records may belong to another worker now."""
         return self._member is not None and message.generation_id == self._member.generation
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
@@ -167,7 +167,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return bool(self.app.topics.acks_enabled_for(tp.topic))
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """The ends of logs. With exactly_once_v2, records of open transactions count."""
+        """The ends of the logs. With exactly_once_v2, these include records of open transactions."""
         if self._transactions is None:
             return await super().highwaters(*partitions)  # type: ignore[no-any-return]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
@@ -177,9 +177,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return super().topic_partitions(topic) or None
 
     async def perform_seek(self) -> None:
-        """Sets the agents' partitions to the group's positions. Records that Faust fetches meanwhile are dropped.
+        """Sets the agents' partitions to the group's committed positions. Records fetched meanwhile are dropped.
 
-        librdkafka reads the positions. aiokafka takes several errors of a coordinator for a group without positions.
+        The positions are read with librdkafka, because aiokafka treats several errors of a coordinator as "no
+        position", and agents would begin at the wrong offset.
         """
         member = self._member
         found = await self._positions_of_group()
@@ -358,9 +359,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
 
     async def stop_handing_out_for_good(self, seconds: float) -> None:
-        """Finishes before the worker stops. A record that is still in work then never counts as done.
+        """Makes the last commit before the worker stops. Records that agents still process are never counted as done.
 
-        Faust acknowledges also records whose agents it interrupts.
+        Without this last commit, Faust would also commit records whose agents it interrupts.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)
@@ -368,10 +369,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._limits = self._positions()
 
     async def on_stop(self) -> None:
-        """Closes the transactions. `stop_handing_out_for_good` has made the last commit.
-
-        Faust's own method would wait for another commit.
-        """
+        """Closes the transactions, without another commit: `stop_handing_out_for_good` has made the last one."""
         if self._transactions is not None:
             await self._transactions.close()
 
@@ -414,8 +412,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def _in_the_app_s_loop(self, call: Coroutine[Any, Any, None]) -> None:
         """Runs a callback of the group in the application's event loop, and wakes the group's thread at its end.
 
-        Faust's queue does not wake this thread. A thread that stops has no other reason to wake up, and would stay
-        asleep.
+        Faust's queue does not wake the group's thread. While the worker stops, nothing else wakes it, so it would sleep
+        for ever.
         """
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.loop))
 

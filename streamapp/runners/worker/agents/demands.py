@@ -1,4 +1,4 @@
-"""Checks of agents when the worker starts: demands that the worker cannot meet are errors."""
+"""Checks of agents when the worker starts: settings that cannot work with the application's guarantees are errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_agents"]
 
 
 def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], bool]) -> None:
-    """Raises `ConfigError` for demands of the application's ``agents`` that the worker cannot meet.
+    """Raises `ConfigError` for settings of the application's ``agents`` with which the worker cannot run them.
 
     ``is_source`` returns True for a topic that the topology reads.
     """

@@ -8,10 +8,10 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """The records of one partition that were handed out, in the order of their offsets.
+    """The records of one partition that were given to agents, in the order of their offsets.
 
-    Only offsets of records count. Other offsets belong to markers of transactions, or to records that were rolled back
-    or compacted away.
+    Offsets without a record are skipped. They are markers of transactions, or records that were rolled back or
+    compacted away.
 
     >>> progress = Progress()
     >>> [progress.hand_out(offset) for offset in (4, 5, 9, 5)]

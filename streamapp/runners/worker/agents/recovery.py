@@ -20,10 +20,10 @@ _LOOK_SECONDS = 0.2
 
 
 class _ChangelogQueue(ThrowableQueue):  # type: ignore[misc]
-    """Changelog records on their way to the tables, without records of an earlier assignment.
+    """The queue of changelog records for the tables. Records that were fetched for an earlier assignment are dropped.
 
-    Faust takes the offset of the last record for the position of the table. A late record of an earlier assignment
-    would hide all records between the table and the late record.
+    Faust sets the position of a table to the offset of the last record that arrives. A late record of an earlier
+    assignment would move the position too far, and the records before it would be missing in the table.
     """
 
     def __init__(self, app: Any) -> None:
@@ -50,7 +50,8 @@ class _Reading:
 class _Recovery(Recovery):  # type: ignore[misc]
     """Ends when the consumer's position is at the end of each changelog.
 
-    Faust waits for a record at the last offset. A transaction has its marker there, and compaction may leave nothing.
+    Faust instead waits for a record at the last offset. Such a record may not exist: the offset may belong to the
+    marker of a transaction, or compaction may have removed the record.
     """
 
     _reading: _Reading | None = None
@@ -141,7 +142,10 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         return self._changelog_queue
 
     def restore_anew(self, changelogs: Iterable[str]) -> None:
-        """Empties tables that are ahead of the commit. The next rebalance restores these tables."""
+        """Empties tables with changes that were dropped before their commit.
+
+        The next rebalance restores these tables.
+        """
         for topic in changelogs:
             table: Any = self._changelogs[topic]
             table.data._clear()

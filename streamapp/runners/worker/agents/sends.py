@@ -1,7 +1,7 @@
-"""Messages of agents and changes of Faust's tables, which wait with exactly_once_v2 for the commit of their record.
+"""Messages of agents and changes of Faust's tables. With exactly_once_v2, they wait for the commit of their record.
 
-Several records of a partition may be in work when a commit comes. Each message is therefore bound to its record, and
-goes into the transaction that commits this record.
+When a commit comes, agents may still process some records of a partition. So each message is bound to the record for
+which the agent sent it, and goes into the transaction that commits this record.
 """
 
 from __future__ import annotations
@@ -154,10 +154,10 @@ class BoundSends(Attachments):  # type: ignore[misc]
                         lowered = True
 
     def shorten(self, positions: dict[TP, int], most_bytes: int) -> int:
-        """Lowers positions until their messages have at most ``most_bytes``.
+        """Lowers positions until the messages of the records below them have at most ``most_bytes``.
 
-        The limit doubles until at least one message fits. Returns the bytes of all messages below the original
-        positions.
+        The limit doubles until at least one message fits, so that commits never stop. Returns the bytes of all messages
+        below the original positions.
         """
         wanted, messages = dict(positions), self.of(positions)
         total = sum(bound.size for bound in messages)
@@ -184,7 +184,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return sorted(itertools.chain.from_iterable(self._bound.values()), key=lambda bound: bound.number)
 
     async def sent(self, messages: Iterable[BoundMessage]) -> None:
-        """Forgets committed messages, sets the results of their futures, and calls their callbacks."""
+        """Removes messages that are committed, sets the results of their futures, and calls their callbacks."""
         gone = {bound.number for bound in messages}
         for tp, waiting in self._bound.items():
             self._bound[tp] = [bound for bound in waiting if bound.number not in gone]
@@ -203,7 +203,10 @@ class BoundSends(Attachments):  # type: ignore[misc]
                     await called
 
     def forget(self) -> set[str]:
-        """Drops all uncommitted messages. Returns the changelogs of tables that are ahead of the commit."""
+        """Drops all messages that are not committed.
+
+        Returns the changelogs of the tables that already show such a change.
+        """
         dropped = self._all()
         self._bound.clear()
         for bound in dropped:
@@ -219,7 +222,7 @@ def _create_missing(config: StreamsConfig, topic: NewTopic) -> None:
 
 
 class AgentProducer(driver.Producer):  # type: ignore[misc]
-    """Faust's producer. With exactly_once_v2 this producer sends only messages that belong to no record."""
+    """Faust's producer. With exactly_once_v2, messages that belong to a record do not go through this producer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,7 +1,7 @@
 """The transaction of a worker's agents, with their messages and the offsets of the messages' records.
 
-The transaction is open only during a commit. A killed worker leaves a transaction open only if the kill comes at that
-time.
+The transaction is open only during a commit, so that a killed worker rarely leaves one open. Readers of committed
+records would have to wait for its time-out.
 """
 
 from __future__ import annotations
