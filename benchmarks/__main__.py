@@ -4,10 +4,11 @@
     python -m benchmarks throughput --workloads w2 --peers streamapp,kafka-streams --repetitions 5
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
-    python -m benchmarks curve keys                       cost over keys, or partitions
+    python -m benchmarks curve keys                       cost over keys, partitions, value-bytes, stores, retention
     python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks serdes                           Avro, JSON Schema, Protobuf beside Confluent's serializers
+    python -m benchmarks soak                             an hour beside kills: memory, files, disk and latency stay flat
     python -m benchmarks losses                           events lost and doubled before they are in a topic
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
@@ -126,16 +127,14 @@ def restore_command(place: Place, keys: int, repetitions: int) -> None:
 
 
 @main.command()
-@click.argument("dimension", type=click.Choice(["keys", "partitions"]))
-@click.option(
-    "--values", help="Comma-separated; default: 10000,1000000,10000000 keys or 4,40,400 partitions."
-)
+@click.argument("dimension", type=click.Choice(list(curves.CURVES)))
+@click.option("--values", help="Comma-separated; each dimension has its defaults.")
 @click.option("--events", default=2_000_000, show_default=True)
 @click.pass_obj
 def curve(place: Place, dimension: str, values: str | None, events: int) -> None:
-    """CPU per event of a count (W2) as the number of keys or partitions grows."""
+    """CPU per event as keys, partitions, bytes of a value, stores or seconds of retention grow."""
     results, kafka = place()
-    points = [int(value) for value in values.split(",")] if values else list(curves.VALUES[dimension])
+    points = [int(value) for value in values.split(",")] if values else list(curves.CURVES[dimension].values)
     with _scratch(results) as folder:
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
     console.print(curves.table(dimension, found))
@@ -176,6 +175,25 @@ def processes_command(place: Place, counts: str, events: int, repetitions: int) 
         found = list(processes.measure(kafka, folder, numbers, events, repetitions, console.print))
     console.print(processes.table(found))
     _save(results / "processes.json", [asdict(each) for each in found])
+
+
+@main.command(name="soak")
+@click.option("--minutes", default=60.0, show_default=True, help="After a first pass over all keys.")
+@click.option("--keys", default=5_000_000, show_default=True, type=click.IntRange(1_000, 20_000_000))
+@click.option("--rate", default=4_000, show_default=True, help="Events a second.")
+@click.pass_obj
+def soak_command(place: Place, minutes: float, keys: int, rate: int) -> None:
+    """Counts and sessions with many keys beside kills: memory, files, disk and latency must not grow."""
+    from benchmarks import soak, soak_report
+
+    results, kafka = place()
+    shutil.rmtree(out := results / "soak", ignore_errors=True)
+    out.mkdir()
+    with _scratch(results) as folder:
+        found = soak.soak(kafka, folder, out, minutes, keys, rate, console.print)
+    _save(out / "soak.json", [asdict(found)])
+    soak_report.plot(found, out / "soak.svg")
+    soak_report.show(found, console)
 
 
 @main.command(name="losses")

@@ -6,6 +6,7 @@ A digest stands for the result of a run. Two peers with equal digests have the s
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from benchmarks.reading import records
 from benchmarks.schema import Flight
 from streamapp.broker import KafkaAdmin, KafkaSettings
 
-__all__ = ["WORKLOADS", "Inputs", "Workload", "even_topic"]
+__all__ = ["STEP", "WORKLOADS", "Inputs", "Workload", "counted", "even_topic", "noise_topic"]
 
 STEP = 7_368_787
 """A prime: number * STEP % keys visits the keys in no order that a cache could like."""
@@ -53,6 +54,13 @@ def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> 
     value = msgspec.json.encode(data.flights()[0][0])
     rows = ((f"key-{n * STEP % keys:08d}", value, data.BEFORE_ALL + n) for n in range(count))
     return _topic(kafka, f"bench-curve-{keys}-{partitions}-{count}", rows, partitions)
+
+
+def noise_topic(kafka: KafkaSettings, size: int, keys: int, count: int) -> str:
+    """A topic with so many values of ``size`` bytes that nothing compresses."""
+    noise = os.urandom(2 * size)
+    rows = ((f"key-{n % keys:08d}", noise[n % size :][:size], data.BEFORE_ALL + n) for n in range(count))
+    return _topic(kafka, f"bench-values-{size}-{keys}-{count}", rows)
 
 
 def _topic(kafka: KafkaSettings, topic: str, rows: Iterable[data.Event], partitions: int = 4) -> str:
@@ -104,17 +112,25 @@ def _stream_join(kafka: KafkaSettings, limit: int | None) -> Inputs:
 
 def _table(kafka: KafkaSettings, tag: str) -> Result:
     """The counts that the changelog holds in the end."""
-    made_for_all = f"{tag}-changelog"  # for peers that name theirs themselves
+    made_for_all = f"{tag}-changelog"  # for peers without a changelog of their own
     changelogs = [topic for topic in data.topics(kafka) if tag in topic and topic.endswith("-changelog")]
-    (changelog,) = (topic for topic in changelogs if topic != made_for_all)
+    (changelog,) = [topic for topic in changelogs if topic != made_for_all] or [made_for_all]
     rows: dict[bytes, bytes] = {}
     for key, value in records(kafka, changelog):
         if value is None:
             rows.pop(key, None)
         else:
             rows[key] = value
-    total = sum(int.from_bytes(value) for value in rows.values())
-    return Result(total, _digest(key + b"\0" + value for key, value in rows.items()))
+    return counted(rows.items())
+
+
+def counted(rows: Iterable[tuple[bytes, bytes]]) -> Result:
+    """Stands for the rows of a table of counts."""
+    total = digest = 0
+    for key, value in rows:
+        total += int.from_bytes(value)
+        digest += _hash(key + b"\0" + value)
+    return Result(total, f"{digest % 2**64:016x}")
 
 
 def _output(kafka: KafkaSettings, tag: str) -> Result:
@@ -127,8 +143,11 @@ def _output(kafka: KafkaSettings, tag: str) -> Result:
 
 
 def _digest(rows: Iterable[bytes]) -> str:
-    total = sum(int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows)
-    return f"{total % 2**64:016x}"
+    return f"{sum(map(_hash, rows)) % 2**64:016x}"
+
+
+def _hash(row: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest())
 
 
 WORKLOADS = {

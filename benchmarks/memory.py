@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks import data
-from benchmarks.many_keys import even_topic
+from benchmarks.many_keys import even_topic, noise_topic
 from benchmarks.peers import PEERS
 from benchmarks.programs.meter import Job
 from benchmarks.throughput import Run, measure_process
@@ -51,7 +50,7 @@ def measure(
                 continue
             events = 2 * number
             topic = (
-                _large_topic(kafka, number, events)
+                noise_topic(kafka, VALUE_BYTES, number, events)
                 if workload == "values"
                 else even_topic(kafka, number, PARTITIONS, events)
             )
@@ -75,20 +74,6 @@ def measure(
             tell(f"{workload} {limit} MiB: {run.memory_mib:,} MiB, {run.events_per_second:,.0f}/s")
             yield Measured(workload, number, limit, run)
             admin.delete_topics([name for name in data.topics(kafka) if app in name])
-
-
-def _large_topic(kafka: KafkaSettings, keys: int, count: int) -> str:
-    admin = KafkaAdmin(kafka)
-    topic = f"bench-values-{keys}-{count}"
-    if topic not in admin.partition_counts([topic]):
-        data.create(admin, topic, partitions=PARTITIONS)
-        noise = os.urandom(2 * VALUE_BYTES)
-        rows = (
-            (f"key-{n % keys:08d}", noise[n % VALUE_BYTES :][:VALUE_BYTES], data.BEFORE_ALL + n)
-            for n in range(count)
-        )
-        data.publish(kafka, topic, rows)
-    return topic
 
 
 def table(found: list[Measured]) -> Table:

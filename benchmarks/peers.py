@@ -93,7 +93,7 @@ PEERS = {
     for peer in (
         Peer("streamapp", _module("streamapp_program"), _ALL),
         Peer("kafka-streams", _kafka_streams, _ALL),
-        Peer("loop", _module("loop")),
+        Peer("loop", _module("loop"), ("w1", "w2", "w3", "w4", "keys", "sessions", "foreign-key")),
         Peer("quix", _quix, slow=True),
         Peer("faust", _module("plain_faust"), slow=True),
         Peer("streamapp-eos", _module("streamapp_program"), ("w3",), "exactly-once"),

@@ -2,6 +2,8 @@
 
 W1 and W4 produce per event. W2 and W3 keep their state in a dict, and touched keys go once per batch to RocksDB and to the
 changelog (and for W3 to the output); W3 writes and reads a repartition topic. No restart, no rebalance, no time, no errors.
+
+The workloads with many rows read each row from RocksDB, once in a batch, because a dict of all rows has no bound.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from rocksdict import Options, Rdict, WriteBatch
 
 from benchmarks.programs.meter import Job, Meter
@@ -20,11 +23,13 @@ from benchmarks.schema import Delays, Flight, Joined, LateFlight, Plane
 
 BATCH = 5000
 HOUR = 3_600_000
+PLANES = 3322
 
 flight_of = msgspec.json.Decoder(Flight).decode
 plane_of = msgspec.json.Decoder(Plane).decode
 encode = msgspec.json.Encoder().encode
 long_bytes = struct.Struct(">q").pack
+session = struct.Struct(">qq")
 
 
 class Loop:
@@ -63,7 +68,7 @@ class Loop:
                 self.producer.poll(0)
                 self.meter.add(len(messages))
 
-    def send(self, topic: str, value: bytes, key: bytes | None, timestamp: int = 0) -> None:
+    def send(self, topic: str, value: bytes | None, key: bytes | None, timestamp: int = 0) -> None:
         while True:
             try:
                 self.producer.produce(topic, value, key, timestamp=timestamp)
@@ -108,7 +113,7 @@ def w3(loop: Loop) -> None:
     job = loop.job
     db, repartition, changelog = loop.store(), job.app + "-repartition", job.app + "-changelog"
     delays: dict[tuple[bytes, int], tuple[int, int]] = {}
-    for messages in _both(loop, loop.consumer(job.input), loop.consumer(repartition)):
+    for messages in _turns(loop, loop.consumer(job.input), loop.consumer(repartition)):
         if messages[0].topic() == job.input:
             for message in messages:
                 f = flight_of(message.value())
@@ -132,9 +137,9 @@ def w3(loop: Loop) -> None:
         loop.meter.add(len(messages))
 
 
-def _both(loop: Loop, first: Consumer, second: Consumer) -> Iterator[list[Message]]:
+def _turns(loop: Loop, *consumers: Consumer) -> Iterator[list[Message]]:
     while not loop.meter.done:
-        for consumer in (first, second):
+        for consumer in consumers:
             messages = consumer.consume(BATCH, 0.005)
             if messages:
                 loop.meter.begin()
@@ -145,19 +150,118 @@ def _both(loop: Loop, first: Consumer, second: Consumer) -> Iterator[list[Messag
 def w4(loop: Loop) -> None:
     planes: dict[bytes, Plane] = {}
     table = loop.consumer(loop.job.planes)
-    while len(planes) < 3322:
+    while len(planes) < PLANES:
         planes.update((m.key(), plane_of(m.value())) for m in table.consume(BATCH, 0.5))
     for messages in loop.batches(loop.consumer(loop.job.input)):
         for message in messages:
             f = flight_of(message.value())
             plane = planes.get(message.key())
             if plane is not None:
-                row = (f.carrier, f.tailnum, f.origin, f.dest, f.flight, f.dep_delay)
-                joined = Joined(*row, plane.manufacturer, plane.model, plane.seats)
-                loop.send(loop.job.output, encode(joined), message.key(), message.timestamp()[1])
+                loop.send(loop.job.output, joined(f, plane), message.key(), message.timestamp()[1])
 
 
-WORKLOADS: dict[str, Callable[[Loop], Any]] = {"w1": w1, "w2": w2, "w3": w3, "w4": w4}
+def joined(f: Flight, plane: Plane) -> bytes:
+    row = (f.carrier, f.tailnum, f.origin, f.dest, f.flight, f.dep_delay)
+    return encode(Joined(*row, plane.manufacturer, plane.model, plane.seats))
+
+
+def keys(loop: Loop) -> None:
+    """A read and a write of a row for each key of a batch."""
+    db, changelog = loop.store(), loop.job.app + "-changelog"
+    for messages in loop.batches(loop.consumer(loop.job.input)):
+        counts: dict[bytes, int] = {}
+        for message in messages:
+            flight_of(message.value())
+            key = message.key()
+            counts[key] = counts.get(key, 0) + 1
+        writes = WriteBatch(raw_mode=True)
+        for (key, count), before in zip(counts.items(), db.get(list(counts)), strict=True):
+            data = long_bytes(count + int.from_bytes(before or b""))
+            writes.put(key, data)
+            loop.send(changelog, data, key)
+        db.write(writes)
+
+
+def sessions(loop: Loop) -> None:
+    """A seek to the newest session of each key of a batch. The events of a key come in the order of time."""
+    db, changelog, gap = loop.store(), loop.job.app + "-changelog", 4 * HOUR
+    for messages in loop.batches(loop.consumer(loop.job.input)):
+        stored, newest = db.iter(), dict[bytes, tuple[int, int, int]]()
+        rows: dict[bytes, int | None] = {}
+        for message in messages:
+            flight_of(message.value())
+            key, at = message.key(), message.timestamp()[1]
+            if key not in newest:
+                stored.seek_for_prev(key + session.pack(at, at))
+                if stored.valid() and (row := stored.key())[:-16] == key:
+                    end, start = session.unpack(row[-16:])
+                    newest[key] = end, start, int.from_bytes(stored.value())
+            end, start, count = newest.get(key, (at, at, 0))
+            if at - end > gap:
+                start, count = at, 0
+            elif count:
+                rows[key + session.pack(end, start)] = None
+            newest[key] = at, start, count + 1
+            rows[key + session.pack(at, start)] = count + 1
+        writes = WriteBatch(raw_mode=True)
+        for row, count in rows.items():
+            if count is None:
+                writes.delete(row)
+                loop.send(changelog, None, row)
+            else:
+                writes.put(row, long_bytes(count))
+                loop.send(changelog, long_bytes(count), row)
+        db.write(writes)
+
+
+def foreign_key(loop: Loop) -> None:
+    """Flights subscribe to their planes by one topic, and get the answers by another; every row goes to RocksDB."""
+    job, db = loop.job, loop.store()
+    changelog, subscriptions, answers = job.app + "-changelog", job.app + "-repartition", job.app + "-answers"
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    admin.create_topics([NewTopic(answers, 4)])[answers].result()
+    table, known = loop.consumer(job.planes), 0
+    while known < PLANES:
+        messages = table.consume(BATCH, 0.5)
+        known += len(messages)
+        for message in messages:
+            db[b"plane/" + message.key()] = message.value()
+    topics = (job.input, subscriptions, answers)
+    for messages in _turns(loop, *map(loop.consumer, topics)):
+        writes, topic = WriteBatch(raw_mode=True), messages[0].topic()
+
+        def put(row: bytes, data: bytes, writes: WriteBatch = writes) -> None:
+            writes.put(row, data)
+            loop.send(changelog, data, row)
+
+        if topic == job.input:
+            for message in messages:
+                put(b"flight/" + message.key(), message.value())
+                loop.send(subscriptions, message.key(), (flight_of(message.value()).tailnum or "").encode())
+        elif topic == subscriptions:
+            planes = db.get([b"plane/" + message.key() for message in messages])
+            for message, plane in zip(messages, planes, strict=True):
+                put(b"subscription/" + message.key() + b"/" + message.value(), message.value())
+                loop.send(answers, plane, message.value())
+        else:
+            flights = db.get([b"flight/" + message.key() for message in messages])
+            for message, flight in zip(messages, flights, strict=True):
+                data = joined(flight_of(flight), plane_of(message.value()))
+                put(b"joined/" + message.key(), data)
+                loop.send(job.output, data, message.key())
+        db.write(writes)
+        loop.meter.add(len(messages))
+
+
+WORKLOADS: dict[str, Callable[[Loop], Any]] = {
+    "w1": w1,
+    "w2": w2,
+    "w3": w3,
+    "w4": w4,
+    "keys": keys,
+    "sessions": sessions,
+    "foreign-key": foreign_key,
+}
 
 if __name__ == "__main__":
     loop = Loop(Job.from_arguments(sys.argv[1:]))

@@ -14,6 +14,7 @@ import faust
 
 from benchmarks.programs.meter import Job, Meter
 from benchmarks.schema import Delays, Flight, Joined, LateFlight, Plane
+from benchmarks.soak_events import GAP, GRACE, RETENTION
 from streamapp import (
     App,
     BytesSerde,
@@ -177,6 +178,39 @@ def describe_values(builder: StreamsBuilder, job: Job) -> None:
     values.group_by_key().reduce(lambda before, value: value, materialized=kept)
 
 
+def describe_stores(builder: StreamsBuilder, job: Job) -> None:
+    """As many counts of each event as the variant says, each in a store of its own."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT).group_by_key()
+    for number in range(int(job.variant)):
+        flights.count(materialized=Materialized(f"counts-{number}", key_serde=KEY, value_serde=LongSerde()))
+
+
+def describe_retention(builder: StreamsBuilder, job: Job) -> None:
+    """Count by key in windows of a second, which are kept for as many seconds as the variant says."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    windows = TimeWindows.of_size_with_no_grace(timedelta(seconds=1))
+    retention = timedelta(seconds=int(job.variant))
+    kept = Materialized("windows", key_serde=KEY, value_serde=LongSerde(), retention=retention)
+    flights.group_by_key().windowed_by(windows).count(materialized=kept)
+
+
+def describe_soak(builder: StreamsBuilder, job: Job) -> None:
+    """A count by key and a count by session, each with its input and its results."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    kept = Materialized("counts", key_serde=KEY, value_serde=LongSerde())
+    counts = flights.group_by_key().count(materialized=kept).to_stream().map_values(str)
+    counts.to(f"{job.output}-counts-out", key_serde=KEY, value_serde=KEY)
+
+    def named(window: Windowed, count: int) -> tuple[str, str]:
+        return window.key, f"{window.start},{window.end},{count}"
+
+    flights = builder.stream(job.planes, key_serde=KEY, value_serde=FLIGHT)
+    kept = Materialized("sessions", key_serde=KEY, value_serde=LongSerde(), retention=RETENTION)
+    sessions = flights.group_by_key().windowed_by(SessionWindows.of_inactivity_gap_and_grace(GAP, GRACE))
+    results = sessions.count(materialized=kept).to_stream().filter(lambda window, count: count is not None)
+    results.map(named).to(f"{job.output}-sessions-out", key_serde=KEY, value_serde=KEY)
+
+
 describe_latency = describe_w1
 
 
@@ -186,11 +220,13 @@ def make_app(job: Job) -> App:
         job.app,
         bootstrap_servers=job.bootstrap,
         processing_guarantee="exactly_once_v2" if exactly_once else "at_least_once",
-        statestore_cache_max_bytes=0 if job.workload == "foreign-key" else 10 * 2**20,
+        statestore_cache_max_bytes=0 if job.workload in ("foreign-key", "soak") else 10 * 2**20,
         topology_optimization="all" if job.workload == "restore" else "none",
     )
     if job.memory:
         config = config.replace(state_memory_bytes=job.memory)
+    if job.workload == "soak":
+        config = config.replace(group_instance_id=job.variant)
     return App(
         job.app,
         topology=lambda builder: describe(builder, job),
@@ -277,7 +313,7 @@ WATCHERS = {"restore": watch_restore}
 def main(arguments: list[str]) -> None:
     job = Job.from_arguments(arguments)
     app = make_app(job)
-    if job.workload != "latency":
+    if job.workload not in ("latency", "soak"):
         watcher = WATCHERS.get(job.workload, watch_shared if job.variant.startswith("shared") else watch)
         threading.Thread(target=watcher, args=(app, job), daemon=True).start()
     sys.argv = sys.argv[:1]

@@ -235,6 +235,32 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def below_cache(self) -> Any:
         return _LiveWindows(self)
 
+    def _visible(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        all_keys = low is None and high is None
+        if not self._inclusive or not all_keys or reverse or len(self._held) > _WALKED:
+            return super()._visible(low, high, time_from, time_to, reverse)
+        self._use_scanned(time_from, time_to)
+        return self._shown_between(low, high, time_from, time_to, reverse)
+
+    def _use_scanned(self, time_from: int, time_to: int) -> None:
+        """Marks the entries that a scan of `on_window_close` passes in Kafka Streams, deletions included.
+
+        The scan goes by time. The scan notices its end at the first entry behind ``time_to``, which counts as used, too,
+        if the entry is in the last segment of the scan.
+        """
+        last_segment = min(time_to, self._latest) // self._segment
+        by_time = sorted(
+            (row_key[1], self._row_bytes(row_key), entry)
+            for row_key, entry in self._held.items()
+            if row_key[1] >= time_from and row_key[1] // self._segment <= last_segment
+        )
+        for start, _, entry in by_time:
+            entry.used = self._use()
+            if start > time_to:
+                break
+
     def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
         rows = super().fetch(key, time_from, time_to, reverse)
         if key.__class__ is not self._key_class:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts import site, site_reference
+
+CHROMIUM = shutil.which("chromium")
+_CODE = re.compile(r"`([\w.]+)`")
+PAGES = (
+    "",
+    "all-pages/",
+    "coming-from-kafka-streams/",
+    "how-to/top-n-per-group/",
+    "reference/kstream/",
+    "views/",
+)
+"""Wide tables, long names of code, and the pictures: the pages that have scrolled sideways."""
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +37,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_public_name_stands_once_in_the_reference() -> None:
     names = [name for names in site_reference.PARTS.values() for name in names.split()]
     assert sorted(names) == sorted(site_reference.public_names())
+
+
+def test_the_reference_knows_every_public_module() -> None:
+    """Public are the modules of "The edge" in docs/house.md."""
+    edge = (site.ROOT / "docs" / "house.md").read_text().partition("## The edge")[2].partition("\n## ")[0]
+    modules = {
+        name.removeprefix("streamapp.")
+        for row in re.findall(r"^\|(.*?)\|", edge, re.M)
+        for name in _CODE.findall(row)
+    }
+    assert {"errors", "consumer", "runners.spark"} < modules
+    names = site_reference.public_names()
+    public = {f"{module}.{name}" for module in modules - {"streamapp"} for name in _names(module)}
+    assert {name for name in public if name.rpartition(".")[2] not in names} - names == set()
+
+
+def _names(module: str) -> list[str]:
+    return list(importlib.import_module(f"streamapp.{module}").__all__)
 
 
 def test_each_public_name_has_an_entry_on_the_site(built: Path) -> None:
@@ -76,3 +109,47 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.Monke
     )
     with pytest.raises(SystemExit, match="zensical"):
         site.build(tmp_path / "site")
+
+
+def test_no_link_and_no_picture_leads_nowhere(built: Path) -> None:
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    assert list(look_at_site.broken_links(built)) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    (tmp_path / "index.html").write_text('<img src="no.png"><a href="#no">x</a><a href="#yes" id="yes">y</a>')
+    assert [each.split(" leads to ")[1] for each in look_at_site.broken_links(tmp_path)] == [
+        "#no, and the page there has no such place",
+        "no.png, which is no file",
+    ]
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_pages_fit_a_phone_and_the_search_finds(built: Path, browser: Any) -> None:
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    with look_at_site.served(built) as address:
+        tab = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
+        assert list(look_at_site.problems(tab, address, PAGES)) == []
+        assert (
+            "Grace period"
+            in " ".join(look_at_site.found_by_search(tab, address, "grace period")).capitalize()
+        )
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_page_that_scrolls_sideways_is_found(tmp_path: Path, browser: Any) -> None:
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    (tmp_path / "index.html").write_text('<article><p style="width: 900px">wide</p></article>')
+    with look_at_site.served(tmp_path) as address:
+        tab = browser.new_page(viewport={"width": 390, "height": 844})
+        assert any("scrolls sideways" in each for each in look_at_site.problems(tab, address, [""]))
