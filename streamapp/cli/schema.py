@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.errors import ConfigError, SerializationError
+from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.subjects import Change, Subjects
 from streamapp.runners.connection import registry_of, settings_of
@@ -112,9 +113,12 @@ def register(application: str) -> None:
     app = load(application)
     with clear_errors():
         registry = _registry(app)
+        subjects = Subjects(registry)
         for planned in planned_schemas(app.streams.plan):
             if planned.writes and planned.registered.version is None:
                 registered = planned.registered
+                if objection := subjects.objection(planned.subject, registered):
+                    raise SchemaRegistryError(objection)
                 schema_id = registry.register(
                     planned.subject, registered.schema, registered.format, registered.references
                 )
@@ -127,13 +131,16 @@ def _registry(app: Any) -> ConfluentSchemaRegistry:
 
 def _change(subjects: Subjects, planned: PlannedSchema) -> Change:
     registered = planned.registered
-    if (
-        registered.version is not None
-    ):  # the serde's own schema is not written, and may be unknown to the registry
-        return subjects.pinned(planned.subject, registered.version, registered.format)
-    return subjects.change(
-        planned.subject, registered.schema, registered.format, registered.references, registered.whole
+    # The own schema of a serde with a pinned version is not written, and may be unknown to the registry.
+    change = (
+        subjects.change(
+            planned.subject, registered.schema, registered.format, registered.references, registered.whole
+        )
+        if registered.version is None
+        else subjects.pinned(planned.subject, registered.version, registered.format)
     )
+    objection = subjects.objection(planned.subject, registered)
+    return replace(change, kind="incompatible", objection=objection) if objection else change
 
 
 def _version(registry: ConfluentSchemaRegistry, subject: str, version: str) -> SchemaVersion:
@@ -153,6 +160,8 @@ def _tell(change: Change, planned: PlannedSchema) -> None:
         click.echo(f"  {each}")
     if change.why:
         click.echo(f"  the registry says: {change.why}")
+    if change.objection:
+        click.echo(f"  {change.objection}")
 
 
 def _unreadable(app: Any, planned: PlannedSchema, count: int) -> bool:

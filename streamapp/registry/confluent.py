@@ -22,7 +22,13 @@ from streamapp.registry.questions import (
 from streamapp.registry.registry_settings import RegistrySettings
 from streamapp.registry.rest import ForeignAnswer, RegistryAway, RegistryRefusal, RestClient, path_of
 from streamapp.serdes.schema_diff import summary
-from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReference, SchemaVersion
+from streamapp.serdes.schema_registry import (
+    Schema,
+    SchemaFormat,
+    SchemaReference,
+    SchemaVersion,
+    VersionMissing,
+)
 
 __all__ = ["ConfluentSchemaRegistry"]
 
@@ -298,7 +304,7 @@ class ConfluentSchemaRegistry:
             return self.client.ask("GET", path, patient=patient)
         except RegistryRefusal as refusal:
             if refusal.status in (404, 422):
-                raise SchemaRegistryError(f"{subject} has no such version: {refusal.said}") from refusal
+                raise VersionMissing(f"{subject} has no such version: {refusal.said}") from refusal
             raise
 
     def _referenced(self, references: list[Any]) -> dict[str, Schema]:

@@ -9,6 +9,7 @@ from streamapp.errors import SchemaRegistryError
 from streamapp.registry.confluent import ConfluentSchemaRegistry
 from streamapp.registry.questions import question_of, schema_text
 from streamapp.registry.rest import RegistryRefusal, path_of
+from streamapp.serdes.registered import Registered, objected
 from streamapp.serdes.schema_diff import difference
 from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReference, SchemaVersion
 
@@ -27,6 +28,8 @@ class Change:
     why: str = ""
     version: int | None = None
     """The version that has this schema already, if ``kind`` is ``unchanged``."""
+    objection: str = ""
+    """The reason of the serde itself against an earlier version, whatever the registry answers."""
 
 
 class Subjects:
@@ -80,6 +83,22 @@ class Subjects:
         if found.format != format:
             return Change(subject, "incompatible", found, why=f"the version is {found.format}, not {format}")
         return Change(subject, "pinned", found)
+
+    def objection(self, subject: str, registered: Registered) -> str:
+        """The reason of a serde against a version of its subject, the newest first; empty if there is none."""
+        if registered.objection is None:
+            return ""
+        try:
+            versions = self.versions(subject)
+        except SchemaRegistryError as error:
+            if isinstance(error.__cause__, RegistryRefusal):
+                return ""
+            raise
+        for version in reversed(versions):
+            found = self._registry.version_of(subject, version)
+            if why := registered.objection(found.schema):
+                return objected(subject, found.version, found.id, why)
+        return ""
 
     def change(
         self,

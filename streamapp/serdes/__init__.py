@@ -18,6 +18,7 @@ from streamapp.serdes.primitives import (
     VoidSerde,
 )
 from streamapp.serdes.protobuf import ProtobufSerde
+from streamapp.serdes.protobuf_fields import FieldNumber
 from streamapp.serdes.schema_registry import (
     LocalSchemaRegistry,
     SchemaGuids,
@@ -32,6 +33,7 @@ __all__ = [
     "BooleanSerde",
     "BytesSerde",
     "DoubleSerde",
+    "FieldNumber",
     "FloatSerde",
     "IntegerSerde",
     "JsonSchemaSerde",

@@ -137,8 +137,8 @@ class AvroSerde(Serde[T]):
         )
         self.header_bytes: int = GUID_BYTES if schema_id_in == "header" else 0
         self._kept = self._kept_fields()
-        if (shape := record_shape(type)) is not None:
-            check_avro(self._own, shape, type.__name__)
+        if type is not None:
+            check_avro(self._own, type)
         self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
         whole = version is None and fields is None
         self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
-import msgspec.inspect
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.json_types import fits, unmade
 from streamapp.serdes.types import excerpt, is_exact, is_immutable, record_fields
 
 __all__ = ["JsonSerde"]
@@ -20,7 +20,6 @@ T = TypeVar("T")
 
 _POSITION = re.compile(r"\(byte (\d+)\)")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_PARSED = (dict, list, str, int, float, bool, type(None))
 
 
 class JsonSerde(Serde[T]):
@@ -29,6 +28,9 @@ class JsonSerde(Serde[T]):
     Without ``type`` values are dicts, lists, strings, numbers, booleans and None. With ``type`` the reader checks the
     JSON and makes an object of the type. The type is a ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, or a
     builtin such as ``dict[str, int]``.
+
+    The writer checks the class of a value, and inside lists and dicts the class of each item. Fields of objects are not
+    checked.
 
     Equal values have equal bytes, so that values can be keys. The keys of dicts are sorted. The fields of types are in
     the order of their definition. JSON has no NaN and no infinity: both become null.
@@ -56,17 +58,24 @@ class JsonSerde(Serde[T]):
             self.exact: builtins.type | None = type if type is not None and is_exact(type) else None
         except TypeError as error:
             raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
-        if type is not None and not _can_be_made(type):
+        if type is not None and (cls := unmade(type)) is not None:
+            inside = "" if cls is type else f", because of {cls!r} inside it"
             raise ConfigError(
-                f"JSON cannot be read into {type!r}: give a dataclass or a Struct with its fields"
+                f"JSON cannot be read into {type!r}{inside}: give a dataclass or a Struct with its fields"
             )
         self._class = type if record_fields(type) is not None else object
-        self._name = getattr(type, "__name__", str(type)) if type is not None else "JSON"
+        self._fits = fits(type) if type is not None and self._class is object else None
+        named = isinstance(type, builtins.type)
+        self._name: str = "JSON" if type is None else type.__name__ if named else str(type)
 
     def serialize(self, value: T) -> bytes:
         try:
             if isinstance(value, self._class):
+                if self._fits is not None and not self._fits(value):
+                    msgspec.convert(value, self.type, from_attributes=True)
                 return _ENCODER.encode(value)
+        except msgspec.ValidationError as error:
+            raise SerializationError(f"expected {self._name}, got {excerpt(value)}: {error}") from error
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
         raise SerializationError(f"expected {self._name}, got {excerpt(value)} ({value.__class__.__name__})")
@@ -97,11 +106,3 @@ class JsonSerde(Serde[T]):
             position = len(data)
             error = ValueError(f"the text ends too early (byte {position})")
         return SerializationError(f"expected {self._name}, got {excerpt(data, position)}: {error}")
-
-
-def _can_be_made(type_: Any) -> bool:
-    """False for a class that no value of the parser belongs to, such as a Record of Faust or a model of pydantic."""
-    info = msgspec.inspect.type_info(type_)
-    return not isinstance(info, msgspec.inspect.CustomType) or any(
-        issubclass(made, info.cls) for made in _PARSED
-    )

@@ -16,7 +16,7 @@ from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.json import JsonSerde
-from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, record_shape, shape_of
+from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, shape_of
 from streamapp.serdes.references import check_references, definitions
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
@@ -95,8 +95,8 @@ class JsonSchemaSerde(Serde[T]):
         self._name = record or "the JSON Schema"
         self._json: Serde[Any] = _ModelJson(type) if is_model(type) else JsonSerde(type)
         self.immutable: bool = self._json.immutable
-        if (shape := record_shape(type)) is not None:
-            check_json(self.schema, shape, type.__name__)
+        if type is not None:
+            check_json(self.schema, type)
         self._read, self._write = self._json.decoder(), self._json.serialize
         self._check = self._check_written = _validator(self.schema, self._referenced) if validate else None
         self._header = b""

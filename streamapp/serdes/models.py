@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -19,7 +19,16 @@ from msgspec import inspect as mi
 from streamapp.errors import ConfigError
 from streamapp.serdes.types import record_fields
 
-__all__ = ["as_struct", "is_model", "is_pydantic", "maker_of", "plain_of", "record_shape", "shape_of"]
+__all__ = [
+    "as_struct",
+    "is_model",
+    "is_pydantic",
+    "maker_of",
+    "model_of",
+    "plain_of",
+    "record_shape",
+    "shape_of",
+]
 
 
 def is_model(type_: Any) -> bool:
@@ -117,9 +126,27 @@ def record_shape(type_: Any) -> Any:
         return None
 
 
+def model_of(struct: Any) -> Any:
+    """The model or Record that a Struct of `shape_of` stands for; None for all other types."""
+    return _models.get(struct)
+
+
+def field_metadata(type_: Any) -> dict[str, Sequence[Any]]:
+    """Field -> the arguments of its ``Annotated`` behind the type. Raises NameError for a name that is not found."""
+    if is_pydantic(type_):
+        return {name: each.metadata for name, each in type_.model_fields.items()}
+    hints = typing.get_type_hints(type_, include_extras=True)
+    return {name: getattr(each, "__metadata__", ()) for name, each in hints.items()}
+
+
 @functools.cache
 def _struct_of(model: Any) -> Any:
-    return as_struct(model)
+    struct = as_struct(model)
+    _models[struct] = model
+    return struct
+
+
+_models: dict[type, Any] = {}
 
 
 def _replaced(annotation: Any) -> Any:

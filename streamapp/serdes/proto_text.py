@@ -1,31 +1,17 @@
-"""The text of .proto files: made from a descriptor, because registries keep text, and searched for names of
-messages."""
+"""The text of .proto files, written from a descriptor for registries."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamapp.errors import ConfigError
+from streamapp.serdes.proto_outline import TYPES
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
 
-__all__ = ["message_at", "proto_text"]
-
-_MOST_CHARACTERS = 2**20
-_DEEPEST = 64
-# Comments and texts match without an end, too. A search for missing ends from each begin would take quadratic time.
-_TOKEN = re.compile(
-    r'//[^\n]*|/\*(?:.*?\*/|.*)|"(?:[^"\\\n]|\\.)*"?|\'(?:[^\'\\\n]|\\.)*\'?|[\w.]+|[{};]|\S', re.DOTALL
-)
-_TYPES = (
-    "double float int64 uint64 int32 fixed64 fixed32 bool string group message bytes uint32 enum "
-    "sfixed32 sfixed64 sint32 sint64"
-)
+__all__ = ["proto_text"]
 
 
 def proto_text(described: Any) -> str:
@@ -120,7 +106,7 @@ def _field(field: FieldDescriptorProto, maps: dict[str, DescriptorProto], syntax
 def _type(field: FieldDescriptorProto) -> str:
     if field.type == field.TYPE_GROUP:
         raise ConfigError(f"{field.name} is a group: register the schema by hand, and pin it with version=")
-    return field.type_name if field.type_name else _TYPES.split()[field.type - 1]
+    return field.type_name if field.type_name else TYPES[field.type - 1]
 
 
 def _enum(enum: EnumDescriptorProto, indent: str) -> Iterator[str]:
@@ -145,73 +131,3 @@ def _quoted(text: str) -> str:
         for character in text
     )
     return f'"{escaped}"'
-
-
-def message_at(schema: str, path: Sequence[int]) -> str:
-    """The full name of a message, found by its indexes in a schema. The schema is text or a descriptor in base64.
-
-    The first index is that of the outermost message in the file, the next that of a message inside it. Raises
-    ValueError if there is no such message, or if the schema is too large or deep, because it may come from a stranger.
-
-    >>> message_at("package shop; message A { message B {} } message C {}", [0, 0]), message_at("message A {}", [0])
-    ('shop.A.B', 'A')
-    """
-    names = _of_descriptor(schema) or _of_text(schema)
-    package, messages = names
-    found = [package] if package else []
-    for index in path:
-        if not 0 <= index < len(messages):
-            raise ValueError(f"the schema has no message at {list(path)}")
-        name, messages = messages[index]
-        found.append(name)
-    return ".".join(found)
-
-
-def _of_descriptor(schema: str) -> tuple[str, list[Any]] | None:
-    """The package and messages of a descriptor in base64, as Confluent's Python serializer registers; None for text."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.message import DecodeError
-
-    try:
-        file = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
-    except (binascii.Error, ValueError, DecodeError):
-        return None
-    return file.package, [_nested(message) for message in file.message_type]
-
-
-def _nested(message: DescriptorProto) -> tuple[str, list[Any]]:
-    return message.name, [_nested(each) for each in message.nested_type]
-
-
-def _of_text(schema: str) -> tuple[str, list[Any]]:
-    if len(schema) > _MOST_CHARACTERS:
-        raise ValueError(f"the schema has more than {_MOST_CHARACTERS:,} characters")
-    package, top = "", list[Any]()
-    levels: list[list[Any] | None] = [top]  # None: a block that holds no messages
-    words: list[str] = []
-    for match in _TOKEN.finditer(schema):
-        token = match[0]
-        if token.startswith(("//", "/*")):
-            continue
-        if token == "{":
-            if len(levels) > _DEEPEST:
-                raise ValueError(f"the schema is nested more than {_DEEPEST} levels deep")
-            within = levels[-1]
-            # The entry of a map is no message in the text. Its index comes after the indexes of the text's messages.
-            if within is not None and len(words) == 2 and words[0] == "message":
-                below: list[Any] | None = []
-                within.append((words[1], below))
-            else:
-                below = within if words[:1] == ["oneof"] else None
-            levels.append(below)
-        elif token == "}":
-            if len(levels) == 1:
-                raise ValueError("the schema has a brace too many")
-            levels.pop()
-        elif token != ";":
-            words.append(token)
-            continue
-        elif len(levels) == 1 and len(words) == 2 and words[0] == "package":
-            package = words[1]
-        words = []
-    return package, top

@@ -1,4 +1,4 @@
-"""A serde for messages of Protobuf's generated classes, with the id of the schema before the message, as
+"""A serde for Protobuf, of generated classes or of types, with the id of the schema before the message, as
 Confluent's."""
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
-from streamapp.serdes.proto_text import message_at, proto_text
-from streamapp.serdes.protobuf_types import Unlike, copier_of
+from streamapp.serdes.proto_outline import message_at, renumbered
+from streamapp.serdes.proto_text import proto_text
+from streamapp.serdes.protobuf_derived import derived
+from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
-from streamapp.serdes.schema_registry import SchemaReference, SchemaRegistry
+from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_message
 from streamapp.serdes.types import excerpt
 
@@ -34,11 +36,15 @@ _BUILTIN = (bytes, date, datetime, time, Decimal, UUID)
 
 
 class ProtobufSerde(Serde[T]):
-    """Protobuf of one generated class: a byte 0, the schema's id in 4 bytes, the message's indexes, the message.
+    """Protobuf of one message: a byte 0, the schema's id in 4 bytes, the message's indexes, the message.
 
     ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
     objects of the type: ``dict``, a ``msgspec.Struct``, dataclass, pydantic model or Faust Record. Their fields have
     the names of the .proto file. A serde with ``type`` also writes messages.
+
+    Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
+    unless a `FieldNumber` gives another. The serde refuses a schema in which a number belongs to another field than in
+    the type: `SchemaRegistryError` before it registers the schema, `SerializationError` for bytes of such a schema.
 
     Bytes of other versions of the message can be read: as always in Protobuf, unknown fields are ignored, and missing
     fields have their default. Bytes of a message with another name raise `SerializationError`.
@@ -52,6 +58,13 @@ class ProtobufSerde(Serde[T]):
     >>> serde = ProtobufSerde(Duration, type=dict)
     >>> serde.serialize(Duration(seconds=90))[5:]
     b'\\x00\\x08Z'
+    >>> import msgspec
+    >>> class Order(msgspec.Struct):
+    ...     id: str
+    ...     cents: int = 0
+    >>> serde = ProtobufSerde(type=Order)
+    >>> serde.deserialize(serde.serialize(Order("o-1", 995))), serde.schema.split()[-9:-1]
+    (Order(id='o-1', cents=995), ['string', 'id', '=', '1;', 'int64', 'cents', '=', '2;'])
     """
 
     persistent_name = "ProtobufSerde"
@@ -59,7 +72,7 @@ class ProtobufSerde(Serde[T]):
 
     def __init__(
         self,
-        message: Any,
+        message: Any = None,
         *,
         type: Any = None,
         registry: SchemaRegistry | None = None,
@@ -69,23 +82,34 @@ class ProtobufSerde(Serde[T]):
         schema_id_in: SchemaIdIn = "payload",
     ) -> None:
         require_schemas("google.protobuf")
-        descriptor = getattr(message, "DESCRIPTOR", None)
-        if descriptor is None or not hasattr(message, "FromString"):
-            raise ConfigError(f"ProtobufSerde takes a class that protoc has generated, not {message!r}")
-        shape = record_shape(type)
-        if shape is not None:
-            check_message(descriptor, shape, type.__name__)
-        elif type is not None and type is not dict:
-            raise ConfigError(
-                "type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, "
-                f"not {type!r}"
-            )
+        self._given = message
+        self._derived = message is None and type is not None
+        self._shape: Any = None
+        self._make: Callable[[Any], Any] | None = None
+        self._copier: Copier | None
+        if self._derived:
+            message, self._copier = derived(type)
+            descriptor = message.DESCRIPTOR
+        else:
+            descriptor = getattr(message, "DESCRIPTOR", None)
+            if descriptor is None or not hasattr(message, "FromString"):
+                raise ConfigError(
+                    f"ProtobufSerde takes a class that protoc has generated, or a type=, not {message!r}"
+                )
+            self._shape = record_shape(type)
+            if self._shape is not None:
+                check_message(descriptor, type)
+            elif type is not None and type is not dict:
+                raise ConfigError(
+                    "type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, "
+                    f"not {type!r}"
+                )
+            self._make = maker_of(type) if is_model(type) else None
+            self._copier = copier_of(message, type) if self._shape is type is not None else None
         self.message: Any = message
         self.type: Any = type
-        self._shape = shape
-        self._make = maker_of(type) if is_model(type) else None
-        self._copier = copier_of(message, type) if shape is type is not None else None
-        self.schema: str = proto_text(descriptor.file) if version is None else ""
+        text = proto_text(descriptor.file) if version is None or self._derived else ""
+        self.schema: str = text if version is None else ""
         self._full_name: str = descriptor.full_name
         references = _imports(descriptor.file) if version is None else ()
         self.registered: Registered = Registered(
@@ -98,6 +122,7 @@ class ProtobufSerde(Serde[T]):
             subject,
             schema_id_in,
             references,
+            objection=_objection_of(text) if self._derived else None,
         )
         self._path = _path(descriptor)
         self._indexes = _indexes(self._path)
@@ -120,7 +145,7 @@ class ProtobufSerde(Serde[T]):
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
         """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
         subject = self.registered.subject_for(topic, is_key)
-        return _rebuilt(self.message, self.type, self.registered.arguments(subject))
+        return _rebuilt(self._given, self.type, self.registered.arguments(subject))
 
     def serialize(self, value: T) -> bytes:
         header = self._own or self._first_header()
@@ -146,7 +171,7 @@ class ProtobufSerde(Serde[T]):
             raise self._unreadable(data, why) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.message, self.type, self.registered.arguments())
+        return _rebuilt, (self._given, self.type, self.registered.arguments())
 
     def _first_header(self) -> bytes:
         header, schema = self.registered.written()
@@ -176,6 +201,8 @@ class ProtobufSerde(Serde[T]):
                 raise self._unreadable(
                     data, f"the message is a {name}; {self.registered.unlike(data, written)}"
                 )
+            if self.registered.objection and (why := self.registered.objection(written)):
+                raise self._unreadable(data, f"{why} ({self.registered.unlike(data, written)})")
             self._known[header] = True
         return end
 
@@ -185,6 +212,8 @@ class ProtobufSerde(Serde[T]):
         if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
+        if self._derived and self._copier is not None:
+            return self._copier.write(value)
         if self._copier is not None:
             with suppress(Unlike):
                 return self._copier.write(value)
@@ -214,6 +243,16 @@ def _rebuilt(message: Any, type_: Any, registered: dict[str, Any]) -> ProtobufSe
     return ProtobufSerde(
         message, type=type_, **{name: value for name, value in registered.items() if name != "references"}
     )
+
+
+def _objection_of(text: str) -> Callable[[Schema], str]:
+    def objection(other: Schema) -> str:
+        try:
+            return renumbered(text, str(other))
+        except ValueError as error:
+            return f"the other schema cannot be compared: {error}"
+
+    return objection
 
 
 def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:

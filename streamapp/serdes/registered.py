@@ -5,7 +5,8 @@ The registry gives the id that bytes begin with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 from uuid import UUID
 
@@ -20,10 +21,12 @@ from streamapp.serdes.schema_registry import (
     SchemaGuids,
     SchemaReference,
     SchemaRegistry,
+    SchemaVersion,
+    VersionMissing,
     default_registry,
 )
 
-__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy"]
+__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy", "objected"]
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
 """The name of a subject: ``<topic>-value``, ``<record>`` or ``<topic>-<record>`` (Confluent's TopicNameStrategy,
@@ -33,6 +36,9 @@ SchemaIdIn = Literal["payload", "header"]
 """The place of the schema's id: before the bytes, or its GUID in a header of the record (Confluent's
 HeaderSchemaIdSerializer)."""
 
+Objection = Callable[[Schema], str]
+"""The reason why a schema and another version of its subject do not go together; empty if they do."""
+
 _MOST_NAME = 100
 
 
@@ -40,8 +46,11 @@ class Registered:
     """The schema of a serde in a registry.
 
     With ``version`` (a number or "latest"), the serde writes with this version of the subject, and registers no schema.
-    ``whole`` is the schema with the types of its references inserted. Raises `ConfigError` for a wrong strategy or
-    version, and if the strategy needs the name of a record and the schema has none.
+    ``whole`` is the schema with the types of its references inserted. ``objection`` compares the schema with another
+    version of the subject, by rules of the serde that a registry does not know.
+
+    Raises `ConfigError` for a wrong strategy or version, and if the strategy needs the name of a record and the schema
+    has none.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class Registered:
         schema_id_in: SchemaIdIn = "payload",
         references: Sequence[SchemaReference] = (),
         whole: Schema | None = None,
+        objection: Objection | None = None,
     ) -> None:
         if strategy not in ("topic", "record", "topic-record"):
             raise ConfigError(
@@ -74,6 +84,7 @@ class Registered:
         self.schema: Schema = schema
         self.references: tuple[SchemaReference, ...] = check_references(references)
         self.whole: Schema = schema if whole is None else whole
+        self.objection: Objection | None = objection
         self.format: SchemaFormat = format
         self.record: str | None = record
         self.strategy: SubjectStrategy = strategy
@@ -100,17 +111,29 @@ class Registered:
     def written(self) -> tuple[bytes, Schema]:
         """The frame before written values, and the schema that the frame stands for."""
         if self.version is None:
+            self._compare_with_latest()
             return (self._guid_frame() if self.schema_id_in == "header" else self._id_frame()), self.whole
         found = self.registry.version_of(self.subject, self.version)
         if found.format != self.format:
             raise SchemaRegistryError(
                 f"version {found.version} of {self.subject} is {found.format}, not {self.format}"
             )
+        self._object_to(found)
         if self.schema_id_in == "payload":
             return id_frame(found.id), found.schema
         if found.guid is None:
             raise _no_guids(self.registry)
         return guid_frame(found.guid), found.schema
+
+    def _compare_with_latest(self) -> None:
+        if self.objection is None or isinstance(self.registry, LocalSchemaRegistry):
+            return
+        with suppress(VersionMissing):
+            self._object_to(self.registry.version_of(self.subject))
+
+    def _object_to(self, other: SchemaVersion) -> None:
+        if self.objection is not None and (why := self.objection(other.schema)):
+            raise SchemaRegistryError(objected(self.subject, other.version, other.id, why))
 
     def writer_of(self, data: bytes) -> Schema:
         """The schema with which these bytes were written. The frame at their beginning names the schema."""
@@ -166,6 +189,14 @@ class Registered:
             "schema_id_in": self.schema_id_in,
             "references": self.references,
         }
+
+
+def objected(subject: str, version: int, schema_id: int, why: str) -> str:
+    """The words of an objection to a version of a subject."""
+    return (
+        f"the schema of {subject} does not go together with version {version} (id {schema_id}): {why}. Give each field "
+        "the number that it has there, Annotated[..., FieldNumber(...)], and a new field a new number"
+    )
 
 
 def _guids(registry: SchemaRegistry) -> SchemaGuids:

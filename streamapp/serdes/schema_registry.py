@@ -20,6 +20,7 @@ __all__ = [
     "SchemaReference",
     "SchemaRegistry",
     "SchemaVersion",
+    "VersionMissing",
     "default_registry",
     "set_default_registry",
 ]
@@ -61,6 +62,10 @@ class SchemaVersion(NamedTuple):
     """The GUID of the schema; None if the registry gives no GUIDs."""
 
 
+class VersionMissing(SchemaRegistryError):
+    """The registry has no such subject, or the subject has no such version."""
+
+
 class SchemaRegistry(Protocol):
     """The interface of a schema registry, which gives an id to each schema. Derive from it to use another registry.
 
@@ -81,7 +86,7 @@ class SchemaRegistry(Protocol):
         ...
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
-        """A version of a subject. Raises `SchemaRegistryError` if there is none."""
+        """A version of a subject. Raises `VersionMissing` if there is none."""
         ...
 
 

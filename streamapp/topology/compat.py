@@ -13,6 +13,7 @@ from typing import Any
 
 from streamapp.errors import ConfigError
 from streamapp.serdes.avro import unresolvable
+from streamapp.serdes.proto_outline import renumbered
 from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import same_changelog
 from streamapp.topology.plan import Plan
@@ -152,14 +153,16 @@ def _schemas(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
         if before is None or before["schema"] == after["schema"]:
             continue
         lines = summary(before["schema"], after["schema"])
-        both_avro = before["format"] == after["format"] == "AVRO"
-        why = unresolvable(before["schema"], after["schema"]) if both_avro else None
+        formats = {before["format"], after["format"]}
+        why = unresolvable(before["schema"], after["schema"]) if formats == {"AVRO"} else None
+        if formats == {"PROTOBUF"} and after.get("derived"):
+            why = renumbered(after["schema"], before["schema"]) or None
         if before["format"] != after["format"] or (why is not None and after["internal"]):
             yield Finding(
                 Need.RESET if after["internal"] else Need.MIGRATION,
                 f"schema {subject}",
                 f"the new version cannot read what the old one has written: {why or 'another format'} ({lines})",
-                "Give new fields defaults, keep the types of old ones, or reset",
+                "Give new fields defaults (Protobuf: new numbers), keep the types of old ones, or reset",
             )
         else:
             unread = f", and old records cannot be read: {why}" if why is not None else ""

@@ -53,6 +53,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
                 "format": each.registered.format,
                 "schema": each.registered.whole,
                 "internal": each.topic in internal,
+                "derived": each.registered.objection is not None,
             }
             for each in planned_schemas(plan)
         },

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import json
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -16,6 +19,7 @@ from google.protobuf import json_format
 from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
+from streamapp.serdes import FieldNumber
 from tests.unit.serdes.protos import fleet, shop
 
 from .conftest import JavaProtobuf, JavaSerdes
@@ -181,3 +185,40 @@ def test_protobuf_and_java(
     theirs = java_protobuf.write(f"{topic}-{'key' if is_key else 'value'}", name, fields)
     assert theirs == ours
     assert serde.deserialize(theirs) == message
+
+
+class State(enum.Enum):
+    OPEN = "open"
+    SENT_OUT = "sent out"
+
+
+class Line(msgspec.Struct):
+    name: str
+    count: int = 1
+
+
+class Order(msgspec.Struct):
+    id: str
+    state: State
+    lines: list[Line]
+    cents: Annotated[int, FieldNumber(7)]
+    gifts: dict[str, Line] = {}
+    at: datetime | None = None
+    note: str | None = None
+    paid: bool = False
+
+
+@pytest.mark.parametrize("is_key", [False, True])
+def test_protobuf_that_follows_from_a_type_and_java(
+    java_protobuf: JavaProtobuf, registry: ConfluentSchemaRegistry, topic: str, is_key: bool
+) -> None:
+    """Java's libraries take the text of the schema, and read and write its messages."""
+    serde = ProtobufSerde[Any](type=Order, registry=registry).bind(topic, is_key)
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6_000, UTC)
+    value = Order("o-1", State.SENT_OUT, [Line("cup"), Line("", 0)], 995, {"g": Line("x")}, moment, "")
+    ours = serde.serialize(value)
+    fields = json_format.MessageToDict(serde.message.FromString(ours[6:]), preserving_proto_field_name=True)
+    assert (fields["state"], fields["at"]) == ("STATE_SENT_OUT", "2026-01-02T03:04:05.006Z")
+    assert java_protobuf.read(ours) == ("Order", fields)
+    theirs = java_protobuf.write(f"{topic}-{'key' if is_key else 'value'}", "Order", fields)
+    assert serde.deserialize(theirs) == value

@@ -124,7 +124,9 @@ class ScriptedRegistry:
         if parts[0] != "subjects":
             raise Refused(404, 404, "HTTP 404 Not Found")
         versions = self.subjects.get(parts[1], [])
-        if versions and parts[2:] == ["versions"]:
+        if parts[2:] == ["versions"]:
+            if not versions:
+                raise Refused(404, 40401, f"Subject '{parts[1]}' not found.")
             return list(range(1, len(versions) + 1))
         number = len(versions) if parts[3] == "latest" else int(parts[3])
         if not 0 < number <= len(versions):

@@ -14,7 +14,8 @@ from google.protobuf.struct_pb2 import Struct
 from streamapp import JsonSchemaSerde, ProtobufSerde
 from streamapp.errors import StreamsError
 from streamapp.serdes import LocalSchemaRegistry
-from streamapp.serdes.proto_text import message_at
+from streamapp.serdes.proto_outline import message_at, renumbered
+from streamapp.serdes.type_checks import check_json
 
 BIG = 400_000
 
@@ -42,6 +43,7 @@ IN_JSON: dict[str, tuple[Any, Any]] = {
     ),
     "a dynamic loop": ({"$dynamicAnchor": "x", "$dynamicRef": "#x"}, 1),
     "references doubled": (doubled(18), 1),
+    "alternatives doubled": (json.loads(json.dumps(doubled(18)).replace("allOf", "anyOf")), 1),
     "a reference elsewhere": ({"$ref": "https://example.com/a.json"}, 1),
     "a file": ({"$ref": "file:///etc/passwd"}, 1),
     "nested repetitions": ({"pattern": "(a+)+$"}, "a" * 40 + "!"),
@@ -84,6 +86,11 @@ PROTO_TEXTS: dict[str, str] = {
     "backslashes": "\\" * BIG,
     "too long": "a" * (2**20 + 1),
     "many messages": "message A {} " * 60_000,
+    "many fields": "message A {" + "int64 a = 1;" * 60_000 + "}",
+    "many numbers": "message A {" + "".join(f"A b{n} = {n};" for n in range(40_000)) + "}",
+    "a long field": "message A { a " + "= " * BIG + "1; }",
+    "a long number": "message A { int64 a = " + "9" * BIG + "; }",
+    "a long name": "message A { int64 " + "a" * BIG + " = 1; }",
 }
 
 PROTO_BYTES: dict[str, bytes] = {
@@ -111,6 +118,15 @@ def outcome(action: Callable[..., Any], *arguments: Any) -> str:
     return "refused"
 
 
+ONE_FIELD = "message A { string a = 1; }"
+
+
+def compared(one: str, other: str) -> None:
+    """The answer is an error's text, too."""
+    if why := renumbered(one, other):
+        raise ValueError(why)
+
+
 def write_json(schema: Any, value: Any) -> bytes:
     return JsonSchemaSerde[Any](schema).serialize(value)
 
@@ -118,17 +134,20 @@ def write_json(schema: Any, value: Any) -> bytes:
 def main() -> None:
     for name, case in IN_JSON.items():
         print("JSON Schema,", name, outcome(write_json, *case), flush=True)
+        print("a type beside,", name, outcome(check_json, case[0], list[int]), flush=True)
     tree = JsonSchemaSerde[Any]({"items": {"$ref": "#"}})
     frame = tree.serialize([])[:5]
     for name, data in JSON_BYTES.items():
         print("JSON,", name, outcome(tree.deserialize, frame + data), flush=True)
     for name, text in PROTO_TEXTS.items():
         print("text of Protobuf,", name, outcome(message_at, text, [0, 0, 7]), flush=True)
+        for which, one, other in (("own", text, text), ("here", text, ONE_FIELD), ("there", ONE_FIELD, text)):
+            print("numbers of Protobuf,", which, name, outcome(compared, one, other), flush=True)
     serde = ProtobufSerde[Any](Struct, registry=LocalSchemaRegistry())
     frame = serde.serialize(Struct())[:5]
     for name, data in PROTO_BYTES.items():
         print("Protobuf,", name, outcome(serde.deserialize, frame + data), flush=True)
-    print("all", len(IN_JSON) + len(JSON_BYTES) + len(PROTO_TEXTS) + len(PROTO_BYTES))
+    print("all", 2 * len(IN_JSON) + len(JSON_BYTES) + 4 * len(PROTO_TEXTS) + len(PROTO_BYTES))
 
 
 if __name__ == "__main__":

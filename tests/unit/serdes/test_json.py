@@ -4,10 +4,11 @@ import json
 import numbers
 import pickle
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import faust
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,6 +176,100 @@ class Plain:
 def test_a_class_that_the_parser_cannot_make_is_refused_at_once(type_: Any) -> None:
     with pytest.raises(ConfigError, match=f"cannot be read into .*{type_.__name__}.*dataclass"):
         JsonSerde(type_)
+
+
+class Shop(msgspec.Struct):
+    orders: list[Order]
+    next: Shop | None = None
+
+
+class Model(pydantic.BaseModel):
+    shop: str
+
+
+@pytest.mark.parametrize(
+    ("type_", "cls"),
+    [
+        (list[Order], Order),
+        (dict[str, Model], Model),
+        (tuple[int, Plain], Plain),
+        (dict[str, list[Plain | None]], Plain),
+        (Shop, Order),
+        (list[Shop], Order),
+        (Annotated[list[Model], msgspec.Meta(min_length=1)], Model),
+    ],
+)
+def test_a_class_inside_a_type_that_the_parser_cannot_make_is_refused_at_once(type_: Any, cls: type) -> None:
+    with pytest.raises(ConfigError, match=f"because of .*{cls.__name__}.* inside it.*dataclass"):
+        JsonSerde(type_)
+
+
+CUP = Flight("UA", 3)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "where"),
+    [
+        (list[Flight], 5, "got `int`"),
+        (list[Flight], CUP, "got `Flight`"),
+        (list[Flight], [CUP, 5], r"`\$\[1\]`"),
+        (list[dict], [CUP], r"got `Flight` - at `\$\[0\]`"),
+        (list[dict[str, int]], [{"a": 1}, {"a": "b"}], r"`\$\[1\]\[...\]`"),
+        (dict[str, list[Flight]], {"a": [CUP, None]}, r"`\$\[...\]\[1\]`"),
+        (dict[str, int], {7: 1}, "key"),
+        (dict[str, int], {"a": True}, "got `bool`"),
+        (tuple[str, int], ["a", "b"], r"`\$\[1\]`"),
+        (int | None, "a", "got `str`"),
+        (Weather, {"temp": "hot"}, r"`\$.temp`"),
+        (Pair, Flight("a"), "got `Flight`"),
+        (str, 7, "got `int`"),
+    ],
+)
+def test_a_value_of_another_type_inside_a_container_is_not_written(
+    type_: Any, value: Any, where: str
+) -> None:
+    """Nobody could read the bytes."""
+    with pytest.raises(SerializationError, match=f"expected .*, got .*{where}"):
+        JsonSerde(type_).serialize(value)
+
+
+class Delayed(Flight):
+    gate: str = ""
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (list[Flight], (CUP,)),
+        (list[Flight], [Delayed("UA")]),
+        (list[Flight], [{"carrier": "UA"}]),
+        (dict[str, list[Flight | None]], {"a": [CUP, None]}),
+        (dict[str, float], {"a": 2}),
+        (set[str], frozenset({"a"})),
+        (list[Any], [object, 5][1:]),
+        (list[dict], [{"a": [1]}]),
+        (Literal["a", "b"], "b"),
+        (tuple[str, int], ("a", 1)),
+        (Pair, Pair("a", 1)),
+        (Annotated[list[int], msgspec.Meta(max_length=3)], [1]),
+    ],
+)
+def test_a_value_that_fits_is_written_and_read(type_: Any, value: Any) -> None:
+    serde: JsonSerde[Any] = JsonSerde(type_)
+    assert serde.serialize(serde.deserialize(serde.serialize(value)))
+
+
+@given(plain)
+def test_what_a_typed_writer_writes_its_reader_reads(value: Any) -> None:
+    for type_ in (list[int], dict[str, list[str | None]], list[dict[str, bool]] | None, tuple[int, str]):
+        serde: JsonSerde[Any] = JsonSerde(type_)
+        try:
+            data = serde.serialize(value)
+        except SerializationError:
+            with pytest.raises(SerializationError):
+                serde.deserialize(JsonSerde().serialize(value))
+        else:
+            serde.deserialize(data)
 
 
 @pytest.mark.parametrize("type_", [object, numbers.Number])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from streamapp import (
@@ -12,6 +13,7 @@ from streamapp import (
     JsonSchemaSerde,
     Materialized,
     Need,
+    ProtobufSerde,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
@@ -65,6 +67,20 @@ def test_a_json_schema_is_shown_with_its_difference() -> None:
         JsonSchemaSerde({"type": "object"}), JsonSchemaSerde({"type": "object", "required": ["id"]})
     )
     assert changes["schema in-value"] == (Need.NOTHING, "it changes: required: new, ['id']")
+
+
+def test_rows_of_derived_messages_whose_fields_have_moved_need_a_reset() -> None:
+    """A class that protoc has generated may rename a field; a type that derives its numbers may not."""
+    first, moved, more = (
+        ProtobufSerde[Any](type=msgspec.defstruct("Order", [(name, str) for name in names]))
+        for names in (["id"], ["key", "id"], ["id", "key"])
+    )
+    changes = found(first, moved)
+    need, why = changes["schema app-last-changelog-value"]
+    assert need is Need.RESET
+    assert "Order.id is string with number 2 here, and string with number 1 there" in why
+    assert changes["schema in-value"][0] is Need.MIGRATION
+    assert found(first, more)["schema app-last-changelog-value"][0] is Need.NOTHING
 
 
 def test_a_snapshot_without_schemas_is_taken() -> None:

@@ -1,0 +1,120 @@
+"""Types for JSON: the classes that a parser can make, and the values that a type stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+from msgspec import inspect as mi
+
+__all__ = ["fits", "unmade"]
+
+_PARSED = (dict, list, str, int, float, bool, NoneType)
+_CLASSES: dict[type[mi.Type], frozenset[type]] = {
+    mi.NoneType: frozenset({NoneType}),
+    mi.BoolType: frozenset({bool}),
+    mi.IntType: frozenset({int}),
+    mi.FloatType: frozenset({float, int}),
+    mi.StrType: frozenset({str}),
+    mi.BytesType: frozenset({bytes}),
+    mi.DateTimeType: frozenset({datetime}),
+    mi.DateType: frozenset({date}),
+    mi.TimeType: frozenset({time}),
+    mi.TimeDeltaType: frozenset({timedelta}),
+    mi.UUIDType: frozenset({UUID}),
+    mi.DecimalType: frozenset({Decimal}),
+}
+_ORDERED, _SETS = frozenset({list, tuple}), frozenset({set, frozenset})
+_OBJECTS = mi.StructType | mi.DataclassType | mi.NamedTupleType | mi.EnumType
+
+
+def unmade(type_: Any) -> type | None:
+    """A class in the type that no value of the parser belongs to, such as a model of pydantic; None if there is none.
+
+    >>> class Plain: ...
+    >>> unmade(dict[str, list[Plain]]).__name__, unmade(list[object])
+    ('Plain', None)
+    """
+    seen: set[type] = set()
+    waiting = [mi.type_info(type_)]
+    while waiting:
+        info = waiting.pop()
+        if isinstance(info, mi.CustomType) and not any(issubclass(made, info.cls) for made in _PARSED):
+            return info.cls
+        cls = getattr(info, "cls", None)
+        if cls is None or cls not in seen:
+            waiting += _inside(info)
+            seen |= set() if cls is None else {cls}
+    return None
+
+
+def _inside(info: mi.Type) -> Iterator[mi.Type]:
+    for name in ("type", "item_type", "key_type", "value_type"):
+        if isinstance(part := getattr(info, name, None), mi.Type):
+            yield part
+    for name in ("types", "item_types"):
+        yield from getattr(info, name, ())
+    yield from (field.type for field in getattr(info, "fields", ()))
+
+
+def fits(type_: Any) -> Callable[[Any], bool]:
+    """A quick test of the classes of a value and of the items inside it. True means that the type takes the value.
+
+    The fields of objects are not tested. False means that the test cannot tell.
+
+    >>> test = fits(dict[str, list[int]])
+    >>> test({"a": [1, 2]}), test({"a": [1, "b"]}), test([])
+    (True, False, False)
+    """
+    return _test(mi.type_info(type_))
+
+
+def _test(info: mi.Type) -> Callable[[Any], bool]:
+    match info:
+        case mi.Metadata(type=bare):
+            return _test(bare)
+        case mi.AnyType():
+            return lambda value: True
+        case mi.ListType(item_type=item) | mi.VarTupleType(item_type=item):
+            return _collection(_ORDERED, item)
+        case mi.SetType(item_type=item) | mi.FrozenSetType(item_type=item):
+            return _collection(_SETS, item)
+        case mi.DictType(key_type=key, value_type=item):
+            keys, values = _all(key), _all(item)
+            return lambda value: type(value) is dict and keys(value) and values(value.values())
+    classes = _classes(info)
+    if classes is None:
+        return lambda value: False
+    return lambda value: type(value) in classes
+
+
+def _collection(outer: frozenset[type], item: mi.Type) -> Callable[[Any], bool]:
+    items = _all(item)
+    return lambda value: type(value) in outer and items(value)
+
+
+def _all(info: mi.Type) -> Callable[[Any], bool]:
+    """The test of all items at once: the set of their classes costs less than a test of each."""
+    if isinstance(info, mi.AnyType):
+        return lambda items: True
+    classes = _classes(info)
+    if classes is not None:
+        return lambda items: classes.issuperset(map(type, items))
+    test = _test(info)
+    return lambda items: all(map(test, items))
+
+
+def _classes(info: mi.Type) -> frozenset[type] | None:
+    """The classes of a type's values; None if a class alone does not tell."""
+    if isinstance(info, mi.Metadata):
+        return _classes(info.type)
+    if isinstance(info, mi.UnionType):
+        members = [_classes(each) for each in info.types]
+        return None if None in members else frozenset(cls for each in members for cls in each or ())
+    if isinstance(info, _OBJECTS):
+        return frozenset({info.cls})
+    return _CLASSES.get(type(info))
