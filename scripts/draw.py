@@ -100,6 +100,41 @@ def windows() -> None:
     p.save("windows")
 
 
+def joins() -> None:
+    p = Picture(440, "Three kinds of joins")
+
+    def x(stamp: float) -> float:
+        return 130 + stamp * 22
+
+    p.text(20, 30, "Stream and stream: pairs at most 5 apart", "start")
+    p.box(x(1), 45, 220, 96, "", "#eef3f8")
+    for y, name, stamps in ((70, "views", (6, 14)), (117, "clicks", (9, 24))):
+        p.text(20, y + 5, name, "start", 14)
+        for stamp in stamps:
+            p.dot(x(stamp), y, str(stamp), GREEN if stamp in (6, 9) else GREY)
+    p.arrow(x(6) + 9, 82, x(9) - 9, 105)
+    p.text(20, 175, "Stream and table: each order with the row that is there", "start")
+    p.text(20, 206, "orders", "start", 14)
+    p.text(20, 257, "prices", "start", 14)
+    for stamp, start, end, words in ((5, 1, 10, "price 8"), (15, 10, 25, "price 9")):
+        p.dot(x(stamp), 201, str(stamp), GREEN)
+        p.box(x(start), 238, (end - start) * 22, 28, words)
+        p.arrow(x(stamp), 217, x(stamp), 236)
+    p.text(20, 302, "Table and table: the result follows both sides", "start")
+    rows = [
+        ("names", [(1, 25, "Ann", BLUE)]),
+        ("ages", [(5, 15, "30", BLUE), (15, 25, "31", BLUE)]),
+        ("result", [(5, 15, "Ann is 30", GREEN), (15, 25, "Ann is 31", GREEN)]),
+    ]
+    for number, (name, spans) in enumerate(rows):
+        y = 316 + number * 34
+        p.text(20, y + 19, name, "start", 14)
+        for start, end, words, fill in spans:
+            p.box(x(start), y, (end - start) * 22, 28, words, fill)
+    p.text(20, 432, "Time goes from left to right. Green: takes part in a result.", "start", 13)
+    p.save("joins")
+
+
 def partitions() -> None:
     p = Picture(270, "Co-partitioned topics meet in one task")
     for number in range(3):
@@ -213,5 +248,5 @@ def runners() -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (time, windows, partitions, state, commit, rebalance, runners):
+    for draw in (time, windows, joins, partitions, state, commit, rebalance, runners):
         draw()

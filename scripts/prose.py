@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[1]
-HISTORY = ("CHANGELOG.md", "docs/decisions/")
+HISTORY = ("CHANGELOG.md", "changes/", "docs/decisions/")
 """Changelog and decisions may tell the past, and say nobody for whom they are."""
 
 MOST_WORDS, MOST_COLUMNS = 25, 120
@@ -186,7 +186,8 @@ def findings(path: Path) -> list[Finding]:
 
 
 def files() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "streamapp").rglob("*.py")])
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("changes/*.md"), *(ROOT / "docs").rglob("*.md")]
+    return sorted([*pages, *(ROOT / "streamapp").rglob("*.py")])
 
 
 def main(arguments: list[str]) -> int:

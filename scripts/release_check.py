@@ -34,8 +34,18 @@ def wheel(kind: str) -> Path:
 
 
 def environment(folder: Path, python: str) -> Path:
-    run(UV, "venv", "--quiet", "--no-python-downloads", "--python", python, str(folder))
+    run(UV, "venv", "--quiet", "--no-python-downloads", "--python", python, str(folder), env=_every_python())
     return folder / "bin" / "python"
+
+
+def _every_python() -> dict[str, str]:
+    """The environment with all versions of pyenv: its shims hide all but one, and a Python would be left out."""
+    if (pyenv := shutil.which("pyenv")) is None:
+        return dict(os.environ)
+    versions = subprocess.run(
+        [pyenv, "versions", "--bare"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return {**os.environ, "PYENV_VERSION": ":".join(versions)}
 
 
 def first_use() -> None:

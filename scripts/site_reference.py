@@ -9,6 +9,7 @@ import streamapp
 
 MODULES = (
     "config",
+    "consumer",
     "expressions",
     "on_error",
     "producer",
@@ -50,6 +51,9 @@ PARTS = {
     " producer.DeliveryReport producer.DeliveryError producer.BufferFull producer.UnsentRecords producer.ProducerMetrics"
     " producer.Outbox producer.OutboxDatabase producer.PostgresOutbox producer.SqliteOutbox producer.OutboxRelay"
     " producer.RelayMetrics",
+    "Consuming": "consumer.ReliableConsumer consumer.SyncReliableConsumer consumer.ConsumeSettings consumer.ConsumerRecord"
+    " consumer.Batch consumer.ConsumerMetrics consumer.ConsumerStatus consumer.HandlerTimeout consumer.OffsetSink"
+    " consumer.PostgresOffsets consumer.SqliteOffsets consumer.KafkaOutput consumer.OutputTransaction",
     "Testing": "TopologyTestDriver TestInputTopic TestOutputTopic testing.try_out testing.WorkerProcess testing.Backlog",
     "Spark": "SparkRunner runners.spark.BatchResult runners.spark.ColumnSource runners.spark.FrameSource"
     " runners.spark.KafkaSource runners.spark.ParquetSource runners.spark.OutputTable runners.spark.OutputTopic"

@@ -52,16 +52,23 @@ H = TypeVar("H", bound=Callable[..., Any])
 class App(faust.App):  # type: ignore[misc]
     """A Faust application that runs a topology beside its agents, timers, pages and tasks.
 
-    ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the settings of
-    Kafka Streams (default: those that the topology was built with). ``bootstrap_servers`` (``host:port``, several
-    separated by commas) and ``datadir`` override ``config``. The command line's ``--datadir`` overrides both. The
-    environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...) gives address and security if no setting does; all clients follow
-    (docs/connecting.md). ``shutdown_timeout``: seconds that the last commit may take. ``web_allowed_hosts``: names,
-    such as ``views.example.com`` or ``*.svc.cluster.local``, under which browsers and programs ask the web server,
-    beside those of the machine and of ``canonical_url``. All other arguments are Faust's settings; ``broker`` is
-    another name of ``bootstrap_servers``, and refused where they differ.
+    ``topology`` is a `Topology`, or a function that takes a `StreamsBuilder` and adds the operators to the builder.
+    ``config`` has the settings of Kafka Streams (default: the configuration with which the topology was built).
+    ``bootstrap_servers`` (``host:port``, several joined by commas) and ``datadir``, the folder of all local data,
+    override ``config``. The option ``--datadir`` of the command line overrides ``datadir``. If no setting gives the
+    address or the security of the brokers, the environment does (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of
+    the application use the same address and security (docs/connecting.md).
 
-    Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
+    ``shutdown_timeout``: the seconds for which a worker that is told to stop waits for its last commit. A process that
+    still hangs some seconds later ends with exit code 70.
+
+    ``web_allowed_hosts``: host names under which the web server may be asked, for example ``views.example.com`` or
+    ``*.svc.cluster.local``. The names of the machine and of ``canonical_url`` are always allowed.
+
+    All other arguments are Faust's settings. ``broker`` means the same as ``bootstrap_servers``, so two different
+    addresses are an error.
+
+    Raises `TopologyError` if the topology is not valid, and `ConfigError` for a wrong setting.
 
     >>> from streamapp import JsonSerde, StringSerde, StreamsBuilder
     >>> def count_flights(builder: StreamsBuilder) -> None:
@@ -72,7 +79,10 @@ class App(faust.App):  # type: ignore[misc]
     """
 
     streams: StreamsRuntime
-    """The topology as this worker runs it: state, tasks, tables, reads. Only with a ``topology``."""
+    """The running topology of this worker: its status, its tasks, and reads of its tables.
+
+    An application without ``topology`` does not have this attribute.
+    """
 
     def __init__(
         self,
@@ -113,13 +123,13 @@ class App(faust.App):  # type: ignore[misc]
             )
         if self.config.exactly_once and settings.get("producer_partitioner") is not None:
             raise ConfigError(
-                "producer_partitioner is not asked for what agents send with exactly_once_v2: give topic.send "
-                "a partition instead"
+                "producer_partitioner has no effect on the records that agents send with exactly_once_v2: give "
+                "topic.send a partition instead"
             )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
-        """The number of replicas of topics that Faust creates, if the topic does not say; -1 is the brokers'
-        default."""
+        """The number of replicas of topics that Faust creates, unless the topic itself says a number. -1 means the
+        brokers' default."""
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         self._app_consumers = AppConsumers(self)
@@ -137,11 +147,12 @@ class App(faust.App):  # type: ignore[misc]
     def consume(
         self, *topics: str, name: str | None = None, **settings: Unpack[ConsumeSettings]
     ) -> Callable[[H], H]:
-        """Calls a function for each record of some topics, in order, beside agents and topology (docs/consuming.md).
+        """A decorator: the worker calls the function for each record of these topics (docs/consuming.md).
 
-        The function stays a function. The consumer group is ``<application id>-<name>``. Default of ``name``: the
-        function's.
-        Raises `ConfigError`.
+        Records of one key come in order, and a record is committed after the function has returned. The decorated
+        function itself stays as it is, so tests can call it. The consumer group is ``<application id>-<name>``;
+        ``name`` is by default the function's name. ``settings`` are those of `ReliableConsumer`. Raises `ConfigError`
+        for a wrong setting.
 
         >>> app = App("payments")
         >>> @app.consume("orders", parallelism=32)
@@ -159,7 +170,7 @@ class App(faust.App):  # type: ignore[misc]
 
     @property
     def consumers(self) -> tuple[ConsumerStatus, ...]:
-        """The consumers of this worker, as they are at this moment."""
+        """The present status of each consumer that `consume` has added to this worker."""
         return self._app_consumers.statuses
 
     @property
@@ -168,7 +179,7 @@ class App(faust.App):  # type: ignore[misc]
 
     @cached_property
     def flow_control(self) -> FlowControl:
-        """The flow of records into the queues of agents (Faust: ``App.flow_control``)."""
+        """The part that stops and resumes the flow of records to the queues of agents (Faust: ``App.flow_control``)."""
         return FlowControl(loop=self.loop)
 
     def _new_transport(self) -> Any:
@@ -176,6 +187,7 @@ class App(faust.App):  # type: ignore[misc]
         return transport(self.conf.broker_consumer, self)
 
     async def on_first_start(self) -> None:
+        """Checks that the web server can have its address, before the worker touches folders, topics or state."""
         serves = self.boot_strategy._should_enable_web() and self._web_server_service is None
         if serves and hasattr(self.web, "check_port"):
             await self.web.check_port()  # before folders, topics and state: a refused start leaves nothing
@@ -211,11 +223,11 @@ class App(faust.App):  # type: ignore[misc]
         await super().on_stop()
 
     def is_leader(self) -> bool:
-        """True in one worker of the application: where ``on_leader=True`` tasks and timers run."""
+        """True in exactly one worker of the application, which runs the tasks and timers with ``on_leader=True``."""
         return self.streams.is_leader() if self._runs_topology else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:
-        """Faust's LiveCheck of this application: an application beside it, which has no topology."""
+        """Faust's LiveCheck for this application. LiveCheck is a Faust application of its own, without a topology."""
         theirs = {
             name: setting.default for name, setting in Settings.SETTINGS.items() if name in _TOPOLOGY_SETTINGS
         }
@@ -227,7 +239,7 @@ class App(faust.App):  # type: ignore[misc]
 
 
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"
-"""The place where Faust puts ``--datadir`` of the command line as soon as it is imported."""
+"""The environment variable in which Faust puts ``--datadir`` of the command line as soon as Faust is imported."""
 
 _AGENT_SETTINGS: dict[str, Any] = {
     "Agent": WatchedAgent,
@@ -248,8 +260,10 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for what is no setting of Faust's, which takes anything without a word, and for wrong
-    values, which Faust refuses without the name."""
+    """Raises `ConfigError` for unknown settings and wrong values.
+
+    Faust silently ignores an unknown setting, and its error for a wrong value does not name the setting.
+    """
     ours = [field.name for field in fields(StreamsConfig)]
     known = {"monitor", "config_source", "loop", "beacon", *Settings.SETTINGS}
     for name, value in settings.items():
@@ -264,8 +278,11 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfig) -> int:
-    """Faust's own default is one replica: an agent's table would stand still, and lose transactions, with one
-    broker."""
+    """The number of replicas of topics that Faust creates.
+
+    Faust's own default is one replica. The loss of one broker would then stop the agents' tables, and could lose
+    transactions. So the default here is ``replication_factor`` of the configuration.
+    """
     name = "topic_replication_factor"
     if settings.get(name) is None and f"{conf.env_prefix or ''}{name.upper()}" not in os.environ:
         return config.replication_factor
@@ -275,7 +292,7 @@ def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfi
 _HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)
 
 _CONVERTED = (params.Bool, params.Number, params.Seconds, params.URL)
-"""The kinds of Faust's settings whose values it converts without anything else being asked for or imported."""
+"""The kinds of Faust's settings whose values can be checked early, because to convert them imports nothing."""
 
 
 def _check_value(name: str, value: Any) -> None:
@@ -289,7 +306,7 @@ def _check_value(name: str, value: Any) -> None:
         raise ConfigError(f"{name} cannot be {reason}") from None
     if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
         raise ConfigError(
-            "canonical_url is where other workers reach this one, such as http://host:6066, not "
+            "canonical_url has to be the address at which other workers reach this one, such as http://host:6066, not "
             f"{without_user(repr(value))}"
         )
 
@@ -325,7 +342,8 @@ def _config(
     if config.application_id != id:
         if config.application_id != StreamsConfig().application_id:
             raise ConfigError(
-                f"the app is called {id!r}, but its config says application_id={config.application_id!r}"
+                f"the App is called {id!r}, but its config says application_id={config.application_id!r}: give both "
+                "the same name, or leave application_id out"
             )
         config = config.replace(application_id=id)
     if bootstrap_servers is not None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemoryShares:
-    """The parts of ``state_memory_bytes``; all tasks and stores of a process share each part.
+    """The parts into which ``state_memory_bytes`` is divided, in bytes. All tasks of a process share each part.
 
     >>> shares = StreamsConfig().memory
     >>> shares.block_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20, shares.uncommitted >> 20
@@ -37,15 +37,17 @@ class MemoryShares:
     block_cache: int
     """Bytes for the block cache of RocksDB."""
     write_buffers: int
-    """Bytes for the write buffers of RocksDB, which may take half as much again before writes wait."""
+    """Bytes for the write buffers of RocksDB. The buffers may grow to one and a half times this size before writes have
+    to wait."""
     rows: int
-    """Rows that were read or written, ready to be read again."""
+    """Bytes of rows that stay in memory after a read or a write, so that the next read of the row needs no disk."""
     uncommitted: int
-    """Rows that wait for the commit. More rows cause an early commit. While a commit lasts, it takes as much again."""
+    """Bytes of changed rows that wait for the commit. At this limit the worker commits early. While a commit lasts, the
+    changes of the next commit may take the same amount again."""
     fetched: int
-    """Records that a consumer has fetched ahead."""
+    """Bytes of records that the consumer has fetched and no task has taken yet."""
     waiting: int
-    """Records that wait in tasks because another input, or an asynchronous step, holds them back."""
+    """Bytes of records that wait inside tasks, because another input or an asynchronous step holds the records back."""
 
     @classmethod
     def of(cls, state_memory_bytes: int) -> MemoryShares:
@@ -64,12 +66,14 @@ OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "sing
 
 
 ExceptionHandler = Answer | Chooser
-"""The answer to a record that fails: an `Answer`, or a callable that decides for each record."""
+"""The answer to a record that fails: an `Answer`, or a function that decides for each record (`ErrorContext`)."""
 
 
 def _names_unknown_settings(config: type[T]) -> type[T]:
-    """A dataclass whose constructor raises `ConfigError`, with the name that may be meant, where Python's would raise
-    TypeError."""
+    """Makes a dataclass raise `ConfigError` for an unknown setting. The error suggests the most similar name.
+
+    Without this decorator, Python would raise TypeError.
+    """
     made = config.__init__
     known = [setting.name for setting in fields(config)]  # type: ignore[arg-type]
 
@@ -88,9 +92,10 @@ def _names_unknown_settings(config: type[T]) -> type[T]:
 @_names_unknown_settings
 @dataclass(frozen=True)
 class StreamsConfig:
-    """The settings of one application. Immutable; `replace` gives a changed copy.
+    """The settings of one application. A configuration is immutable; `replace` makes a changed copy.
 
-    Times are milliseconds, sizes bytes. Raises `ConfigError` for values that cannot be right.
+    Times are in milliseconds, sizes in bytes. Raises `ConfigError` for wrong values and for settings that contradict
+    each other.
 
     >>> StreamsConfig("flights", commit_interval_ms=500).replace(num_standby_replicas=1).application_id
     'flights'
@@ -98,66 +103,85 @@ class StreamsConfig:
 
     application_id: str = "streamapp"
     bootstrap_servers: str | None = None
-    """``host:port``, joined by commas. Default: ``STREAMAPP_BOOTSTRAP_SERVERS``, else the local broker,
-    127.0.0.1:9092."""
+    """Addresses of brokers as ``host:port``, joined by commas. Default: the variable ``STREAMAPP_BOOTSTRAP_SERVERS``,
+    else the local broker at 127.0.0.1:9092."""
     client_properties: Mapping[str, str] = field(default_factory=dict)
-    """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...). Default of each: its
-    variable, ``STREAMAPP_SECURITY_PROTOCOL`` ..."""
+    """Settings of the Kafka clients by librdkafka's names, mostly for TLS and SASL (``security.protocol``,
+    ``sasl.username`` ...). A setting that is left out comes from its environment variable, for example
+    ``STREAMAPP_SECURITY_PROTOCOL``."""
 
     schema_registry_url: str | None = None
-    """The registry of serdes that were given none. Default: ``STREAMAPP_SCHEMA_REGISTRY_URL``, else each serde has a
-    `LocalSchemaRegistry`."""
+    """The schema registry for serdes that were made without one. Default: the variable
+    ``STREAMAPP_SCHEMA_REGISTRY_URL``. Without the variable, each serde has a `LocalSchemaRegistry` of its own."""
     schema_registry_properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the registry's client by Confluent's names (``basic.auth.user.info``, ``ssl.ca.location``,
-    ``auto.register.schemas`` ...). Default of each: its variable, ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO``
-    ..."""
+    ``auto.register.schemas`` ...). A setting that is left out comes from its environment variable, for example
+    ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO``."""
 
     processing_guarantee: Literal["at_least_once", "exactly_once_v2"] = "at_least_once"
     commit_interval_ms: int | None = None
-    """Default: 30 seconds, or 100 ms with exactly_once_v2, as in Kafka Streams."""
+    """The time in ms from one commit to the next. Default: 30,000, or 100 with exactly_once_v2, as in Kafka Streams."""
     transaction_timeout_ms: int = 10_000
+    """The time in ms after which brokers roll back a transaction that is still open."""
     session_timeout_ms: int = 45_000
+    """The time in ms after which the group gives the tasks of a silent worker to other workers."""
     max_poll_interval_ms: int = 300_000
+    """The time in ms that user code may take for one record. A worker whose code takes longer ends, so that other
+    workers take over its tasks."""
     repartition_purge_interval_ms: int = 30_000
-    """Interval in ms at which a worker deletes processed records from repartition topics."""
+    """The interval in ms at which a worker deletes records that it has processed from repartition topics."""
     max_task_idle_ms: int = 0
+    """The time in ms for which a task with several inputs waits for an input that has no new record. After this time,
+    the task processes the records of its other inputs. -1: the task never waits (KIP-695)."""
     num_standby_replicas: int = 0
-    """Copies of each task's state that other workers keep warm; they answer stale reads and take over at once."""
+    """The number of copies of each task's state on other workers. A copy takes over at once if the task's worker is
+    lost. Until then, a copy answers reads that allow stale rows."""
     acceptable_recovery_lag: int = 10_000
-    """Changelog records that a worker may be behind with the state of a task that is moved to it (KIP-441)."""
+    """A task moves to another worker only when this worker's copy of the state lacks at most this many changelog
+    records. Until then the task stays where it is (KIP-441)."""
     max_warmup_replicas: int = 2
-    """The largest number of warm-ups at a time, besides the standbys."""
+    """The largest number of warm-ups at a time in the whole application. A warm-up prepares the state of a task on the
+    worker to which the task will move. Standbys do not count."""
     client_rack: str | None = None
-    """The rack, or availability zone, of this worker. Standbys go to other racks. The worker reads from brokers of the
-    same rack where brokers allow it (KIP-392)."""
+    """The rack, or availability zone, of this worker. Standbys go to workers in other racks. The worker reads from
+    replicas in its own rack if the brokers allow such reads (KIP-392)."""
     group_instance_id: str | None = None
-    """The name of this worker over restarts (static membership, KIP-345). A worker that is back within the session
-    time-out goes on with its tasks, and no other worker notices. Each worker needs its own."""
+    """A name that this worker keeps over restarts (static membership, KIP-345). A worker that comes back within
+    ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the
+    same name."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
+    """The end of an input topic at which the application begins, if the group has no committed offset."""
 
     state_dir: str = "./data/state"
     state_cleanup_delay_ms: int = 600_000
-    """Time in ms for which the state of a task stays on disk after the task has moved away."""
+    """The time in ms for which the state of a task stays on disk after the task has moved to another worker. A task
+    that comes back within this time needs no full restore."""
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
-    """Record cache over all tasks of a process; 0 sends every update downstream."""
+    """The size of the record cache that all tasks of a process share. The cache joins several updates of a key, and
+    only the last one goes downstream. With 0 there is no cache, so every update goes downstream."""
     state_memory_bytes: int = 256 * 1024 * 1024
-    """Memory in bytes for the state of all tasks of a process. The parts are RocksDB's caches and write buffers, rows
-    kept for reading, rows that wait for the commit, and fetched records that wait. `MemoryShares` divides it. The
-    contents of in-memory stores, of stores with ``max_entries`` and of suppressions come on top."""
+    """Memory in bytes for the state of all tasks of a process. RocksDB's caches and write buffers, rows in memory, and
+    records that are fetched or wait have a share each (`MemoryShares`). The contents of in-memory stores, of stores
+    with ``max_entries`` and of suppressions need further memory."""
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
+    """The kind of the stores that the DSL creates, for operators that do not choose one (`Materialized`)."""
     dsl_store_format: Literal["default", "headers"] = "default"
-    """``headers``, as in Kafka Streams 4.3: stores of stream-stream and foreign-key joins keep headers on disk, too.
-    (In memory they always do.) Tombstones in the changelogs of tables carry the headers of their cause. Stores on disk
-    answer no interactive queries. With either format, a table hands on the headers of the record that changed it."""
+    """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep
+    headers on disk; in memory they always do. Tombstones in the changelogs of tables have the headers of the record
+    that caused the deletion. Stores on disk answer no interactive queries. With either format, a table hands on the
+    headers of the record that changed the row."""
     replication_factor: int = -1
-    """The replicas of internal topics; -1 means the broker's default."""
+    """The number of replicas of internal topics; -1 means the brokers' default."""
 
     topology_optimization: str = "none"
-    """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
+    """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations, such as
+    ``merge.repartition.topics``."""
     ensure_explicit_internal_resource_naming: bool = False
+    """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
+    topology may generate another name, and would not find the data of this version (KIP-1111)."""
     foreign_key_join_recheck: bool = False
-    """True: an inner foreign-key join asks again when a change of a row overtook the answer that deletes the row.
-    Kafka Streams does not ask again, and keeps the row. Spark always asks again."""
+    """True: an inner foreign-key join checks a result row again, if the left row changed while a deletion was under
+    way. Kafka Streams does not check, and may keep the stale row. Spark always checks."""
 
     default_key_serde: Serde[Any] | None = None
     default_value_serde: Serde[Any] | None = None
@@ -167,17 +191,19 @@ class StreamsConfig:
     processing_exception_handler: ExceptionHandler = "fail"
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
-    """The topic for records that a handler skips with "continue" (KIP-1034)."""
+    """The topic for dead letters: records that fail, and whose handler answers "continue" or "dead_letter"
+    (KIP-1034)."""
     dead_letter_drops: tuple[str, ...] = ()
-    """Reasons (`DROPS`) for which dropped records become dead letters, too, such as ``("late", "null_key")``."""
+    """Records that operators drop without an error become dead letters, too, if the reason is listed here, for example
+    ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""
     show_record: Callable[[bytes | None, bytes | None], str] | None = None
-    """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the
-    first bytes of both."""
+    """A function that gives the text of a record for error messages, from the bytes of key and value. Use this setting
+    to mask secrets. Default: the first bytes of both."""
     application_version: str = ""
-    """The version of the application that dead letters name, such as a release or a commit."""
+    """The version of the application, such as a release or a commit. Dead letters name this version."""
 
     _given: ClassVar[frozenset[str]] = frozenset()
-    """The names of the settings that an instance was made with."""
+    """The names of the settings that were given, so that `on_top_of` can tell them from defaults."""
 
     def __post_init__(self) -> None:
         if isinstance(self.state_dir, os.PathLike):  # what everybody calls a folder
@@ -203,11 +229,11 @@ class StreamsConfig:
         if self.replication_factor == 0:
             raise ConfigError("replication_factor must be at least 1, or -1 for the broker's default, not 0")
         if not self.state_dir:
-            raise ConfigError("state_dir is empty; it takes a folder")
+            raise ConfigError("state_dir is empty; give the path of a folder")
         if self.exactly_once and self.commit_interval >= self.transaction_timeout_ms:
             raise ConfigError(
                 "the broker rolls a transaction back after "
-                f"transaction_timeout_ms={self.transaction_timeout_ms}, but it would be committed every "
+                f"transaction_timeout_ms={self.transaction_timeout_ms}, but a commit would come only every "
                 f"{self.commit_interval} ms: set a shorter commit_interval_ms or a longer "
                 "transaction_timeout_ms"
             )
@@ -250,7 +276,11 @@ class StreamsConfig:
             )
 
     def _name_brokers_once(self) -> None:
-        """`KafkaSettings.librdkafka` names the brokers too; here they would outlive a `replace`."""
+        """Moves ``bootstrap.servers`` of ``client_properties`` to `bootstrap_servers`.
+
+        The properties of `KafkaSettings.librdkafka` name the brokers, too. A later `replace` of ``bootstrap_servers``
+        would leave the old address in the properties.
+        """
         named = self.client_properties.get("bootstrap.servers", self.bootstrap_servers)
         if self.bootstrap_servers is None:
             object.__setattr__(self, "bootstrap_servers", named)
@@ -285,7 +315,7 @@ class StreamsConfig:
 
     @property
     def commit_interval(self) -> int:
-        """The commit interval in ms that is in force."""
+        """The commit interval in ms: the setting, or the default of the processing guarantee."""
         if self.commit_interval_ms is not None:
             return self.commit_interval_ms
         return 100 if self.exactly_once else 30_000
@@ -310,7 +340,7 @@ class StreamsConfig:
         return changed
 
     def on_top_of(self, other: StreamsConfig) -> StreamsConfig:
-        """These settings as far as they were given, the other configuration's for the rest.
+        """A copy of the other configuration, in which the settings that were given here replace the other's.
 
         >>> StreamsConfig(num_standby_replicas=1).on_top_of(StreamsConfig("flights",
         ...     num_standby_replicas=2)).application_id
@@ -320,7 +350,7 @@ class StreamsConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:
-        """A configuration from Kafka Streams' property names.
+        """A configuration from a mapping of Kafka Streams' property names to values. Raises `ConfigError`.
 
         >>> StreamsConfig.from_properties({"application.id": "a",
         ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes
@@ -349,7 +379,7 @@ class StreamsConfig:
 
 
 def check_config(config: Any, taker: str) -> None:
-    """Raises `ConfigError` for what is neither a `StreamsConfig` nor None."""
+    """Raises `ConfigError` unless ``config`` is a `StreamsConfig` or None. ``taker`` is the name of the caller."""
     if config is not None and not isinstance(config, StreamsConfig):
         raise ConfigError(
             f"{taker} takes a StreamsConfig, not a {type(config).__name__}; properties become one with "
@@ -365,7 +395,7 @@ _TYPE_NAMES: dict[type, str] = {
     Mapping: "a mapping of names to values",
 }
 _TOPIC_NAMES = ("application_id", "group_instance_id", "dead_letter_queue_topic")
-"""Settings for which Kafka allows what it allows as the name of a topic."""
+"""Settings whose values must be legal names of Kafka topics, because Kafka has the same rule for them."""
 _ALLOWED = {
     "processing_guarantee": ("at_least_once", "exactly_once_v2"),
     "dsl_store_type": ("rocksdb", "in_memory"),

@@ -26,11 +26,11 @@ __all__ = [
 
 
 class StreamsError(Exception):
-    """Base of everything streamapp raises on its own account."""
+    """The base class of all errors that streamapp itself raises."""
 
 
 class TopologyError(StreamsError):
-    """The topology that is being described is not valid; raised while it is built."""
+    """The topology is not valid. Raised while the topology is built, before any record is processed."""
 
 
 class ConfigError(StreamsError, ValueError):
@@ -38,7 +38,7 @@ class ConfigError(StreamsError, ValueError):
 
 
 class MissingExtraError(StreamsError, ImportError):
-    """A part of streamapp needs packages that a plain installation does not bring."""
+    """A feature needs packages of an extra, such as ``streamapp[spark]``, that is not installed."""
 
 
 class SerializationError(StreamsError):
@@ -50,11 +50,11 @@ class CopartitionError(TopologyError):
 
 
 class InvalidStoreError(StreamsError):
-    """A store was asked for that does not exist, has another kind, or is not open."""
+    """The requested store does not exist, is of another kind, or is not open."""
 
 
 class ProcessorStateError(StreamsError):
-    """The state on disk cannot be used as it is."""
+    """The state on disk is damaged, locked, or does not fit the topology; the message says what to do."""
 
 
 class LockError(ProcessorStateError):
@@ -62,33 +62,39 @@ class LockError(ProcessorStateError):
 
 
 class TaskCorruptedError(ProcessorStateError):
-    """Local state and changelog contradict each other; the task's state has to be restored anew."""
+    """Local state and changelog contradict each other, for example because the changelog has lost records.
+
+    The message says which state to delete, or which topic to restore.
+    """
 
 
 class RecordTooLateError(StreamsError):
-    """A suppress buffer is full and was told to shut down rather than to emit early."""
+    """The buffer of `KTable.suppress` is full, and its `BufferConfig` says ``shut_down`` instead of ``emit_early``."""
 
 
 class BrokerError(StreamsError):
-    """Kafka cannot be reached, or refused what was asked of it."""
+    """Kafka cannot be reached, or has refused a request."""
 
 
 class SchemaRegistryError(BrokerError):
-    """The schema registry cannot be reached, or refuses a schema. No record is to blame, so no handler is asked."""
+    """The schema registry cannot be reached, or refuses a schema. No record is the cause, so no exception handler is
+    asked."""
 
 
 class RecordDropped(StreamsError):
-    """The cause that a dead letter names for a record that an operator drops without an error
-    (``dead_letter_drops``)."""
+    """The exception named in a dead letter whose record an operator dropped without an error, for example a late record
+    (``dead_letter_drops``). No function raises this exception."""
 
 
 class ServiceDown(StreamsError):
-    """A service that a user's function needs does not answer. The function raises this error; the record is not to
-    blame."""
+    """Raised by a user's function, when a service that the function needs does not answer.
+
+    The record is not the cause, so no attempt is counted: with `Retry` it waits until the service is back.
+    """
 
 
 class UnsupportedOperation(StreamsError):
-    """A runner cannot run a part of a topology; raised when the plan is built, never at record one million."""
+    """The chosen runner cannot run an operator of the topology. Normally raised before any record is processed."""
 
     def __init__(self, node: str, runner: str, why: str, alternative: str) -> None:
         super().__init__(f"{node} cannot run on {runner}: {why}. {alternative}")

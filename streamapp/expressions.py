@@ -1,7 +1,8 @@
-"""Functions of a record's key and value that show their content. The engine calls them like any other function, and
-Spark can compute them by itself, on columns.
+"""Expressions: functions of a record's key and value whose formula can be read.
 
-Nulls are as in SQL: what is computed from a null is null, and a filter does not let it pass.
+A worker calls an expression like any other function. Spark translates the formula to column operations, which are
+faster than a Python call for each record. Nulls are as in SQL: a result computed from a null is null, and a filter
+drops records for which its condition is null.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ __all__ = ["Aggregates", "Expression", "avg", "count", "key", "max_of", "min_of"
 class Expression:
     """A function ``(key, value) -> result``, made of `key`, `value`, constants and operators.
 
-    Compare with ``< <= == != >= >``, compute with ``+ - *``, combine conditions with ``& | ~``.
+    The operators are ``< <= == != >= >`` to compare, ``+ - *`` to compute, and ``& | ~`` to combine conditions. Python
+    does not let expressions give ``and``, ``or`` and ``not`` a meaning. Comparisons need brackets beside ``&``.
 
     >>> late = (value.dep_delay > 15) & (value.origin == "JFK")
     >>> late("N14228", {"dep_delay": 20, "origin": "JFK"}), late("N14228", {"dep_delay": None, "origin": "JFK"})
@@ -178,19 +180,20 @@ value: _Value = _Value()
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """One number over the records of a key. ``of`` None counts records; else nulls are passed over."""
+    """One number over all records of a key. Records for which ``of`` is null are ignored; without ``of``, no record
+    is."""
 
     kind: Literal["count", "sum", "min", "max", "avg"]
     of: Expression | None = None
 
 
 def count(of: Expression | None = None) -> Aggregate:
-    """The number of records; with an expression, the number of records for which it is not null."""
+    """The number of records, or with an expression the number of records for which it is not null."""
     return Aggregate("count", of)
 
 
 def sum_of(of: Expression) -> Aggregate:
-    """The sum, of those that are not null; null if there are none."""
+    """The sum of the expression over all records for which it is not null; null if there is no such record."""
     return Aggregate("sum", of)
 
 
@@ -203,14 +206,18 @@ def max_of(of: Expression) -> Aggregate:
 
 
 def avg(of: Expression) -> Aggregate:
-    """The mean, as a float: of integers the exactly rounded one, of floats up to the order of addition. The state is
-    sum and count, under the names ``<name>_sum`` and ``<name>_count``."""
+    """The mean, as a float.
+
+    The mean of integers is exact up to the last rounding. The mean of floats depends slightly on the order of the
+    records, because floats are added one after the other. The result also has the sum and the count, from which the
+    next mean is computed, as ``<name>_sum`` and ``<name>_count``.
+    """
     return Aggregate("avg", of)
 
 
 @dataclass(frozen=True)
 class Aggregates:
-    """Several aggregates at once, for ``aggregate(totals.initializer, totals)``; the result is a dict.
+    """Several aggregates at once, as a dict by name. Pass it to ``aggregate(totals.initializer, totals)``.
 
     >>> totals = Aggregates(flights=count(), minutes=sum_of(value.dep_delay), worst=max_of(value.dep_delay))
     >>> first = totals("JFK", {"dep_delay": 10}, totals.initializer())
@@ -237,7 +244,7 @@ class Aggregates:
         object.__setattr__(self, "parts", flat)
 
     def initializer(self) -> dict[str, Any]:
-        """The aggregates of no records."""
+        """The aggregates before the first record: counts are 0, all others None."""
         return {name: 0 if part.kind == "count" else None for name, part in self.parts.items()}
 
     def __call__(self, key: Any, value: Any, so_far: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Answers to a failure: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
 
-A function raises an *error* because of the record, or a *failure* because a service does not answer. An answer decides
-about the record of an error. After a failure, `Retry` waits until the service is back.
+A function raises an *error* if the record is the cause, and a *failure* if a service does not answer. An answer decides
+what happens to the record of an error. After a failure the record is not the cause, so `Retry` waits until the service
+is back.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ __all__ = [
 ]
 
 Answer = Literal["fail", "continue", "skip", "dead_letter"]
-"""``fail`` ends the worker. ``skip`` drops the record and counts the drop. ``dead_letter`` sends the record to the
-dead-letter topic. ``continue``, Kafka Streams' word, is ``dead_letter`` where a dead-letter topic is set, else
-``skip``."""
+"""``fail`` ends the worker before the record. ``skip`` drops the record and counts the drop. ``dead_letter`` sends the
+record to ``dead_letter_queue_topic``. ``continue``, Kafka Streams' word, means ``dead_letter`` if that topic is set,
+otherwise ``skip``."""
 
 ANSWERS = ("fail", "continue", "skip", "dead_letter")
 
@@ -47,17 +48,19 @@ DROPS = (
     "superseded",
     "negative_timestamp",
 )
-"""Reasons for which operators drop records without an error; ``drops`` counts the records by reason."""
+"""Reasons for which operators drop records without an error. Metrics count the dropped records by these names, and
+``dead_letter_drops`` of `StreamsConfig` takes them."""
 
 FAILURES: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, ServiceDown)
-"""Exceptions that mean: a service fails, and the record is not the cause."""
+"""Exceptions that count as the failure of a service, because the record is not their cause."""
 
 
 @dataclass(frozen=True)
 class ErrorContext:
-    """The place where a record failed, for exception handlers.
+    """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
-    ``timestamp`` is in ms. ``key`` and ``value`` are the bytes of the source record. ``attempt`` counts from 1.
+    ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
+    source record. ``processor`` is the name of the operator. ``attempt`` is 1 at the first failure, 2 after one retry.
     """
 
     topic: str
@@ -74,10 +77,10 @@ class ErrorContext:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer with dead letters that the handler has made. No other letter is sent.
+    """An answer of an exception handler that brings its own dead letters. They replace the usual dead letter.
 
-    Handlers for deserialization, processing and production may return a `Response`, also handlers of agents and
-    consumers. The letters have the bytes that brokers get. Raises `ConfigError`. Source: KIP-1034,
+    Each exception handler may return a `Response`, also a function as ``on_error`` of an operator, an agent or a
+    consumer. Keys and values of the letters are bytes. Raises `ConfigError`. Source: KIP-1034,
     ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
@@ -97,12 +100,12 @@ class Response:
 
     @classmethod
     def resume(cls, *dead_letters: OutputRecord) -> Response:
-        """Goes on without the record."""
+        """The answer to go on without the record, and to send these dead letters."""
         return cls("continue", dead_letters)
 
     @classmethod
     def fail(cls, *dead_letters: OutputRecord) -> Response:
-        """Ends the worker."""
+        """The answer to end the worker, with these dead letters."""
         return cls("fail", dead_letters)
 
 
@@ -111,10 +114,11 @@ Chooser = Callable[[ErrorContext, Exception], "Answer | Response"]
 
 @dataclass(frozen=True)
 class Backoff:
-    """The wait between two attempts: ``first``, then ``factor`` times as long each time, up to ``limit``.
+    """The wait between two attempts: ``first``, then each time ``factor`` times the wait before, up to ``limit``.
 
-    ``jitter`` shortens each wait by up to this share, so that the attempts of many keys do not come at once. The share
-    follows from the key and the attempt. Durations are timedelta or ms. Raises `ConfigError` for values out of range.
+    ``jitter`` (0 to 1) shortens each wait by up to this share, so that many keys are not tried again at the same time.
+    Key and attempt decide the share, so a test sees the same waits each time. Durations are timedelta or ms. Raises
+    `ConfigError` for values out of range.
 
     >>> [Backoff(100, limit=500, jitter=0).delay_ms(attempt) for attempt in (1, 2, 3, 4)]
     [100, 200, 400, 500]
@@ -150,23 +154,24 @@ class Backoff:
 class Retry:
     """Tries a failed record again later.
 
-    `Retry.by_key`, `Retry.in_place` and `Retry.topics` make the three kinds. The kinds differ in the records that wait
-    meanwhile. A record waits in a store with a changelog, so that an attempt is counted once and the count survives a
-    crash.
+    Three methods make the three kinds. With `by_key`, later records of the same key wait behind the failed record. With
+    `in_place`, all later records of the task wait. With `topics`, no other record waits. The failed record itself is
+    in a store with a changelog, or with `topics` in an internal topic, so record and attempts survive a crash.
 
-    ``then`` answers after ``times`` more attempts, or when the record has waited for ``max_age``. With ``times=None``
-    the number of attempts has no limit. ``choose(context, exception)`` may answer for an error: "retry", or one of
-    `Answer`.
+    ``then`` is the answer after ``times`` more attempts, or when the record has waited for ``max_age``. With
+    ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an optional function that
+    decides after each error: "retry", or an `Answer`.
 
-    ``failures`` are exceptions that mean: a service fails. A failure uses up no attempt. The operator's task takes no
-    further record until the service answers, and ``/status`` shows the open circuit breaker.
+    ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. The operator's
+    task takes no further record until the service answers again. Meanwhile ``/status`` shows an open circuit breaker.
 
-    ``max_records`` and ``max_bytes`` limit the waiting records of one task. At a limit ``when_full`` decides. With
-    ``wait`` the task takes no further record until fewer records wait. The other answers are for the record above the
-    limit.
+    ``max_records`` and ``max_bytes`` limit the records of one task that wait. At a limit ``when_full`` decides. With
+    "wait", the default, the task takes no further record until fewer records wait. Each other answer applies to the
+    record that exceeds the limit.
 
-    ``key_serde`` and ``value_serde`` write the records that wait. The default is the stream's serde, then the
-    configuration's. On Spark nothing waits: the attempts follow each other at once. Raises `ConfigError`.
+    ``key_serde`` and ``value_serde`` encode the records that wait. The default is the stream's serde, then the
+    configuration's. On Spark no record waits: all attempts follow each other at once, and `topics` is refused. Raises
+    `ConfigError`.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
@@ -212,24 +217,29 @@ class Retry:
 
     @classmethod
     def by_key(cls, **options: Any) -> Retry:
-        """The failed record waits, and later records of its key wait behind it in order. All other keys go on.
+        """The failed record waits, and later records of its key wait behind it. So the order within the key stays.
 
-        A record without a key waits alone. Options are the fields of `Retry`.
+        Records of all other keys go on. No other record waits behind a record without a key. Options are the fields of
+        `Retry`.
         """
         return cls(by="key", **options)
 
     @classmethod
     def in_place(cls, **options: Any) -> Retry:
-        """The task takes no further record until the failed record is done, so that the partition's order is kept."""
+        """The task takes no further record until the failed record is done, so the order within the partition stays.
+
+        Options are the fields of `Retry`.
+        """
         return cls(by="partition", **options)
 
     @classmethod
     def topics(cls, *delays: Duration, **options: Any) -> Retry:
         """The failed record waits in an internal topic, one topic for each delay; all other records go on.
 
-        Records of one key may change their order. There is one attempt after each delay, then ``then`` answers. A
-        failure of a service uses up no attempt: the record waits for the same delay again. Durations are timedelta or
-        ms. Options are ``then``, ``failures``, ``choose``, ``key_serde`` and ``value_serde``. Raises `ConfigError`.
+        A later record of the same key may overtake the failed record. One attempt comes after each delay, and after the
+        last attempt ``then`` is the answer. After the failure of a service, the record waits for the same delay again,
+        and no attempt is used up. Durations are timedelta or ms. Options are ``then``, ``failures``, ``choose``,
+        ``key_serde`` and ``value_serde``. Raises `ConfigError`.
 
         >>> Retry.topics(5_000, 60_000, 600_000).times
         3
@@ -244,8 +254,8 @@ class Retry:
         unknown = options.keys() - {"then", "failures", "choose", "key_serde", "value_serde"}
         if unknown:
             raise ConfigError(
-                f"Retry.topics() takes no {', '.join(sorted(unknown))}: the delays say how often and when, and topics "
-                "have no bound"
+                f"Retry.topics() takes no {', '.join(sorted(unknown))}: the delays already say how often and when the "
+                "record is tried again, and a topic has no limit of records"
             )
         return cls(by="topic", delays=delays, times=len(delays), **options)
 
@@ -261,7 +271,7 @@ class Retry:
 
     @property
     def answers(self) -> frozenset[str]:
-        """The answers of ``then`` and ``when_full``, which are known before a record fails."""
+        """The answers that ``then`` and ``when_full`` can give, for checks while the topology is built."""
         return frozenset((self.then, self.when_full)) - {"wait"}
 
 

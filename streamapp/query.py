@@ -1,8 +1,8 @@
-"""Interactive queries (KIP-796): typed questions to a state store, with a result that says why it failed.
+"""Interactive queries (KIP-796): a query is an object, such as `KeyQuery`, that a state store answers.
 
-The plain reads of a store (``store.get``, ``fetch`` ...) raise on misuse; a query gives a `QueryResult`. As in Kafka
-Streams, only queries by key look into a store's record cache. Other queries do not find windows that have expired in
-the store, though the cache still shows them to plain reads.
+The plain reads of a store (``store.get``, ``fetch`` ...) raise an exception if the store cannot answer. A query gives a
+`QueryResult`, which says why the query failed. As in Kafka Streams, range and window queries show only rows of the
+store itself. So they do not find an expired window that only the record cache still has; plain reads do find it.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()
@@ -49,8 +49,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class QueryResult:
-    """A query's answer: ``value`` (None: not found), or ``failure`` with Kafka Streams' reason (``UNKNOWN_QUERY_TYPE``:
-    this kind of store cannot answer it)."""
+    """The answer to a query: a ``value`` (None: not found), or a ``failure`` with a ``message``.
+
+    ``failure`` is Kafka Streams' reason: ``UNKNOWN_QUERY_TYPE`` means that this kind of store cannot answer the query.
+    """
 
     value: Any = None
     failure: str | None = None
@@ -73,7 +75,7 @@ class TimestampedKeyQuery:
 
 @dataclass(frozen=True)
 class RangeQuery:
-    """(key, value) pairs between two keys, both inclusive; None is open. In the order of the key bytes."""
+    """The (key, value) pairs between two keys, both inclusive, in the order of the key bytes. None means no bound."""
 
     low: Any = None
     high: Any = None
@@ -82,7 +84,7 @@ class RangeQuery:
 
 @dataclass(frozen=True)
 class TimestampedRangeQuery:
-    """As `RangeQuery`, with (value, timestamp) for values."""
+    """As `RangeQuery`, but the pairs are (key, (value, timestamp in ms))."""
 
     low: Any = None
     high: Any = None
@@ -91,7 +93,10 @@ class TimestampedRangeQuery:
 
 @dataclass(frozen=True)
 class WindowKeyQuery:
-    """(window start, value, ...) of one key, for window starts from ``time_from`` to ``time_to``, both inclusive."""
+    """The windows of one key that start from ``time_from`` to ``time_to`` (ms, inclusive), as (start, value).
+
+    Rows of a windowed table have the timestamp as a third element.
+    """
 
     key: Any
     time_from: int
@@ -100,8 +105,11 @@ class WindowKeyQuery:
 
 @dataclass(frozen=True)
 class WindowRangeQuery:
-    """(`Windowed` key, value, ...) of all windows that start within a range; or, with ``key``, all sessions of a
-    key."""
+    """All windows that start from ``time_from`` to ``time_to`` (ms, inclusive); or all sessions of ``key``.
+
+    A window store takes the two times and no key, a session store the key and no times. Rows are (`Windowed` key,
+    value); rows of a windowed table have the timestamp as a third element.
+    """
 
     time_from: int | None = None
     time_to: int | None = None
@@ -110,7 +118,10 @@ class WindowRangeQuery:
 
 @dataclass(frozen=True)
 class VersionedKeyQuery:
-    """The version of a key that was valid at ``as_of`` (None: now): (value, timestamp, valid to), ms."""
+    """The version of a key that was valid at the time ``as_of`` (None: the latest), as (value, timestamp, valid to).
+
+    Times are ms. The latest version has None as the time until which it is valid.
+    """
 
     key: Any
     as_of: int | None = None
@@ -118,11 +129,11 @@ class VersionedKeyQuery:
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery:
-    """All versions of a key that were valid within a time range, both ends inclusive; the newest first, unless
-    ``ascending``.
+    """All versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive).
 
-    As in Kafka Streams, the query looks for superseded versions in the segments up to that of ``time_to``. A version
-    lies in the segment of the time at which it was superseded, so a version that was superseded later is not found.
+    The newest version comes first, unless ``ascending``. As in Kafka Streams, some versions are not found. A version
+    lies in the segment (a span of time) in which the next version replaced it. The query reads only segments up to the
+    segment of ``time_to``, so it misses versions that were replaced in a later segment.
     """
 
     key: Any
@@ -148,7 +159,7 @@ Query = (
 
 
 def execute(store: Any, query: Query) -> QueryResult:
-    """Asks one store. Range results are iterators, valid until the task goes on."""
+    """Asks one store. Ranges of rows are iterators, which are valid until the task processes its next record."""
     spec, shape = store.spec, store.spec.kind.shape
     answer = _ANSWERS.get((type(query), shape))
     if answer is None:
@@ -160,7 +171,7 @@ def execute(store: Any, query: Query) -> QueryResult:
         wanted = "a key, and gives its sessions" if shape is SESSIONS else "time_from and time_to, and no key"
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
-            message=f"store {store.name}: a WindowRangeQuery of it takes {wanted}",
+            message=f"store {store.name}: its WindowRangeQuery takes {wanted}",
         )
     if spec.persistent and (spec.headers_format or spec.kind.keeps_headers):
         return QueryResult(

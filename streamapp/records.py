@@ -1,4 +1,4 @@
-"""The shapes in which records move between runners and the engine."""
+"""The types of records: those that processors and tests see, and those that runners and the engine exchange."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 NO_HEADERS: Headers = ()
 _RECORD_BYTES = 200
-"""The bytes of a record's key, numbers and objects."""
+"""The assumed bytes in memory of a record without its value: key, numbers, and Python's objects."""
 
 
 def check_headers(headers: object) -> None:
-    """Raises `TypeError` for what are not headers.
+    """Raises `TypeError` unless ``headers`` is a tuple of pairs of text and bytes.
 
     >>> check_headers({"trace": b"1"})
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ def check_headers(headers: object) -> None:
 
 
 def check_timestamp(timestamp: object) -> None:
-    """Raises `TypeError` for what is no timestamp.
+    """Raises `TypeError` unless ``timestamp`` is an int.
 
     >>> check_timestamp(1.5)
     Traceback (most recent call last):
@@ -88,7 +88,8 @@ class TopicPartition(NamedTuple):
 
 
 class RecordBatch(NamedTuple):
-    """Records of one topic partition in offset order, by columns: six lists of the same length.
+    """Records of one topic partition in the order of their offsets, as columns: each field is a list with one entry for
+    each record.
 
     Keys and values are bytes or None as they are in Kafka, timestamps are milliseconds. ``headers`` is None
     when no record of the batch has any.
@@ -116,9 +117,10 @@ def batch_bytes(batch: RecordBatch) -> int:
 class RecordContext(NamedTuple):
     """The source of a record: topic, partition and offset, with timestamp (ms since the epoch) and headers.
 
-    ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that a
-    window, a buffer or a record cache held back. A punctuator has no record: ``topic`` is None, ``partition`` and
-    ``offset`` are -1. Source: ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
+    ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that
+    waited in a window, a buffer or a record cache, because the bytes are not kept there. A punctuator runs without a
+    record, so ``topic`` is None, and ``partition`` and ``offset`` are -1. Source:
+    ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
 
     >>> RecordContext("flights", 3, 81, 500).offset
     81
@@ -134,7 +136,7 @@ class RecordContext(NamedTuple):
 
 
 class RecordSource(Protocol):
-    """A `RecordContext`, or the row of a cache that keeps the same facts for itself and changes them in place."""
+    """A `RecordContext`, or a row of a record cache, which has the same four fields but changes them in place."""
 
     @property
     def topic(self) -> str | None: ...
@@ -147,7 +149,9 @@ class RecordSource(Protocol):
 
 
 def create_time(timestamp: int | None) -> int:
-    """The timestamp to hand to librdkafka: it takes 0 for "now", so what belongs to 0 is written as 1; None means now.
+    """The timestamp to hand to librdkafka, in ms; None means now.
+
+    librdkafka takes 0 for "now", so a record with the timestamp 0 is written with 1.
 
     >>> create_time(1_700_000_000_000), create_time(0), create_time(None)
     (1700000000000, 1, 0)
@@ -169,7 +173,7 @@ def payload_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> i
 
 
 class OutputRecord(NamedTuple):
-    """One record that a task wants to be written. ``partition`` None leaves it to Kafka's default partitioner.
+    """One record to be written, with key and value in bytes. ``partition`` None: Kafka's default partitioner chooses.
 
     >>> OutputRecord("delays", b"N1", b"15", 500).partition is None
     True
@@ -184,9 +188,9 @@ class OutputRecord(NamedTuple):
 
 
 class Record(NamedTuple, Generic[K, V]):
-    """A record with typed key and value, as processors and the test driver see it; ``timestamp`` in ms.
+    """A record with decoded key and value, as processors and the test driver see it; ``timestamp`` is in ms.
 
-    A record is immutable: each ``with_`` method gives another record with one field changed.
+    A record is immutable. Each ``with_`` method returns a copy with one field changed.
 
     >>> Record("N1", "late", 500).with_value("on time").with_timestamp(600)
     Record(key='N1', value='on time', timestamp=600, headers=())
@@ -198,21 +202,21 @@ class Record(NamedTuple, Generic[K, V]):
     headers: Headers = NO_HEADERS
 
     def with_key(self, key: K2) -> Record[K2, V]:
-        """With another key, which may be of another type."""
+        """A copy with another key, which may be of another type."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: V2) -> Record[K, V2]:
-        """With another value, which may be of another type."""
+        """A copy with another value, which may be of another type."""
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """With another timestamp, in ms. Raises `TypeError` for what is not an int."""
+        """A copy with another timestamp, in ms. Raises `TypeError` if the timestamp is no int."""
         check_timestamp(timestamp)
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:
-        """With other headers, in place of those that it has. Raises `TypeError` for what are not pairs of text and
-        bytes."""
+        """A copy with these headers instead of the present ones. Raises `TypeError` unless they are a tuple of pairs of
+        text and bytes."""
         check_headers(headers)
         return Record(self.key, self.value, self.timestamp, headers)
 
@@ -220,8 +224,8 @@ class Record(NamedTuple, Generic[K, V]):
 class Windowed(NamedTuple, Generic[K]):
     """A key together with the window that it was aggregated in; ``start`` and ``end`` are ms since the epoch.
 
-    The end is exclusive for tumbling, hopping and unlimited windows and inclusive for sliding windows and sessions, as
-    in Kafka Streams.
+    As in Kafka Streams, tumbling, hopping and unlimited windows do not contain the millisecond ``end``. Sliding windows
+    and sessions do contain it.
 
     >>> print(Windowed("JFK", 0, 3_600_000))
     [JFK@0/3600000]

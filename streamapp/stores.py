@@ -1,5 +1,5 @@
-"""Stores that processors bring along: specifications for `StreamsBuilder.add_state_store` and
-`Topology.add_state_store`."""
+"""Specifications of the stores that processors use, for `StreamsBuilder.add_state_store`,
+`Topology.add_state_store`, and the attribute ``stores`` of a processor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ StoreType = Literal["rocksdb", "in_memory"]
 
 
 class Stores:
-    """Makes `StoreSpec` objects, as Kafka Streams' ``Stores`` makes store builders. Durations are timedelta or ms.
+    """Makes specifications of stores (`StoreSpec`), as Kafka Streams' ``Stores`` makes store builders.
+
+    Options of all methods: ``store_type`` is "rocksdb" (on disk) or "in_memory". With ``logging``, the default, a
+    changelog topic makes the store survive the loss of a worker. With ``caching``, the store has a record cache, as in
+    Kafka Streams. Durations are timedelta or ms. Each method raises `ConfigError` or `TopologyError` for wrong
+    arguments.
 
     >>> from streamapp import LongSerde, StringSerde
     >>> str(Stores.key_value("seen", StringSerde(), LongSerde(), store_type="in_memory").kind)
@@ -47,7 +52,7 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[KeyValueStore[K, V]]:
-        """Plain values by key. (``Stores.keyValueStoreBuilder``)
+        """A store of one value for each key. (``Stores.keyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
         >>> Stores.key_value("seen", StringSerde(), LongSerde()).persistent
@@ -65,7 +70,9 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[TimestampedKeyValueStore[K, V]]:
-        """Values with the timestamp of their last update by key. (``Stores.timestampedKeyValueStoreBuilder``)
+        """A store of one value for each key, with the timestamp of the last update.
+
+        (``Stores.timestampedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
         >>> str(Stores.timestamped_key_value("seen", StringSerde(), LongSerde()).kind)
@@ -83,7 +90,9 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[KeyValueStore[K, V]]:
-        """Plain values of the keys that were used last, in memory. (``Stores.lruMap``)
+        """A store in memory of the ``max_entries`` keys that were used last; an older key is deleted.
+
+        (``Stores.lruMap``)
 
         >>> from streamapp import LongSerde, StringSerde
         >>> Stores.lru("hot", 1000, StringSerde(), LongSerde()).kind
@@ -140,10 +149,11 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[Any]:
-        """Values by key and window start, kept for ``retention`` of stream time. (``Stores.windowStoreBuilder``)
+        """A store of values by key and window start. (``Stores.windowStoreBuilder``)
 
-        ``retain_duplicates``: a row for each put, not one for each key and start. ``timestamped``: with the timestamp
-        of the update.
+        The stream time of a store is the largest window start of all puts. A row expires when its window start is
+        ``retention`` behind this time. With ``retain_duplicates``, each put adds a row; otherwise a put replaces the
+        row with the same key and start. With ``timestamped``, each value has the timestamp of its last update.
 
         >>> from datetime import timedelta
         >>> from streamapp import LongSerde, StringSerde
@@ -174,8 +184,9 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[SessionStore[K, V]]:
-        """Values by key and session (start, end), kept for ``retention`` of stream time after their end.
-        (``Stores.sessionStoreBuilder``)
+        """A store of values by key and session (start, end). (``Stores.sessionStoreBuilder``)
+
+        A row expires when the end of its session is ``retention`` behind the latest end of all puts.
 
         >>> from streamapp import LongSerde, StringSerde
         >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind.segment_ms
@@ -197,7 +208,10 @@ class Stores:
         segment_interval: Duration | None = None,
         logging: bool = True,
     ) -> StoreSpec[VersionedStore[K, V]]:
-        """All versions of a key that were valid within ``history_retention`` of stream time (KIP-889).
+        """A store of the present value of each key, and of its earlier values (KIP-889).
+
+        An earlier value is kept until it has been replaced for longer than ``history_retention`` of stream time. Rows
+        expire in segments of ``segment_interval`` (default: as in Kafka Streams).
         (``Stores.versionedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde

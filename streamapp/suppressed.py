@@ -1,4 +1,4 @@
-"""Settings of `KTable.suppress`: the held updates, the time, and the behaviour of a full buffer."""
+"""Settings of `KTable.suppress`: which updates wait, for how long, and what happens when their buffer is full."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["BufferConfig", "Suppressed"]
 
 @dataclass(frozen=True)
 class BufferConfig:
-    """The limits of a suppression's buffer (None: no limit), and the behaviour of a full buffer.
+    """The limits of the buffer in which `KTable.suppress` holds updates (None: no limit).
 
-    ``emit_early`` hands on the oldest results before their time, ``shut_down`` stops the application with an
-    error. (Kafka Streams: ``Suppressed.BufferConfig``.)
+    ``when_full`` decides at a limit: ``emit_early`` hands on the oldest updates before their time, ``shut_down`` raises
+    `RecordTooLateError`, which by default ends the worker. (Kafka Streams: ``Suppressed.BufferConfig``.)
 
     >>> BufferConfig.bounded(max_records=1000).when_full
     'emit_early'
@@ -34,7 +34,7 @@ class BufferConfig:
 
     @classmethod
     def unbounded(cls) -> BufferConfig:
-        """As large as it takes.
+        """A buffer without limits. Its size then depends only on the number of keys and windows.
 
         >>> BufferConfig.unbounded().max_records is None
         True
@@ -48,7 +48,8 @@ class BufferConfig:
         max_bytes: int | None = None,
         when_full: Literal["emit_early", "shut_down"] = "emit_early",
     ) -> BufferConfig:
-        """At most so many records and bytes (serialized key, value and record context).
+        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes (serialized key, value and record
+        context).
 
         >>> BufferConfig.bounded(max_bytes=1_000_000, when_full="shut_down").max_bytes
         1000000
@@ -63,7 +64,7 @@ class BufferConfig:
         return cls(max_records, max_bytes, when_full)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same buffer without changelog: what it holds is lost when a task moves.
+        """The same buffer without a changelog. Updates in the buffer are lost if the task moves or its worker dies.
 
         >>> BufferConfig.unbounded().with_logging_disabled().logging
         False
@@ -73,7 +74,7 @@ class BufferConfig:
 
 @dataclass(frozen=True)
 class Suppressed:
-    """The updates of a table that are held back. Made by `until_window_closes` or `until_time_limit`.
+    """The rule by which `KTable.suppress` holds updates back. Made by `until_window_closes` or `until_time_limit`.
 
     (Kafka Streams: ``Suppressed``, KIP-328.)
 
@@ -84,10 +85,10 @@ class Suppressed:
     until: Literal["window_closes", "time_limit"]
     buffer: BufferConfig
     time_limit_ms: int | None = None
-    """None for ``window_closes``: the grace period of the windows is used."""
+    """None for ``window_closes``, because the end and the grace period of each window give the time."""
     name: str | None = None
     idle_timeout_ms: int | None = None
-    """For ``window_closes``: after this time without an update, time goes on by the wall clock."""
+    """For ``window_closes``: after this time without an update, stream time follows the wall clock."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.buffer, BufferConfig):
@@ -99,11 +100,12 @@ class Suppressed:
     def until_window_closes(
         cls, buffer: BufferConfig, name: str | None = None, *, idle_timeout: Duration | None = None
     ) -> Suppressed:
-        """Only the final result of each window, once it is closed. The buffer may not emit early.
+        """Hands on only the final result of each window, after the window is closed. The buffer must not emit early.
 
-        A window is closed when stream time reaches its end + grace, and stream time moves with records only. With
-        ``idle_timeout``, beyond Kafka Streams, stream time goes on by the wall clock after this time without a record.
-        The windowed aggregation before the suppression goes on, too, and takes no more records for closed windows.
+        A window is closed when stream time reaches its end + grace. Only new records move stream time, so without
+        records the last window never closes. ``idle_timeout``, which Kafka Streams does not have, solves this: after
+        this time without a record, stream time follows the wall clock. The windowed aggregation before the suppression
+        follows the same time, and drops later records of windows that are closed by it.
 
         >>> from datetime import timedelta
         >>> Suppressed.until_window_closes(BufferConfig.unbounded(), idle_timeout=timedelta(minutes=1)).idle_timeout_ms
@@ -119,7 +121,9 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """At most one update per key within ``limit`` of stream time: the last one; negative means zero.
+        """Holds the updates of a key until stream time is ``limit`` past the first one, then hands on the last one.
+
+        All updates in between are dropped. A negative ``limit`` means zero.
 
         >>> Suppressed.until_time_limit(1000, BufferConfig.unbounded()).time_limit_ms
         1000

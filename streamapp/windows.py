@@ -1,7 +1,6 @@
-"""Window definitions, as plain data: they group the records of a key by time.
+"""Window definitions, which say how records of a key are grouped by time.
 
-Durations are given as `datetime.timedelta` or int milliseconds and kept in milliseconds. Invalid ones raise
-`ConfigError` where they are given.
+Each duration is a `datetime.timedelta` or an int of milliseconds. An invalid duration raises `ConfigError` at once.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ _FOREVER_MS = 2**63 - 1
 
 
 class EmitStrategy(Enum):
-    """When a windowed aggregation emits (KIP-825): with each update, or once, when the window is closed.
+    """The time at which a windowed aggregation emits a result (KIP-825).
+
+    ``ON_WINDOW_UPDATE`` emits a result with each update. ``ON_WINDOW_CLOSE`` emits one final result for each window,
+    when the window is closed.
 
     >>> EmitStrategy("on_window_close")
     <EmitStrategy.ON_WINDOW_CLOSE: 'on_window_close'>
@@ -42,7 +44,7 @@ class EmitStrategy(Enum):
 
 
 class _WindowsType(ABCMeta):
-    """Names the right call for the constructors of other libraries."""
+    """Makes an unknown constructor, such as ``TimeWindows.of`` of Java, raise an error that names the right one."""
 
     if not TYPE_CHECKING:
 
@@ -68,11 +70,12 @@ _HINTS = {
 
 
 class Windows(metaclass=_WindowsType):
-    """Windows that are known from a timestamp alone; the end of a window is exclusive. (Kafka Streams: ``Windows``.)
+    """Windows that follow from a record's timestamp alone. The end of a window is exclusive. (Kafka Streams:
+    ``Windows``.)
 
-    `TimeWindows` and `UnlimitedWindows` are of this kind. A class of your own gives the windows of a timestamp, the
-    length of each window, and its grace period, all in ms. Everything else follows: the store, the serde of the keys,
-    lateness, final results.
+    `TimeWindows` and `UnlimitedWindows` are such windows. For other windows, derive a class: `windows_for` gives the
+    starts of the windows of a timestamp, ``size_ms`` the length and ``grace_ms`` the grace period. All operators,
+    stores and serdes then work with these windows.
 
     >>> class Weeks(Windows):  # from Monday to Sunday; the epoch was a Thursday
     ...     size_ms, grace_ms = 604_800_000, 0
@@ -87,11 +90,13 @@ class Windows(metaclass=_WindowsType):
     size_ms: int
     grace_ms: int
     closes: ClassVar[bool] = True
-    """True if a window can close."""
+    """True if a window is closed at some time; False for a window without end."""
 
     @abstractmethod
     def windows_for(self, timestamp: int) -> Sequence[int]:
-        """The starts of the windows that hold the timestamp, ascending, none negative; no start: the record is ignored.
+        """The starts (ms) of the windows that contain the timestamp, in ascending order, none negative.
+
+        A record without a window is ignored.
 
         >>> TimeWindows.of_size_with_no_grace(10).windows_for(12)
         [10]
@@ -108,7 +113,7 @@ class Windows(metaclass=_WindowsType):
 
     @property
     def tumbling(self) -> bool:
-        """True if window n reaches from n times the size to n + 1 times the size.
+        """True if the windows follow each other without overlap and gap: window n is [n * size, (n + 1) * size).
 
         >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).tumbling
         False
@@ -118,10 +123,11 @@ class Windows(metaclass=_WindowsType):
 
 @dataclass(frozen=True)
 class TimeWindows(Windows):
-    """Windows of fixed size, aligned to the epoch: tumbling, or hopping if they advance by less.
+    """Windows of fixed size, aligned to the epoch. Tumbling windows do not overlap; hopping windows do, because a new
+    one starts before the last one ends.
 
-    A window holds the timestamps from its start to its end, the end excluded. A window accepts records until stream
-    time reaches its end + grace; later records are dropped. (Kafka Streams: ``TimeWindows``.)
+    A window contains the timestamps from its start to before its end. A window accepts records until stream time
+    reaches its end + grace. Later records of the window are dropped as late. (Kafka Streams: ``TimeWindows``.)
 
     >>> TimeWindows.of_size_with_no_grace(10).windows_for(25)
     [20]
@@ -164,7 +170,7 @@ class TimeWindows(Windows):
         return cls(size_ms, size_ms, to_ms(grace, "the grace period"))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """The same windows, one starting every ``advance``: hopping windows, which overlap.
+        """Hopping windows of the same size: a window begins every ``advance``, so that windows overlap.
 
         >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).windows_for(12)
         [5, 10]
@@ -193,7 +199,7 @@ class TimeWindows(Windows):
 
 @dataclass(frozen=True)
 class UnlimitedWindows(Windows):
-    """One window without end: everything from a start on. Earlier records are ignored.
+    """One window without end, which contains all records from a start time on. Earlier records are ignored.
 
     (Kafka Streams: ``UnlimitedWindows``.)
 
@@ -208,7 +214,7 @@ class UnlimitedWindows(Windows):
 
     @property
     def span_ms(self) -> int:
-        """The time from the start to the last millisecond there is.
+        """The time from the start to the largest timestamp that fits in 64 bits.
 
         >>> UnlimitedWindows.of().start_on(7).span_ms == 2**63 - 8
         True
@@ -246,10 +252,11 @@ class UnlimitedWindows(Windows):
 
 @dataclass(frozen=True)
 class SlidingWindows(metaclass=_WindowsType):
-    """Windows that slide along with the records of a key: each spans ``difference_ms``.
+    """Windows of the length ``difference_ms`` that begin and end at records, so that they slide along the records.
 
-    Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference] starts right
-    after one. A window closes when stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
+    A record with timestamp t makes two windows: [t - difference, t] ends at the record, and [t + 1, t + 1 + difference]
+    starts right after it. Both bounds are inclusive. The second window has a result only if another record is in it. A
+    window closes when stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
 
     >>> SlidingWindows.of_time_difference_and_grace(10, grace=5)
     SlidingWindows(difference_ms=10, grace_ms=5)
@@ -284,10 +291,11 @@ class SlidingWindows(metaclass=_WindowsType):
 
 @dataclass(frozen=True)
 class SessionWindows(metaclass=_WindowsType):
-    """Sessions: records of a key at most ``gap_ms`` apart. A record between two sessions merges them.
+    """Sessions: a record joins the session of its key if it is at most ``gap_ms`` away, otherwise it begins a session.
 
-    A session reaches from its first to its last record, both included, and is closed once stream time passes
-    its end + gap + grace. (Kafka Streams: ``SessionWindows``.)
+    A record that is within ``gap_ms`` of two sessions merges them. A session reaches from its first to its last record,
+    both included. A session is closed when stream time passes its end + gap + grace. (Kafka Streams:
+    ``SessionWindows``.)
 
     >>> SessionWindows.of_inactivity_gap_and_grace(10, grace=5)
     SessionWindows(gap_ms=10, grace_ms=5)
@@ -321,11 +329,11 @@ class SessionWindows(metaclass=_WindowsType):
 
 @dataclass(frozen=True)
 class JoinWindows(metaclass=_WindowsType):
-    """The largest distance in time between two joined records of a stream-stream join.
+    """The largest distance in time between two records that a stream-stream join puts together.
 
-    A record of the left stream with timestamp t joins records of the right stream with timestamps from
-    t - ``before_ms`` to t + ``after_ms``, both included. Left and outer joins emit a record without a match
-    once its window is closed, that is once stream time passes its end + grace. (Kafka Streams: ``JoinWindows``.)
+    A record of the left stream with timestamp t joins the records of the right stream from t - ``before_ms`` to
+    t + ``after_ms``, both included. A left or outer join emits a record without a match when no match can come any
+    more. At this point stream time passes the end of the record's window + grace. (Kafka Streams: ``JoinWindows``.)
 
     >>> JoinWindows.of_time_difference_with_no_grace(10).before(0)
     JoinWindows(before_ms=0, after_ms=10, grace_ms=0, legacy=False)
@@ -335,7 +343,8 @@ class JoinWindows(metaclass=_WindowsType):
     after_ms: int
     grace_ms: int
     legacy: bool = False
-    """Made by `of`: left and outer joins emit a record at once with None, and again when its match comes."""
+    """True if made by `of`. Left and outer joins then emit a record at once with None, and again when its match
+    comes."""
 
     def __post_init__(self) -> None:
         if self.before_ms + self.after_ms < 0:
@@ -356,10 +365,11 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Records at most ``difference`` apart join; records without a match wait no longer than that.
+        """Joins records that are at most ``difference`` apart. Records without a match wait for this time.
 
-        A difference of 0 never matches, here as in Kafka Streams: a window without length and grace has expired when
-        its second record comes. To join records of one timestamp, give a grace.
+        As in Kafka Streams, a difference of 0 joins no records: a window without length and grace has already expired
+        when its second record comes. To join records with equal timestamps, use `of_time_difference_and_grace` with a
+        grace of at least 1 ms.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).grace_ms
         0
@@ -368,7 +378,7 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """Records at most ``difference`` apart join; records without a match wait ``grace`` longer.
+        """Joins records that are at most ``difference`` apart. Records without a match wait for this time + ``grace``.
 
         >>> JoinWindows.of_time_difference_and_grace(10, grace=5).before_ms
         10
@@ -378,9 +388,10 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of(cls, difference: Duration) -> JoinWindows:
-        """Kafka Streams' deprecated ``JoinWindows.of``: 24 hours of grace, and spurious null results.
+        """Kafka Streams' deprecated ``JoinWindows.of``, for topologies that were written in Java.
 
-        For topologies taken over from Java; new ones use `of_time_difference_and_grace`.
+        The window and its grace period together last 24 hours. Left and outer joins emit a record with None at once,
+        although a match may still come. New topologies use `of_time_difference_and_grace`.
 
         >>> JoinWindows.of(10).grace_ms
         86399980
@@ -389,7 +400,7 @@ class JoinWindows(metaclass=_WindowsType):
         return cls(difference_ms, difference_ms, max(_LEGACY_GRACE_MS - 2 * difference_ms, 0), legacy=True)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """The same window, reaching ``difference`` back; negative: it starts later than the record.
+        """The same window, which begins ``difference`` before the record; a negative one begins after the record.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).before(0).size_ms
         10
@@ -397,7 +408,7 @@ class JoinWindows(metaclass=_WindowsType):
         return replace(self, before_ms=to_ms(difference, "the time before"))
 
     def after(self, difference: Duration) -> JoinWindows:
-        """The same window, reaching ``difference`` forward; negative: it ends earlier than the record.
+        """The same window, which ends ``difference`` after the record; a negative one ends before the record.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).after(0).after_ms
         0
@@ -405,7 +416,7 @@ class JoinWindows(metaclass=_WindowsType):
         return replace(self, after_ms=to_ms(difference, "the time after"))
 
     def grace(self, grace: Duration) -> JoinWindows:
-        """The same legacy window with another grace period.
+        """The same window with another grace period. Raises `TopologyError` for windows that `of` has not made.
 
         >>> JoinWindows.of(10).grace(5).grace_ms
         5
@@ -419,7 +430,7 @@ class JoinWindows(metaclass=_WindowsType):
 
 
 def idle_timeout_ms(timeout: Duration | None) -> int | None:
-    """The idle time-out in ms: how long an input has to be quiet before time goes on by the wall clock."""
+    """The idle time-out in ms: the time without a record after which stream time follows the wall clock."""
     if timeout is None:
         return None
     timeout_ms = to_ms(timeout, "idle_timeout")

@@ -1,1 +1,1 @@
-"""Helpers that every floor may use and no application imports. They know the errors and nothing else of streamapp."""
+"""Helpers for all other packages of streamapp. Applications do not import them. Helpers import only the errors."""

@@ -1,4 +1,4 @@
-"""Checks of functions and suppliers when the topology is built, before any of them is called for a record."""
+"""Checks of the functions that a user gives to a topology, made while the topology is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["accepts", "check_supplier", "require_function", "stores_of"]
 def accepts(function: Any, arguments: int) -> bool:
     """True if a function can be called with this number of positional arguments.
 
-    Some functions in C do not tell their signature. `accepts` is true for these functions.
+    The signature of some functions in C is not known. The result for such a function is True, because it may be right.
 
     >>> accepts(lambda key, value: value, 2), accepts(lambda value: value, 2), accepts(None, 0)
     (True, False, False)
@@ -43,8 +43,9 @@ def require_function(
 ) -> None:
     """Raises `TopologyError` if ``function`` cannot be called with ``takes`` positional arguments.
 
-    Coroutine functions are refused, unless ``coroutine`` is true. ``key_option`` names the option with which the
-    operator passes the key as first argument. The error names this option if ``function`` takes one argument more.
+    ``operator`` and ``what`` name the operator and the needed function in the error. Coroutine functions are refused,
+    unless ``coroutine`` is true. ``key_option`` is the name of the option with which the operator also passes the key,
+    for example ``with_key``. If ``function`` takes one argument too many, the error suggests this option.
 
     >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
     Traceback (most recent call last):
@@ -71,7 +72,10 @@ def require_function(
 
 
 def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> None:
-    """Raises `TopologyError` unless each call of the supplier returns a new object that has the method."""
+    """Raises `TopologyError` unless each call of the supplier returns a new object with the method ``method``.
+
+    A new object is needed for each task, because tasks must not share one. A class is such a supplier.
+    """
     if not callable(supplier):
         hint = f"; give {type(supplier).__name__} itself" if hasattr(supplier, method) else ""
         raise TopologyError(
@@ -107,7 +111,7 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Non
 
 
 def stores_of(supplier: Any) -> tuple[Any, ...]:
-    """The stores that come with a supplier: its attribute ``stores``, or the same attribute of its processor.
+    """The stores that a processor brings along: the attribute ``stores`` of its supplier, or of the processor itself.
 
     >>> from streamapp import Processor, Stores, StringSerde
     >>> class Remember(Processor):

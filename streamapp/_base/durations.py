@@ -1,4 +1,4 @@
-"""Durations as users write them, in the milliseconds that the engine counts in."""
+"""Converts durations, which users write as timedelta or int, to the milliseconds that the engine uses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MAX_MS = 2**63 - 1
 
 
 def to_ms(duration: Duration, what: str) -> int:
-    """The duration in whole milliseconds; ``what`` names it in the error.
+    """The duration in whole milliseconds. ``what`` is the name of the duration in an error.
 
-    Fractions of a millisecond are refused rather than cut off, and so is what is neither int nor timedelta.
-    The sign is left to the caller.
+    Raises `ConfigError` for fractions of a millisecond, for more than 64 bits, and for other types than int and
+    timedelta. A negative duration is allowed here; the caller checks the sign.
 
     >>> to_ms(timedelta(seconds=1.5), "size")
     1500

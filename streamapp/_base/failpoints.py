@@ -24,7 +24,7 @@ __all__ = ["POINTS", "FailpointError", "arm", "hit"]
 
 POINTS = (
     "batch-polled",  # records were fetched, nothing has been done with them
-    "records-processed",  # records ran through the topology; state is buffered, outputs are on their way
+    "records-processed",  # records ran through the topology; state is buffered, outputs are sent but not acknowledged
     "state-flushed",  # caches have emitted, changelog records were handed to the producer
     "outputs-acknowledged",  # the brokers have every output and changelog record
     "offsets-sent",  # the offsets are part of the transaction, which is still open
@@ -108,7 +108,10 @@ def arm(setting: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Marks the failpoint ``name`` in the code. An armed failpoint acts once, when its count is reached."""
+    """Marks the place of the failpoint ``name`` in the code.
+
+    An armed failpoint acts once: at the call whose number is the count of its setting, by default the first call.
+    """
     if not _armed:
         return
     entry = _armed.get(name)

@@ -1,4 +1,4 @@
-"""Names that Kafka allows for topics, guesses for misspelt names, and names that outlast a rename of a class."""
+"""Checks of names against Kafka's rules, guesses for misspelt names, and names that stay when a class is renamed."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def unknown_attribute(owner: object, name: str, hints: Mapping[str, str]) -> Att
 def persistent_name(part: object) -> str:
     """The name under which snapshots and state folders remember an operator or a serde.
 
-    A class may state ``persistent_name``, so that a rename of the class does not change the name in state folders.
-    Other classes, such as a user's own serde, are remembered by the name of the class. Subclasses do not inherit
-    ``persistent_name``.
+    A class may have an attribute ``persistent_name``, which stays the same when the class is renamed. So old state
+    still fits. For other classes, such as a user's own serde, the name of the class is used. A subclass does not
+    inherit ``persistent_name``, because the subclass may write other bytes.
 
     >>> class Prices:
     ...     persistent_name = "prices"

@@ -1,8 +1,7 @@
 """Kafka's default partitioner: the partition of a key.
 
-All clients that route by key must compute the same partition, or one key has rows in two partitions. Such clients are
-producers, readers of tables, and a backfill. For records that workers write, librdkafka computes the partition in C
-(``partitioner=murmur2_random``).
+Producers, readers of tables and backfills must compute the same partition for a key, otherwise one key has rows in two
+partitions. For records that workers write, librdkafka computes the partition in C (``partitioner=murmur2_random``).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def murmur2(data: bytes) -> int:
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition that Kafka's producers choose for a key, out of ``partitions``.
 
-    There must be a key: producers spread records without a key over all partitions.
+    ``key`` must not be None, because producers spread records without a key over all partitions.
 
     >>> partition_for(b"UA", 4)
     2

@@ -9,7 +9,7 @@ __all__ = ["Metric", "exposition"]
 
 
 class Metric(NamedTuple):
-    """A family of samples: (labels, value) pairs."""
+    """A metric with its samples. A sample is a pair of labels and value, for example ``({"task": "0_1"}, 3)``."""
 
     name: str
     kind: str
@@ -18,7 +18,7 @@ class Metric(NamedTuple):
 
 
 def exposition(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
-    """The text of some metrics, all with these labels; families without samples are left out.
+    """The text of some metrics. ``labels`` are added to each sample, and a metric without samples is left out.
 
     >>> print(exposition([Metric("lag", "gauge", "Behind.", [({"task": "0_1"}, 3)])], {"application": "a"}), end="")
     # HELP streamapp_lag Behind.

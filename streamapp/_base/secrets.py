@@ -1,4 +1,4 @@
-"""The one owner of two questions: which settings are secrets, and how nobody gets to read them."""
+"""Secret settings: which settings are secrets, how they are kept out of texts, and where they are read from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 HIDDEN = "[hidden]"
-"""Stands where a secret is left out."""
+"""The text that replaces a secret in messages."""
 
 _SECRET = re.compile(
     r"passw|passphrase|secret|jaas|oauthbearer\.config|private\.key(?!\.file)|keystore\.key$|ssl\.key\.pem"
@@ -32,8 +32,8 @@ _USER = re.compile(r"[^\s/@'\",;]+@")
 def is_secret(name: str) -> bool:
     """True if the setting with this name is a secret.
 
-    The name is librdkafka's, Kafka's, streamapp's, or that of an environment variable. Private keys and passwords are
-    secrets. Paths of key files are none.
+    ``name`` is a setting of librdkafka, Kafka or streamapp, or an environment variable. Private keys, passwords and
+    tokens are secrets. The path of a key file is no secret.
 
     >>> [is_secret(name) for name in ("sasl.password", "STREAMAPP_SASL_PASSWORD", "ssl.key.pem", "ssl.key.location")]
     [True, True, True, False]
@@ -42,7 +42,7 @@ def is_secret(name: str) -> bool:
 
 
 class Properties(dict[str, Any]):
-    """Settings by name, whose ``repr`` and ``str`` show no secret.
+    """A dict of settings whose ``repr`` and ``str`` hide secrets, so that logs and tracebacks do not show them.
 
     >>> Properties({"sasl.username": "ada", "sasl.password": "lovelace"})
     {'sasl.username': 'ada', 'sasl.password': '[hidden]'}
@@ -53,7 +53,7 @@ class Properties(dict[str, Any]):
 
 
 def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
-    """The text with the values of all secret properties left out.
+    """The text, in which `HIDDEN` replaces the value of each secret property.
 
     >>> without_secrets('Invalid value "lovelace"', {"sasl.password": "lovelace"})
     'Invalid value "[hidden]"'
@@ -65,7 +65,7 @@ def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
 
 
 def without_user(text: str) -> str:
-    """The text of a URL without the user and password before the host.
+    """The text of a URL, in which `HIDDEN` replaces the user and password before the host.
 
     >>> without_user("redis://ada:lovelace@host:6379")
     'redis://[hidden]@host:6379'
@@ -74,10 +74,10 @@ def without_user(text: str) -> str:
 
 
 def from_environment(environ: Mapping[str, str], name: str) -> str | None:
-    """The value of the variable ``name``, or the text of the file that ``<name>_FILE`` names; None without either.
+    """The value of the variable ``name``, or the text of the file whose path is in ``<name>_FILE``.
 
-    An empty variable counts as not set, and the end of the file's last line is no part of the value. Raises
-    `ConfigError` for both variables at once, and for a file that cannot be read.
+    The result is None if neither variable is set; an empty variable counts as not set. A line break at the end of the
+    file is left out. Raises `ConfigError` if both variables are set, or if the file cannot be read.
 
     >>> from_environment({"STREAMAPP_SASL_PASSWORD": "lovelace"}, "STREAMAPP_SASL_PASSWORD")
     'lovelace'
@@ -91,7 +91,7 @@ def from_environment(environ: Mapping[str, str], name: str) -> str | None:
 
 
 def read_secret_file(name: str, path: str) -> str:
-    """The text of the file that the variable ``name`` has the path of."""
+    """The text of the file ``path``. ``name`` is the variable that has the path, for the error."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

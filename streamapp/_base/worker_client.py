@@ -1,4 +1,4 @@
-"""Asking a worker's web server from outside: commands, the doctor, tests. The environment says who asks."""
+"""A client for a worker's web server, for commands, the doctor and tests. The login comes from the environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGIN = f"Set {_TOKEN}_FILE, or {_USER} and {_PASSWORD}_FILE (docs/security.md)"
 
 
 class _Stays(urllib.request.HTTPRedirectHandler):
-    """A login goes to the worker that was named, and nowhere else."""
+    """Follows no redirect, so that the login goes only to the worker in the URL."""
 
     def redirect_request(
         self,
@@ -41,9 +41,10 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 def open_worker(
     url: str, *, method: str = "GET", seconds: float, environ: Mapping[str, str] | None = None
 ) -> Any:
-    """The answer of a worker, as ``urllib.request.urlopen`` gives it, with the login that the environment has.
+    """The answer of a worker, as ``urllib.request.urlopen`` gives it. The login comes from the environment.
 
-    Raises `OSError` as urlopen does, and `ConfigError` for a login that is none.
+    Raises `OSError` as urlopen does, and `ConfigError` if the variables of the login are incomplete or contradict each
+    other.
     """
     environ = os.environ if environ is None else environ
     host = urlsplit(url).hostname or ""
@@ -57,7 +58,7 @@ def open_worker(
             context = ssl.create_default_context(cafile=authorities)
         except OSError as error:
             raise ConfigError(
-                f"{_AUTHORITIES} is {authorities}, which is no file of certificates: {error}"
+                f"{_AUTHORITIES} is {authorities}, which is not a file of certificates: {error}"
             ) from None
         handlers.append(urllib.request.HTTPSHandler(context=context))
     return urllib.request.build_opener(*handlers).open(request, timeout=seconds)

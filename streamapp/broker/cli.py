@@ -13,7 +13,8 @@ import click
 
 from streamapp.broker.distribution import announce_kafka
 from streamapp.broker.local import ClusterStatus, LocalKafka
-from streamapp.errors import BrokerError
+from streamapp.broker.local_security import FOLDER, exports
+from streamapp.errors import BrokerError, StreamsError
 
 __all__ = ["broker_group"]
 
@@ -41,11 +42,17 @@ def broker_group() -> None:
     "--port", type=click.IntRange(0, 65_533), default=9092, show_default=True, help="0: a free port."
 )
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, and stop the cluster then.")
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Let in only clients with a password (SASL) or a certificate, over TLS, and print the settings of such a "
+    "client. The cluster stays secure until `streamapp broker reset`.",
+)
 @_data_dir_option
-def start(brokers: str | None, port: int, foreground: bool, data_dir: Path) -> None:
+def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_dir: Path) -> None:
     """Start the cluster; it keeps running until `streamapp broker stop`."""
     with _clear_errors():
-        kafka = LocalKafka(data_dir, int(brokers) if brokers else None, port)
+        kafka = LocalKafka(data_dir, int(brokers) if brokers else None, port, secure=secure)
         if kafka.status().running:
             raise BrokerError(
                 f"Kafka runs already at {kafka.bootstrap_servers}. To change it, run `streamapp broker stop` first."
@@ -53,14 +60,28 @@ def start(brokers: str | None, port: int, foreground: bool, data_dir: Path) -> N
         click.echo(announce_kafka(), err=True)
         if not foreground:
             kafka.start(detached=True)
-            click.echo(f"Kafka listens at {kafka.bootstrap_servers}")
+            click.echo(f"Kafka listens at {kafka.bootstrap_servers}", err=kafka.secure)
+            _show_login(kafka)
             return
         end = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: end.set())
         with kafka:
-            click.echo(f"Kafka listens at {kafka.bootstrap_servers}; Ctrl-C stops it.")
+            click.echo(f"Kafka listens at {kafka.bootstrap_servers}; Ctrl-C stops it.", err=kafka.secure)
+            _show_login(kafka)
             end.wait()
+
+
+def _show_login(kafka: LocalKafka) -> None:
+    """The variables of a client on stdout, for eval of a shell; all else on stderr."""
+    if kafka.secure:
+        folder = kafka.data_dir / FOLDER
+        click.echo(
+            f"Clients need TLS and a login. Set these variables, or: source {folder}/login.env\n"
+            f"With a certificate in place of the password: source {folder}/certificate.env",
+            err=True,
+        )
+        click.echo(exports(kafka.environment), nl=False)
 
 
 @broker_group.command()
@@ -108,5 +129,5 @@ def _render(status: ClusterStatus) -> str:
 def _clear_errors() -> Iterator[None]:
     try:
         yield
-    except BrokerError as error:
+    except StreamsError as error:
         raise click.ClickException(str(error)) from error

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from streamapp._base.counted import counted
 from streamapp.broker.broker_process import BrokerProcess, write_atomically
 from streamapp.broker.distribution import find_java, kafka_jars
+from streamapp.broker.local_security import FOLDER, LocalSecurity
 from streamapp.broker.ports import check_port, free_port
 from streamapp.broker.properties import HOST, LOG_FOLDER, cluster_properties, node_properties, render
 from streamapp.errors import BrokerError
@@ -62,6 +63,8 @@ class _Cluster:
     cluster_id: str
     ports: tuple[int, ...]
     controller_ports: tuple[int, ...]
+    tls_ports: tuple[int, ...] = ()
+    """The listeners for clients with certificates; empty in a cluster that lets everybody in."""
 
 
 class LocalKafka:
@@ -71,6 +74,9 @@ class LocalKafka:
     ``port + n - 1``. Port 0 takes free ports, which stay the same for the life of this object. Each broker gets
     ``heap_mb`` MB of Java heap, and has ``start_timeout`` seconds to start. Brokers do not create topics on first use,
     so create them with `KafkaAdmin.ensure_topics`.
+
+    With ``secure``, brokers let in only clients with a password or a certificate, over TLS: `environment` has the
+    variables of such a client. False keeps the security that the folder has. Needs the extra ``secure``.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
@@ -84,6 +90,7 @@ class LocalKafka:
         brokers: int | None = None,
         port: int = 9092,
         *,
+        secure: bool = False,
         heap_mb: int = 512,
         start_timeout: float = 120.0,
     ) -> None:
@@ -94,6 +101,8 @@ class LocalKafka:
         self.data_dir: Path = Path(data_dir).absolute()
         self._wanted_brokers = brokers
         self._wanted_port = port
+        self._wanted_secure = secure
+        self._security = LocalSecurity(self.data_dir / FOLDER)
         self._heap_mb = heap_mb
         self._start_timeout = start_timeout
         self._processes: dict[int, BrokerProcess] = {}
@@ -113,7 +122,19 @@ class LocalKafka:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, joined by commas, for the setting of the same name in Kafka clients."""
-        return ",".join(f"{HOST}:{port}" for port in self._started_cluster().ports)
+        return _addresses(self._started_cluster().ports)
+
+    @property
+    def secure(self) -> bool:
+        """True if clients need a password or a certificate."""
+        return bool(self._started_cluster().tls_ports)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a client; `KafkaSettings.from_env` and all commands read them."""
+        if not self.secure:
+            return {"STREAMAPP_BOOTSTRAP_SERVERS": self.bootstrap_servers}
+        return self._security.login(self.bootstrap_servers)
 
     def start(self, *, detached: bool = False) -> None:
         """Start every broker, and return when all brokers answer requests.
@@ -126,13 +147,15 @@ class LocalKafka:
                 raise BrokerError(f"Kafka in {self.data_dir} runs already at {self.bootstrap_servers}.")
             cluster = self._plan_cluster(self._read_marker())
             self._check_disk()
-            for port in (*cluster.ports, *cluster.controller_ports):
+            for port in (*cluster.ports, *cluster.controller_ports, *cluster.tls_ports):
                 check_port(port)
             self._java_command, self._detached = java_command, detached
             self._write_cluster(cluster)
             ids = range(1, len(cluster.ports) + 1)
             self._format(cluster, ids, lock)
             self._start_brokers(cluster, ids)
+            if cluster.tls_ports:
+                self._security.add_user(_addresses(cluster.tls_ports), self._start_timeout)
 
     def stop(self) -> None:
         """Shut every broker down, also those that other processes started.
@@ -161,6 +184,7 @@ class LocalKafka:
             self._end(self._folders())
             for number in self._folders():
                 shutil.rmtree(self._folder(number))
+            shutil.rmtree(self.data_dir / FOLDER, ignore_errors=True)
             marker.unlink(missing_ok=True)
 
     def start_broker(self, number: int) -> None:
@@ -203,23 +227,31 @@ class LocalKafka:
             )
         if not existing:
             self._refuse_foreign_folder()
-        while len(self._free_ports) < 2 * brokers:
+        secure = self._wanted_secure or bool(existing and existing.tls_ports)
+        while len(self._free_ports) < 3 * brokers:
             self._free_ports.append(free_port(self._free_ports))
         wanted = tuple(self._wanted_port + number for number in range(brokers))
         return _Cluster(
             existing.cluster_id if existing else _new_cluster_id(),
             wanted if self._wanted_port else tuple(self._free_ports[:brokers]),
-            tuple(self._free_ports[brokers:]),
+            tuple(self._free_ports[brokers : 2 * brokers]),
+            tuple(self._free_ports[2 * brokers :]) if secure else (),
         )
 
     def _write_cluster(self, cluster: _Cluster) -> None:
         # The marker comes first, and marks the folder as a local Kafka's. Formatting can be repeated, so the next start
         # continues an interrupted start.
         write_atomically(self.data_dir / _MARKER, json.dumps(asdict(cluster)) + "\n")
+        if cluster.tls_ports:
+            self._security.prepare()
+            self._security.write_environments(_addresses(cluster.ports), _addresses(cluster.tls_ports))
         for number in range(1, len(cluster.ports) + 1):
             folder = self._folder(number)
             folder.mkdir(exist_ok=True)
             node = node_properties(number, cluster.ports, cluster.controller_ports)
+            if cluster.tls_ports:
+                folder.chmod(0o700)  # the settings have the password
+                node |= self._security.properties(number, cluster.ports, cluster.tls_ports)
             write_atomically(folder / _PROPERTIES, render(node | cluster_properties(len(cluster.ports))))
 
     def _format(self, cluster: _Cluster, ids: Iterable[int], lock: int) -> None:
@@ -276,9 +308,10 @@ class LocalKafka:
             process = self._process(number)
             address = f"{HOST}:{cluster.ports[number - 1]}"
             # log_level 0: until the broker listens, librdkafka would print each refused connection.
-            client = AdminClient(
-                {"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200}
-            )
+            settings: dict[str, str] = {"bootstrap.servers": address}
+            if cluster.tls_ports:
+                settings = self._security.client(_addresses(cluster.tls_ports[number - 1 : number]))
+            client = AdminClient({**settings, "log_level": 0, "reconnect.backoff.max.ms": 200})
             while not _members(client).issuperset(ids):
                 if process.pid is None:
                     problem = "ended while it started"
@@ -328,7 +361,12 @@ class LocalKafka:
         path = self.data_dir / _MARKER
         try:
             marker = json.loads(path.read_text(encoding="utf-8"))
-            return _Cluster(marker["cluster_id"], tuple(marker["ports"]), tuple(marker["controller_ports"]))
+            return _Cluster(
+                marker["cluster_id"],
+                tuple(marker["ports"]),
+                tuple(marker["controller_ports"]),
+                tuple(marker.get("tls_ports", ())),
+            )
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -383,6 +421,10 @@ class LocalKafka:
 def _new_cluster_id() -> str:
     """Return a random id in Kafka's form, without a dash: a dash in front would look like an option."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
+def _addresses(ports: Sequence[int]) -> str:
+    return ",".join(f"{HOST}:{port}" for port in ports)
 
 
 def _members(client: AdminClient) -> set[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-__all__ = ["NO_TOPIC", "OF_THE_BATCH", "OF_THE_TOPIC", "REMEDIES", "is_refusal"]
+from streamapp._base.counted import counted
+
+__all__ = ["FINAL", "NO_TOPIC", "OF_THE_BATCH", "OF_THE_TOPIC", "REMEDIES", "is_refusal", "refusal_text"]
 
 NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
 _SMALLER = "Raise max.message.bytes of the topic, or write less into a record"
@@ -32,9 +34,18 @@ OF_THE_TOPIC = {
     KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
 }
 """Errors of a topic: brokers would refuse every other record for this topic, too."""
+FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
+"""Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
 REMEDIES = OF_THE_BATCH | OF_THE_RECORD | OF_THE_TOPIC
 
 
 def is_refusal(error: KafkaError) -> bool:
     """True if brokers refuse the record for good: another attempt would get the same error."""
     return error.code() in REMEDIES
+
+
+def refusal_text(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int | None) -> str:
+    """The error of a refused record, with the facts by which brokers judge. ``timestamp`` is in ms."""
+    when = f", timestamp {timestamp}" if timestamp is not None and timestamp > 0 else ""
+    size = len(key or b"") + len(value or b"")
+    return f"{error.str()} (key and value: {counted(size, 'byte')}{when})"

@@ -8,18 +8,20 @@ from typing import Any
 import click
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.config import StreamsConfig
 from streamapp.consumer import ReliableConsumer, SyncReliableConsumer
 from streamapp.operations.acls import (
     Acl,
     acls_of_agents,
     acls_of_consumers,
     acls_of_producer,
+    acls_of_relay,
     acls_of_topology,
     acls_of_worker,
     as_commands,
 )
 from streamapp.operations.offsets.subject import Subject
-from streamapp.producer import ReliableProducer, SyncReliableProducer
+from streamapp.producer import OutboxRelay, ReliableProducer, SyncReliableProducer
 from streamapp.runners.connection import connected
 
 __all__ = ["acls"]
@@ -39,17 +41,25 @@ __all__ = ["acls"]
     metavar="TOPIC",
     help="A topic to which agents, handlers, a producer or other code send records; several can be given.",
 )
+@click.option(
+    "--relay", is_flag=True, help="APPLICATION is the NAME of `streamapp outbox relay NAME`, not a module."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of kafka-acls commands.")
-def acls(application: str, principal: str | None, writes: tuple[str, ...], as_json: bool) -> None:
+def acls(
+    application: str, principal: str | None, writes: tuple[str, ...], relay: bool, as_json: bool
+) -> None:
     """Print the rights (ACLs) that APPLICATION needs, and no others.
 
-    APPLICATION is an App (with or without a topology), a consumer, or a producer (module:producer). Workers need the
-    right Create only for topics that do not exist yet. You can remove this right after the topics are made.
+    APPLICATION is an App (with or without a topology), a consumer, a producer (module:producer), or an outbox relay.
+    Workers need the right Create only for topics that do not exist yet. You can remove this right after the topics are
+    made.
     """
-    app = load(application, topology=False)
+    app = None if relay else load(application, topology=False)
     with clear_errors():
-        config = connected(app.config)
-        if isinstance(app, ReliableProducer | SyncReliableProducer):
+        config = connected(StreamsConfig(application) if app is None else app.config)
+        if app is None or isinstance(app, OutboxRelay):
+            found = acls_of_relay(config.application_id, writes)
+        elif isinstance(app, ReliableProducer | SyncReliableProducer):
             found = acls_of_producer(app, writes)
         elif isinstance(app, ReliableConsumer | SyncReliableConsumer):
             found = acls_of_consumers(config, [app.status])

@@ -71,8 +71,8 @@ def doctor(
     The doctor looks at brokers, topics, the group, settings, the last records, transactions and workers, and changes
     nothing. Each finding has a code, a reason, a remedy and a page with more.
 
-    The exit code is 0 without new findings, 1 with findings that the baseline does not have, and 2 if the doctor
-    could not look.
+    The exit code is 1 with findings that the baseline does not have. Without such findings, the exit code is 2 if
+    the doctor could not look at something, else 0.
     """
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
@@ -108,7 +108,7 @@ def doctor(
         click.echo(json.dumps(_report(survey, new, len(found) - len(new), gone), indent=2))
     else:
         _print(survey, new, len(found) - len(new), gone)
-    raise SystemExit(1 if new else 0)
+    raise SystemExit(1 if new else 2 if survey.unseen else 0)
 
 
 def _read(path: Path) -> str:
@@ -152,6 +152,6 @@ def _print(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[s
         click.echo(f"not looked at: {line}")
     for code, subject in gone:
         click.echo(f"accepted, but gone: {code} {subject}; remove this finding from the baseline")
-    click.echo(
-        f"{survey.subject.group}: {counted(len(new), 'finding')}, {accepted} accepted, {counted(len(ALL), 'check')}"
-    )
+    unseen = f", {len(survey.unseen)} not looked at" if survey.unseen else ""
+    found, checks = counted(len(new), "finding"), counted(len(ALL), "check")
+    click.echo(f"{survey.subject.group}: {found}, {accepted} accepted, {checks}{unseen}")

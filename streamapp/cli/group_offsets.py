@@ -182,8 +182,8 @@ def reset(
 ) -> None:
     """Show new offsets for the group, and commit them with `--execute`.
 
-    Stop all members first. The command names the tables that would not fit the new offsets, because they already have
-    the results of later records.
+    Stop all members first. The command names the tables that would not fit the new offsets: records would count twice
+    in them, or be missing.
     """
     target = _which(where)
     if target is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,36 @@ import click
 
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
+from streamapp.cli.spark_options import session, spark_options
 from streamapp.cli.times import CUT, Cut
 from streamapp.errors import ConfigError
-from streamapp.producer.ledger import Ledger
+from streamapp.producer.ledger import Difference, Ledger
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.reconciliation import account, count_of, identity_of, reconcile, republish
+from streamapp.producer.reconciliation import (
+    Reconciliation,
+    account,
+    count_of,
+    expectation,
+    identity_of,
+    reconcile,
+    republish,
+)
 from streamapp.producer.session import BookmarkedSession, UnknownTopics
 from streamapp.records import OutputRecord
 
 __all__ = ["reconcile_command"]
 
 _SECONDS = 30.0
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("reconcile")
 @click.argument("topic")
-@click.option("--source", type=_FILE, required=True, help="File with the source's records, one a line.")
+@click.option(
+    "--source",
+    required=True,
+    help="File with the source's records, one a line; on Spark also a folder or a URI.",
+)
 @click.option(
     "--id",
     "identity",
@@ -55,11 +67,13 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
     type=click.FloatRange(0.1),
     help="Send the missing records, at most this number a second.",
 )
+@click.option("--spark", "on_spark", is_flag=True, help="Compare on Spark, for a long history.")
+@spark_options
 @click.pass_context
 def reconcile_command(
     context: click.Context,
     topic: str,
-    source: Path,
+    source: str,
     identity: str,
     window_ms: int | None,
     begin: Cut,
@@ -67,6 +81,9 @@ def reconcile_command(
     gap: Path | None,
     report: Path | None,
     per_second: float | None,
+    on_spark: bool,
+    master: str,
+    conf: dict[str, str],
 ) -> None:
     """Compare the records of a source with the records of TOPIC; the exit code is 1 if they differ.
 
@@ -76,40 +93,29 @@ def reconcile_command(
 
     The source must have stopped sending, because a record that has not arrived yet counts as missing. With --republish,
     such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.
+
+    With --spark, the executors read the source and the topic. They need the file, folder or URI of --source.
     """
-    with (
-        clear_errors(),
-        tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch,
-        ExitStack() as stack,
-    ):
+    with clear_errors():
         if per_second is not None and window_ms is not None:
             raise ConfigError(
                 "--republish needs ids, and --window has only counts: give one of these options"
             )
-        of_record = identity_of(identity)
-        settings = KafkaSettings.from_env()
-        session = None if per_second is None else _session(topic)
-        if session is not None:
-            stack.callback(session.abandon)
-        ledger = stack.enter_context(closing(Ledger(Path(scratch) / "ledger")))
-        result = reconcile(
-            settings,
-            topic,
-            _expected(source, window_ms),
-            of_record if window_ms is None else count_of(of_record, window_ms),
-            ledger,
-            from_ms=_milliseconds(begin, "--from"),
-            to_ms=_milliseconds(end, "--to"),
-        )
-        if gap is not None:
-            with gap.open("w") as out:
-                out.writelines(
-                    f"{each.name}\t{each.expected}\t{each.found}\n" for each in ledger.differences()
-                )
+        if per_second is not None and on_spark:
+            raise ConfigError(
+                "--republish does not go with --spark: take --spark --gap FILE first, and republish the missing "
+                "records of that time with --from and --to, without --spark"
+            )
+        if not on_spark and not Path(source).is_file():
+            raise ConfigError(f"--source: there is no file {source}")
+        span = {"from_ms": _milliseconds(begin, "--from"), "to_ms": _milliseconds(end, "--to")}
         sent = None
-        if session is not None and per_second is not None:
-            sent = republish(session, _records(source, topic), ledger, per_second=per_second)
-        text = account(result, str(source), _digest(source), sent)
+        if on_spark:
+            identity_of(identity)  # a wrong one is refused before Spark starts
+            result = _on_spark(topic, source, identity, window_ms, span, gap, master, conf)
+        else:
+            result, sent = _here(topic, Path(source), identity, window_ms, span, gap, per_second)
+        text = account(result, source, _digest(Path(source)), sent)
     if report is not None:
         report.write_text(text)
     click.echo(text)
@@ -119,6 +125,67 @@ def reconcile_command(
         and not (result.doubled or result.unknown or result.unidentified)
     )
     context.exit(0 if result.equal or healed else 1)
+
+
+def _on_spark(
+    topic: str,
+    source: str,
+    identity: str,
+    window_ms: int | None,
+    span: Mapping[str, int | None],
+    gap: Path | None,
+    master: str,
+    conf: dict[str, str],
+) -> Reconciliation:
+    client = KafkaSettings.from_env().librdkafka()
+    with session(f"reconcile {topic}", master, conf) as spark:
+        from streamapp.operations.spark_reconciliation import reconcile_on_spark
+
+        options = {"window_ms": window_ms, **span}
+        with reconcile_on_spark(spark, client, topic, source, identity, **options) as found:
+            _write_gap(gap, found.differences())
+            return found.result
+
+
+def _here(
+    topic: str,
+    source: Path,
+    identity: str,
+    window_ms: int | None,
+    span: Mapping[str, int | None],
+    gap: Path | None,
+    per_second: float | None,
+) -> tuple[Reconciliation, int | None]:
+    """The comparison in this process, and the number of records that were sent again."""
+    with (
+        tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch,
+        ExitStack() as stack,
+    ):
+        of_record = identity_of(identity)
+        settings = KafkaSettings.from_env()
+        transactions = None if per_second is None else _session(topic)
+        if transactions is not None:
+            stack.callback(transactions.abandon)
+        ledger = stack.enter_context(closing(Ledger(Path(scratch) / "ledger")))
+        result = reconcile(
+            settings,
+            topic,
+            _expected(source, window_ms),
+            of_record if window_ms is None else count_of(of_record, window_ms),
+            ledger,
+            **span,
+        )
+        _write_gap(gap, ledger.differences())
+        sent = None
+        if transactions is not None and per_second is not None:
+            sent = republish(transactions, _records(source, topic), ledger, per_second=per_second)
+        return result, sent
+
+
+def _write_gap(gap: Path | None, differences: Iterable[Difference]) -> None:
+    if gap is not None:
+        with gap.open("w") as out:
+            out.writelines(f"{each.name}\t{each.expected}\t{each.found}\n" for each in differences)
 
 
 def _session(topic: str) -> BookmarkedSession:
@@ -142,19 +209,10 @@ def _lines(source: Path) -> Iterator[tuple[int, str]]:
 
 def _expected(source: Path, window_ms: int | None) -> Iterator[tuple[str, int]]:
     for number, line in _lines(source):
-        if line.startswith("{"):
-            yield str(_json(source, number, line)["id"]), 1
-        elif window_ms is None:
-            yield line, 1
-        else:
-            try:
-                start, name, count = line.split("\t")
-                yield f"{int(start)}\t{name}", int(count)
-            except ValueError:
-                raise ConfigError(
-                    f"{source}, line {number}: {line!r} is not a window's start in ms, an id and a count, "
-                    "separated by tabs"
-                ) from None
+        try:
+            yield expectation(line, window_ms)
+        except ConfigError as error:
+            raise ConfigError(f"{source}, line {number}: {error}") from None
 
 
 def _records(source: Path, topic: str) -> Iterator[tuple[str, OutputRecord]]:
@@ -186,6 +244,8 @@ def _milliseconds(cut: Cut, option: str) -> int | None:
     raise ConfigError(f"{option} takes a time, not offsets")
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path) -> str | None:
+    if not path.is_file():
+        return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

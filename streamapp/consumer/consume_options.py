@@ -171,6 +171,13 @@ class ConsumeOptions:
             return self.config.deserialization_exception_handler
         return self.processing_answer
 
+    @property
+    def production_answer(self) -> Answer | Chooser:
+        """The answer to an output that brokers refuse, without retries."""
+        if self.on_error is None:
+            return self.config.production_exception_handler
+        return self.processing_answer
+
     def client(self) -> dict[str, Any]:
         """librdkafka's settings for a member of the group."""
         config, client = self.config, client_of(self.config)

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 
 from streamapp.consumer.account import Account, ConsumerMetrics
 from streamapp.consumer.batching import Batch
 from streamapp.consumer.circuit import Circuit
 from streamapp.consumer.consume_options import ConsumeOptions
-from streamapp.consumer.done_offsets import DoneOffsets
+from streamapp.consumer.done_offsets import DoneOffsets, decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
 from streamapp.consumer.outputs import Step, WaitingOutputs
 from streamapp.consumer.room import Room
@@ -56,7 +57,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ partitions come and go
 
     def open(
-        self, source: TopicPartition, position: int | None, done: Iterable[int] = (), fence: int = 0
+        self, source: TopicPartition, position: int | None, done: Collection[int] = (), fence: int = 0
     ) -> None:
         """Adds a partition that the group has assigned to this member.
 
@@ -67,6 +68,7 @@ class Dispatcher:
             source, DoneOffsets(position, done), by_key=self._options.ordered_by == "key"
         )
         partition.fence = fence
+        partition.start = None if position is None else (position, done)
         with self.changed:
             self._partitions[source] = partition
             self._committed.pop(source, None)
@@ -167,6 +169,7 @@ class Dispatcher:
                 self.open(source, None, (), fence)
                 partition = self._partitions[source]
             done = partition.done
+            partition.start = partition.start or (batch.offsets[0], ())
             for at, offset in enumerate(batch.offsets):
                 if not done.take(offset):
                     self._account.already_done += 1
@@ -174,6 +177,7 @@ class Dispatcher:
                 self._account.taken += 1
                 headers = batch.headers[at] if batch.headers is not None else NO_HEADERS
                 item = Item(offset, batch.timestamps[at], batch.keys[at], batch.values[at], headers)
+                item.alone = offset in partition.suspects
                 if self._room.turns_away(partition) and partition.is_parked(item):
                     self._turned_away.append(partition.turn_away(item))
                 else:
@@ -247,7 +251,8 @@ class Dispatcher:
                 account.skipped += len(settled.skipped)
                 account.dead += len(settled.dead)
                 partition.done.finish(item.offset for item in over)
-                self._outputs.add(partition.source, unit.items[0].offset, settled.outputs)
+                if self._options.output is not None:
+                    self._outputs.add(unit, settled.outputs, settled.letters)
                 self._give_back(unit, settled)
             if settled.pause is not None:
                 assert self._options.retry is not None
@@ -314,7 +319,12 @@ class Dispatcher:
         """The next transaction: the result of `positions`, and the outputs of the calls that these positions
         include."""
         with self.changed:
-            positions = self._positions(sources)
+            now = self._clock()
+            positions = {
+                source: each
+                for source, each in self._positions(sources).items()
+                if self._partitions[source].held_until <= now
+            }
             partitions = {source: self._partitions[source] for source in positions}
             return Step(positions, partitions, self._outputs.of(positions))
 
@@ -326,6 +336,55 @@ class Dispatcher:
             self._account.outputs += len(step.outputs)
             self.committed({source: step.positions[source] for source in owned})
             self.changed.notify_all()
+
+    # ------------------------------------------------------------------ outputs that brokers refuse
+
+    def refused(self, unit: Unit, settled: Settled) -> None:
+        """Brokers refuse an output of a call that is over. ``settled`` is the new outcome of its only record."""
+        partition, account = unit.partition, self._account
+        with self.changed:
+            if partition.lost:
+                return
+            if settled.fail is not None:
+                partition.held_until = inf
+            elif settled.back:
+                account.retries += 1
+                partition.held_until = self._clock() + (settled.delay_ms or 0) / 1000
+            else:
+                account.done -= 1
+                account.skipped += len(settled.skipped)
+                account.dead += len(settled.dead)
+                self._outputs.replace(unit, settled.letters)
+        if settled.fail is not None:
+            self.fail(settled.fail)
+
+    def repeat(self, unit: Unit) -> None:
+        """Drops what is not committed of a batch's partition. `begin_anew` then gives each of its records a call."""
+        partition = unit.partition
+        with self.changed:
+            if partition.lost:
+                return
+            partition.closed, partition.held_until = True, inf
+            self._account.returned += partition.drop_waiting()
+            partition.repeats.update(item.offset for item in unit.items)
+
+    def begin_anew(self) -> dict[TopicPartition, int]:
+        """Partitions of `repeat` are as they were at the last commit, and the offset to read on from."""
+        begun = {}
+        with self.changed:
+            for source, partition in list(self._partitions.items()):
+                if not partition.repeats or partition.in_work or self.stopping:
+                    continue
+                assert partition.start is not None
+                position, done = partition.start
+                if source in self._committed:
+                    position, metadata = self._committed[source]
+                    done = decode_done(position, metadata)
+                self.forget([source])
+                self.open(source, position, done)
+                self._partitions[source].suspects = frozenset(partition.repeats)
+                begun[source] = position
+        return begun
 
     def partition(self, source: TopicPartition) -> PartitionLanes | None:
         with self.changed:

@@ -71,7 +71,7 @@ class Handling:
             for letter in self._send(settled):
                 letter.result()
         except Exception as exc:
-            settled = Settled(back=unit.items, fail=exc)
+            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc))
         self._over(unit, settled, began, pairs)
 
     async def run_async(self, unit: Unit) -> None:
@@ -99,7 +99,7 @@ class Handling:
             for letter in self._send(settled):
                 await asyncio.wrap_future(letter)
         except Exception as exc:
-            settled = Settled(back=unit.items, fail=exc)
+            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc))
         self._over(unit, settled, began, pairs)
 
     def _prepared(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
@@ -165,7 +165,7 @@ class Handling:
             called = [item for item, _ in pairs]
             settled = self._verdicts.settle(unit, called, error, wrong, time.monotonic() * 1000)
         if self._outputs is not None:
-            settled.outputs = [*(outputs if error is None else ()), *settled.letters]
+            settled.outputs = outputs if error is None else []
         return settled
 
     def _send(self, settled: Settled) -> list[Future[DeliveryReport]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamapp.consumer.done_offsets import MOST_AHEAD, DoneOffsets
@@ -93,6 +93,14 @@ class PartitionLanes:
         """Records of lanes that wait for another attempt."""
         self.parked_bytes: int = 0
         self.in_work: int = 0
+        self.start: tuple[int, Collection[int]] | None = None
+        """The position at which this member began, and the records behind the position that were done."""
+        self.held_until: float = 0.0
+        """Brokers refuse an output: nothing is committed before this time of the dispatcher's clock."""
+        self.repeats: set[int] = set()
+        """Records of batches with a refused output: the partition begins anew when nothing is in work."""
+        self.suspects: frozenset[int] = frozenset()
+        """``repeats`` of the partition before it began anew; each of these records gets a call of its own."""
         self.fence: int = 0
         """The claim on the row of the partition, where a database takes the offsets."""
         self.saving: threading.Lock = threading.Lock()

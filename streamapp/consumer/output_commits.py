@@ -9,15 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.consumer import committed_metadata
-from streamapp.broker.refused import REMEDIES
 from streamapp.broker.requests import committed
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.consumer.outputs import HandlerOutputs, Step
+from streamapp.consumer.refused_outputs import RefusedOutputs
 from streamapp.errors import BrokerError
 from streamapp.producer.session import RecordsRefused, TransactionSession, UnknownTopics, Unsettled
 from streamapp.records import TopicPartition
@@ -58,6 +57,7 @@ class OutputCommits:
         self._name = f"{options.name}-{options.config.group_instance_id or uuid.uuid4().hex[:12]}"
         self._seconds = options.config.transaction_timeout_ms / 1000
         self._unknown = UnknownTopics()
+        self._refused = RefusedOutputs(options, dispatcher)
         self._session: TransactionSession | None = None
         self._unsettled: Step | None = None
 
@@ -77,7 +77,8 @@ class OutputCommits:
             session = self._session = self._session or self._open()
             return self._commit(session, step)
         except RecordsRefused as exc:
-            self._dispatcher.fail(self._blamed(step, exc))
+            if self._refused.judge(step, exc):
+                self._give_session_up()
         except BrokerError as exc:
             self._not_committed(exc)
         return False
@@ -98,6 +99,8 @@ class OutputCommits:
             raise
         hit("consumer-committed")
         self._dispatcher.step_committed(step)
+        if self._refused.committed():
+            self._give_session_up()
         return True
 
     def settle(self) -> bool:
@@ -132,7 +135,7 @@ class OutputCommits:
     def _open(self) -> TransactionSession:
         return TransactionSession(
             self._name,
-            self._outputs.settings,
+            {**self._outputs.settings, **self._refused.settings},
             seconds=self._seconds,
             transaction_timeout_ms=self._options.config.transaction_timeout_ms,
             unknown=self._unknown,
@@ -146,20 +149,11 @@ class OutputCommits:
         else:
             logger.warning("%s: not committed yet: %s", self._options.name, error)
 
-    def _blamed(self, step: Step, refused: RecordsRefused) -> BrokerError:
-        index, error = min(refused.errors.items())
-        output = step.outputs[index]
-        one = (
-            "an output"
-            if len(refused.errors) == 1
-            else f"one of {counted(len(refused.errors), 'output')}, the first"
-        )
-        return BrokerError(
-            f"{self._options.operator}: brokers refuse {one} of the call for the record of {output.source} at offset "
-            f"{output.offset}: {output.record.topic}: {error.str()}. {REMEDIES.get(error.code(), '')}".rstrip()
-        )
-
     def close(self) -> None:
         """Closes the client. A transaction that is still open is lost, and the next owner repeats its records."""
+        self._give_session_up()
+
+    def _give_session_up(self) -> None:
         if self._session is not None:
             self._session.abandon()
+            self._session = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from streamapp.config import StreamsConfig
-from streamapp.consumer.lanes import PartitionLanes
+from streamapp.consumer.lanes import PartitionLanes, Unit
 from streamapp.errors import StreamsError
 from streamapp.producer.core import Core
 from streamapp.producer.face import TransactionFace
@@ -17,7 +17,7 @@ from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
 from streamapp.serdes import Serde
 from streamapp.serdes.base import check_serde
 
-__all__ = ["HandlerOutputs", "KafkaOutput", "OutputTransaction", "Step", "WaitingOutputs"]
+__all__ = ["HandlerOutputs", "KafkaOutput", "Output", "OutputTransaction", "Step", "WaitingOutputs"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -112,11 +112,18 @@ class HandlerOutputs:
         return OutputTransaction(self._core)
 
 
-class _Output(NamedTuple):
+class Output(NamedTuple):
+    """A record of a call that is over."""
+
     record: OutputRecord
-    source: TopicPartition
-    offset: int
-    """The offset of the first record of the call that made the output, for error messages."""
+    unit: Unit
+    """The records of the call."""
+    letter: bool
+    """The record is a dead letter."""
+
+    @property
+    def source(self) -> TopicPartition:
+        return self.unit.partition.source
 
 
 class Step(NamedTuple):
@@ -124,7 +131,7 @@ class Step(NamedTuple):
 
     positions: dict[TopicPartition, tuple[int, str]]
     partitions: dict[TopicPartition, PartitionLanes]
-    outputs: list[_Output]
+    outputs: list[Output]
 
 
 @dataclass(slots=True)
@@ -134,7 +141,7 @@ class WaitingOutputs:
     The dispatcher holds a lock around every call.
     """
 
-    _by_partition: dict[TopicPartition, list[_Output]] = field(default_factory=dict)
+    _by_partition: dict[TopicPartition, list[Output]] = field(default_factory=dict)
     _records: int = 0
     _bytes: int = 0
 
@@ -144,19 +151,25 @@ class WaitingOutputs:
         commit."""
         return self._records >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
 
-    def add(self, source: TopicPartition, offset: int, records: Collection[OutputRecord]) -> None:
-        """Adds the outputs of a call that has returned. ``offset`` is that of the call's first record."""
-        if records:
-            waiting = self._by_partition.setdefault(source, [])
-            waiting += (_Output(record, source, offset) for record in records)
-            self._records += len(records)
-            self._bytes += sum(map(record_bytes, records))
+    def add(
+        self, unit: Unit, records: Collection[OutputRecord], letters: Collection[OutputRecord] = ()
+    ) -> None:
+        """Adds the outputs and the dead letters of a call that has returned."""
+        for record in records:
+            self._put(Output(record, unit, False))
+        for letter in letters:
+            self._put(Output(letter, unit, True))
 
-    def of(self, sources: Collection[TopicPartition]) -> list[_Output]:
+    def _put(self, output: Output) -> None:
+        self._by_partition.setdefault(output.source, []).append(output)
+        self._records += 1
+        self._bytes += record_bytes(output.record)
+
+    def of(self, sources: Collection[TopicPartition]) -> list[Output]:
         """The waiting outputs of these partitions, in the order of their calls."""
         return [output for source in sources for output in self._by_partition.get(source, ())]
 
-    def committed(self, outputs: Collection[_Output], owned: Collection[TopicPartition]) -> None:
+    def committed(self, outputs: Collection[Output], owned: Collection[TopicPartition]) -> None:
         """Removes outputs that are committed, as far as their partitions still belong to this member."""
         done = dict.fromkeys(owned, 0)
         for output in outputs:
@@ -164,6 +177,15 @@ class WaitingOutputs:
                 done[output.source] += 1
         for source, count in done.items():
             self._remove(source, count)
+
+    def replace(self, unit: Unit, letters: Collection[OutputRecord]) -> None:
+        """Brokers refuse outputs of a call: none of its outputs goes to Kafka, but these dead letters."""
+        source = unit.partition.source
+        kept = [output for output in self._by_partition.get(source, ()) if output.unit is not unit]
+        self.drop(source)
+        for output in kept:
+            self._put(output)
+        self.add(unit, (), letters)
 
     def drop(self, source: TopicPartition) -> None:
         """Drops the outputs of a lost partition. Its new owner calls the handler again and makes the outputs again."""

@@ -108,6 +108,9 @@ class Subscription:
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._options.commit_seconds
             self.commits.commit()
+            for source, position in self._dispatcher.begin_anew().items():
+                self._client.seek(KafkaPartition(*source, position))
+                self._flow(self._client.resume, [source])
         pause, resume = self._dispatcher.flow()
         if pause:
             self._flow(self._client.pause, pause)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
+from streamapp.producer.report import DeliveryError
 from streamapp.records import OutputRecord, TopicPartition
 
 __all__ = ["HandlerTimeout", "Settled", "Verdicts", "short"]
@@ -107,11 +110,41 @@ class Verdicts:
             settled.fail, settled.back = fatal, unit.items
         return settled
 
+    def refused(self, unit: Unit, error: ResultRefused, topic: str, clock_ms: float) -> Settled:
+        """The outcome of the only record of a call whose output brokers refuse for good.
+
+        With a `Retry`, ``back`` has the record: the same outputs are sent again after ``delay_ms``.
+        """
+        settled, what = Settled(), f"gave an output that {topic} does not take"
+        (item,) = unit.items
+        answer = "fail" if error.final else self._options.production_answer
+        try:
+            if error.final:
+                self._give_up(settled, unit, item, error, answer, what)
+            else:
+                self._error(settled, unit, item, error, clock_ms, answer, what)
+        except ProcessingFailed as fatal:
+            settled.fail = fatal
+        if settled.fail is not None:
+            settled.back, settled.letters = [item], []
+        return settled
+
+    def letter_lost(self, unit: Unit, error: Exception) -> ProcessingFailed:
+        """The end of the consumer: brokers do not take the dead letter of a record."""
+        topic = self._config.dead_letter_queue_topic
+        failed = ProcessingFailed(
+            self._message(unit, unit.items[0], error, f"has a dead letter that {topic} does not take")
+        )
+        failed.__cause__ = error
+        return failed
+
     def _raised(
         self, settled: Settled, unit: Unit, called: Sequence[Item], error: Exception, clock_ms: float
     ) -> None:
         once = self._options.guarantee == "at_most_once"
-        if isinstance(error, self._failures):
+        # A handler that waits for its own producer gets this error, and no service has failed.
+        refused = isinstance(error, DeliveryError) and error.refused
+        if isinstance(error, self._failures) and not refused:
             self._service(settled, called, error, unit)
         elif len(called) > 1 and not once:
             # The exception does not say which record is to blame, so each gets a call of its own.
@@ -120,7 +153,8 @@ class Verdicts:
             settled.back += called
         else:
             for item in called:
-                self._error(settled, unit, item, error, clock_ms)
+                answer = self._options.processing_answer
+                self._error(settled, unit, item, error, clock_ms, answer, _FAILED)
 
     def _service(self, settled: Settled, items: Sequence[Item], error: Exception, unit: Unit) -> None:
         if self._options.retry is not None:
@@ -130,19 +164,28 @@ class Verdicts:
         remedy = "a service failed and not the record: a Retry as on_error waits until the service is back"
         raise ProcessingFailed(f"{self._message(unit, items[0], error, _FAILED)}; {remedy}") from error
 
-    def _error(self, settled: Settled, unit: Unit, item: Item, error: Exception, clock_ms: float) -> None:
+    def _error(
+        self,
+        settled: Settled,
+        unit: Unit,
+        item: Item,
+        error: Exception,
+        clock_ms: float,
+        answer_of: Answer | Chooser,
+        what: str,
+    ) -> None:
         retry = self._options.retry
         item.attempts += 1
         item.since = clock_ms if item.since is None else item.since
         if retry is None:
-            self._give_up(settled, unit, item, error, self._options.processing_answer, _FAILED)
+            self._give_up(settled, unit, item, error, answer_of, what)
             return
         answer: Any = "retry" if retry.choose is None else self._chosen(unit, item, error)
         waited = retry.max_age_ms is not None and clock_ms - item.since >= retry.max_age_ms
         if answer == "retry" and (waited or (retry.times is not None and item.attempts > retry.times)):
             answer = retry.then
         if answer in ANSWERS:
-            self._give_up(settled, unit, item, error, answer, _FAILED)
+            self._give_up(settled, unit, item, error, answer, what)
             return
         parked = unit.partition
         full = parked.parked >= retry.max_records or parked.parked_bytes >= retry.max_bytes
@@ -182,12 +225,17 @@ class Verdicts:
         message = self._message(unit, item, error, what)
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
-            letters = (dead_letter(topic, context, error, what, self._config),)
+            letter = dead_letter(topic, context, error, what, self._config)
+            if isinstance(error, (ResultRefused, DeliveryError)):
+                # Brokers may have refused a record for its timestamp, and must take the letter.
+                letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
+            letters = (letter,)
         settled.letters += letters or ()
         if answer == "fail":
-            settled.fail = ProcessingFailed(
-                f'{message}; give the consumer on_error="skip", "dead_letter" or a Retry'
-            )
+            remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'
+            if isinstance(error, ResultRefused):
+                remedy = error.remedy if error.final else f"{error.remedy}. Or {remedy}".removeprefix(". Or ")
+            settled.fail = ProcessingFailed(f"{message}; {remedy}")
             settled.fail.__cause__ = error
             return
         (settled.dead if letters else settled.skipped).append(item)

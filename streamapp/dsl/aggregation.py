@@ -1,6 +1,6 @@
-"""Aggregations of a stream: count, reduce and aggregate, as every grouping takes them.
+"""The aggregations of streams (count, reduce, aggregate), which groupings by key and by window share.
 
-The checks of the users' functions stand here, once for groupings by key, by window and by co-group.
+This module also has the checks of the users' functions, for co-grouped streams and grouped tables, too.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ __all__ = [
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
-"""The new aggregate, from key, value and aggregate."""
+"""A function of key, value and aggregate, which returns the new aggregate."""
 Merger = Callable[[Any, Any, Any], Any]
-"""One aggregate of two sessions, from key, first and second."""
+"""A function of key and the aggregates of two sessions, which returns the aggregate of the merged session."""
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """An aggregation of grouped values, for each kind of group."""
+    """The functions of an aggregation, from which a grouping makes its operator."""
 
     prefix: str
-    """The beginning of generated names."""
+    """The beginning of the generated names of operator and store."""
     initializer: Initializer
     aggregator: Aggregator
     merger: Merger | None
-    """None where the user gave none: such an aggregation cannot run over sessions."""
+    """None if the user gave none. Sessions need a merger (`over_sessions`)."""
     value_serde: Serde[Any] | None
-    """The serde of the results, as far as known."""
+    """The serde of the results; None if it is not known."""
     reducer: Callable[[Any, Any], Any] | None = None
 
     def over_sessions(self, merger: Merger, grouping: str) -> Aggregation:
-        """The same with a merger; raises `TopologyError` unless the merger takes the right arguments."""
+        """The same aggregation with a merger. Raises `TopologyError` if the merger does not take three arguments."""
         check_merger(merger, f"aggregate() of {grouping}")
         return replace(self, merger=merger)
 
     def by_key(self, store: str, send_old: bool) -> Operator:
-        """The operator that aggregates without windows."""
+        """The operator of this aggregation without windows."""
         if self.reducer is not None:
             return StreamReduce(store=store, reducer=self.reducer, send_old=send_old)
         return StreamAggregate(
@@ -66,14 +66,14 @@ class Aggregation:
 def reducing(
     reducer: Callable[[Any, Any], Any], grouping: str, value_serde: Serde[Any] | None
 ) -> Aggregation:
-    """A reduction; raises `TopologyError` unless the reducer takes two values."""
+    """The aggregation of ``reduce()``. Raises `TopologyError` if the reducer does not take two values."""
     require_function(reducer, f"reduce() of {grouping}", "a reducer of aggregate and value", 2)
     aggregator, merger = Reducing(reducer), ReducingMerger(reducer)
     return Aggregation("KSTREAM-REDUCE-", nothing, aggregator, merger, value_serde, reducer)
 
 
 def folding(initializer: Initializer, aggregator: Aggregator, grouping: str) -> Aggregation:
-    """An aggregation by the user's functions; raises `TopologyError` unless these take the right arguments."""
+    """The aggregation of ``aggregate()``. Raises `TopologyError` if a function does not take the right arguments."""
     operator = f"aggregate() of {grouping}"
     check_initializer(initializer, operator)
     check_adder(aggregator, operator, "an aggregator")
@@ -86,7 +86,10 @@ def check_initializer(initializer: Any, operator: str) -> None:
 
 
 def check_adder(adder: Any, operator: str, what: str) -> None:
-    """Raises `TopologyError` unless the function takes key, value and aggregate; ``what`` is its name with article."""
+    """Raises `TopologyError` unless the function takes key, value and aggregate.
+
+    ``what`` names the function in the error, for example "an adder".
+    """
     require_function(adder, operator, f"{what} of key, value and aggregate", 3)
 
 
@@ -106,21 +109,21 @@ def add_one(key: Any, value: Any, count: int) -> int:
 
 
 def subtract_one(key: Any, value: Any, count: int) -> int:
-    """Counts one less: a row left the group."""
+    """Counts one less, because a row has left the group."""
     return count - 1
 
 
 def sum_of_both(key: Any, first: int, second: int) -> int:
-    """The count of two sessions that became one."""
+    """The count of a session that was merged from two."""
     return first + second
 
 
 def nothing() -> None:
-    """The start of a reduction: the first value is the first result."""
+    """The initializer of a reduction, which returns None because the first value is the first result."""
 
 
 class Reducing:
-    """A reducer as an aggregator: the first value is the aggregate."""
+    """A reducer in the form of an aggregator. The first value is the first aggregate."""
 
     def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
         self._reducer = reducer
@@ -130,7 +133,7 @@ class Reducing:
 
 
 class ReducingMerger:
-    """A reducer as a merger of sessions."""
+    """A reducer in the form of a merger of sessions."""
 
     def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
         self._reducer = reducer

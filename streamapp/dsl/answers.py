@@ -1,4 +1,4 @@
-"""``on_error=`` of the DSL: the operator that answers, and the store in which records wait."""
+"""``on_error=`` of the DSL: wraps an operator so that it follows the answer, and refuses answers that do not fit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def answered(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Fixed:
-    """The step of a stream's operator with its ``on_error``; the serdes are those of the operator's input."""
+    """The step of a stream's operator with its ``on_error``.
+
+    The serdes are those of the records that the operator gets. With a `Retry` they encode the records that wait.
+    """
     if on_error is None:
         return Fixed(operator)
     check_on_error(on_error, name)
@@ -71,7 +74,7 @@ def staged(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Staged | None:
-    """The operator with retry topics; None if ``on_error`` asks for none."""
+    """The operator with retry topics; None if ``on_error`` is not `Retry.topics`."""
     if not isinstance(on_error, Retry) or on_error.by != "topic" or isinstance(operator, ProcessorOperator):
         return None
     keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
@@ -87,7 +90,7 @@ def _serdes_of(
     for part, serde in (("key", keys), ("value", values)):
         if serde is None:
             raise TopologyError(
-                f"records of {name} wait for their retry, and there is no serde for their {part}s. Give the Retry "
+                f"records of {name} wait for their retry, but there is no serde for their {part}s. Give the Retry "
                 f"a {part}_serde, or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
             )
     assert keys is not None
@@ -96,7 +99,8 @@ def _serdes_of(
 
 
 def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
-    """The answer of a source or sink. Raises `TopologyError` for a `Retry`: a new attempt reads the same bytes."""
+    """The ``on_error`` of a source or sink. Raises `TopologyError` for a `Retry`, because a new attempt would have the
+    same bytes and fail again."""
     if on_error is None:
         return None
     check_on_error(on_error, where)
@@ -108,7 +112,7 @@ def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | 
 
 
 def refuse_retry(on_error: OnError | None, where: str, why: str, instead: str) -> Answer | Chooser | None:
-    """The answer of an operator that cannot let records wait. Raises `TopologyError` for a `Retry`."""
+    """The ``on_error`` of an operator whose records cannot wait. Raises `TopologyError` for a `Retry`."""
     if on_error is None:
         return None
     check_on_error(on_error, where)
@@ -118,7 +122,7 @@ def refuse_retry(on_error: OnError | None, where: str, why: str, instead: str) -
 
 
 def answer_of_table(on_error: OnError | None, where: str) -> Answer | Chooser | None:
-    """The answer of an operator of tables, which leaves out the row whose function raises."""
+    """The ``on_error`` of an operator of tables. Raises `TopologyError` for a `Retry`."""
     return refuse_retry(
         on_error,
         where,
@@ -128,7 +132,7 @@ def answer_of_table(on_error: OnError | None, where: str) -> Answer | Chooser | 
 
 
 def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Chooser | None:
-    """The answer of an aggregation of a stream, which leaves out the record for which a function raises."""
+    """The ``on_error`` of an aggregation of a stream. Raises `TopologyError` for a `Retry`."""
     return refuse_retry(
         on_error,
         where,
@@ -140,10 +144,11 @@ def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Choo
 def refuse_answers(on_error: OnError | None, where: str) -> None:
     """Raises `TopologyError` if an aggregation of a table has ``on_error``.
 
-    Such an aggregation subtracts the old value of a row later, also if the value was left out.
+    When a row changes, such an aggregation subtracts the row's old value. If this value was left out after an error,
+    the aggregate would be wrong.
     """
     if on_error is not None:
         raise TopologyError(
-            f"{where} cannot have on_error: a change that is left out would be taken back later, though it never went "
-            "in. Check the rows before: group_by(on_error=...) leaves out a row for which its function raises"
+            f"{where} cannot have on_error: a value that is left out would be subtracted later, though it was never "
+            "added. Check the rows before: group_by(on_error=...) leaves out a row for which its function raises"
         )

@@ -1,4 +1,4 @@
-"""Wrong arguments, found where they are given rather than at the first record."""
+"""Checks of the DSL's arguments, so that a wrong one fails where it is given and not at the first record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_materialized(
 ) -> None:
     """Raises `TopologyError` unless the argument is a `Materialized` or None, with serdes that fit the rows.
 
-    ``key_serde`` and ``value_serde`` are those of the rows, as far as they are known.
+    ``key_serde`` and ``value_serde`` are the serdes of the rows, or None if they are not known.
     """
     if materialized is not None and not isinstance(materialized, Materialized):
         hint = f"Materialized({materialized!r})" if isinstance(materialized, str) else "Materialized(...)"
@@ -65,7 +65,7 @@ def check_materialized(
 
 
 def check_stores(names: tuple[Any, ...], operator: str) -> None:
-    """Raises `TopologyError` for stores that are not given by their names."""
+    """Raises `TopologyError` if a store is not given as a name, for example as a `StoreSpec`."""
     for name in names:
         if not isinstance(name, str):
             raise TopologyError(

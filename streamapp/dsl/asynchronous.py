@@ -1,4 +1,4 @@
-"""Builders of the steps whose function is a coroutine."""
+"""Builders of ``map_async`` and ``map_values_async``, whose function is a coroutine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT = timedelta(seconds=5)
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls of a coroutine function: how many at a time, the order of results, and how long each may take."""
+    """The options of an asynchronous operator: the number of calls at a time, the order of results, the time-out."""
 
     concurrency: int
     order: Order
@@ -35,7 +35,7 @@ class Calls:
     on_error: OnError | None
 
     def operator(self, method: str, fn: Callable[..., Any], with_key: bool, pairs: bool) -> AsyncMap:
-        """The step; raises `TopologyError` for wrong arguments of the method."""
+        """The operator. Raises `TopologyError` if an argument of the method is wrong."""
         concurrency, order, on_timeout = self.concurrency, self.order, self.on_timeout
         takes = 2 if with_key else 1
         require_function(fn, f"{method}()", "a coroutine function (async def)", takes, coroutine=True)
@@ -62,13 +62,13 @@ class Calls:
 def mapped(
     stream: KStream[Any, Any], fn: Callable[..., Any], calls: Calls, name: str | None
 ) -> KStream[Any, Any]:
-    """One new pair for each record."""
+    """The stream behind `KStream.map_async`."""
     return change_key(stream, calls.operator("map_async", fn, True, True), "KSTREAM-MAP-ASYNC-", name, None)
 
 
 def with_values_mapped(
     stream: KStream[Any, Any], fn: Callable[..., Any], with_key: bool, calls: Calls, name: str | None
 ) -> KStream[Any, Any]:
-    """One new value for each record."""
+    """The stream behind `KStream.map_values_async`."""
     operator = calls.operator("map_values_async", fn, with_key, False)
     return change_value(stream, operator, "KSTREAM-MAPVALUES-ASYNC-", name, None)

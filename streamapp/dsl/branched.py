@@ -1,4 +1,4 @@
-"""`KStream.split`: one stream into several, each record into the first branch that takes it."""
+"""`KStream.split`: divides a stream into branches. A record goes to the first branch whose predicate is true."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _BranchStep(Step):
 
 
 class _Branches(dict[str, "KStream[K, V]"], Generic[K, V]):
-    """The branches by name; a missing one is named with those that there are."""
+    """The branches by name. The error for a missing name lists the names that exist."""
 
     def __init__(self, split: str, branches: Mapping[str, KStream[K, V]]) -> None:
         super().__init__(branches)
@@ -45,16 +45,16 @@ class _Branches(dict[str, "KStream[K, V]"], Generic[K, V]):
 
     def __missing__(self, name: str) -> KStream[K, V]:
         raise KeyError(
-            f"there is no branch {name}; a name is that of the split, {self._split}, followed by that of "
-            f"the branch. The branches are {', '.join(self) or 'none'}"
+            f"there is no branch {name}; the name of a branch begins with the name of its split, {self._split}. "
+            f"The branches are {', '.join(self) or 'none'}"
         )
 
 
 class BranchedKStream(Generic[K, V]):
-    """The branches of a stream, in the order in which they are tried. (Kafka Streams: ``BranchedKStream``.)
+    """A stream that is being split into branches. (Kafka Streams: ``BranchedKStream``.)
 
-    A record goes to the first branch whose predicate holds; one that no branch takes goes to the default
-    branch, or is dropped without one.
+    A record goes to the first branch, in the order of the calls of `branch`, whose predicate is true. If no predicate
+    is true, the record goes to the default branch, or is dropped if there is none.
 
     >>> from streamapp.testing import try_out
     >>> def late(flights):
@@ -81,9 +81,10 @@ class BranchedKStream(Generic[K, V]):
         source._context.graph.add(self._node, source._node)
 
     def branch(self, predicate: Callable[[K, V], bool], name: str | None = None) -> BranchedKStream[K, V]:
-        """Adds a branch, behind those that were added before. (``BranchedKStream.branch``, KIP-418)
+        """Adds a branch for records that no earlier branch takes. (``BranchedKStream.branch``, KIP-418)
 
-        Its key in the result is the split's name + ``name`` (default: its number from 1).
+        In the result, the branch has the name of the split followed by ``name``. The default of ``name`` is the number
+        of the branch, counted from 1.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())
@@ -95,8 +96,10 @@ class BranchedKStream(Generic[K, V]):
         return self
 
     def default_branch(self, name: str | None = None) -> dict[str, KStream[K, V]]:
-        """Adds the branch of all other records (default name: 0) and returns all branches.
+        """Adds a branch for all other records, and returns all branches as a dict by name.
         (``BranchedKStream.defaultBranch``)
+
+        The default of ``name`` is "0".
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())
@@ -108,7 +111,7 @@ class BranchedKStream(Generic[K, V]):
         return _Branches(self._name, self._branches)
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """Drops all other records and returns the branches. (``BranchedKStream.noDefaultBranch``)
+        """Drops all other records. Returns the branches as a dict by name. (``BranchedKStream.noDefaultBranch``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())

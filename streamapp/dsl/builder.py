@@ -1,4 +1,4 @@
-"""`StreamsBuilder`: where a topology begins."""
+"""`StreamsBuilder`: the beginning of every topology that the DSL describes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ TimestampExtractor = Callable[[Any, int], int]
 
 
 class StreamsBuilder:
-    """Describes a topology in terms of streams and tables.
+    """Describes a topology of streams and tables. `build` returns the `Topology`. (Kafka Streams: ``StreamsBuilder``.)
 
-    The configuration supplies default serdes, store types and optimisations. (Kafka Streams: ``StreamsBuilder``.)
+    The configuration gives default serdes, the default kind of stores, and the optimisations.
 
     >>> from streamapp import StringSerde, TopologyTestDriver
     >>> builder = StreamsBuilder()
@@ -67,12 +67,13 @@ class StreamsBuilder:
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V]:
-        """A stream of one topic, of several, or of all whose whole name matches a compiled pattern.
+        """A stream of the records of one or several topics, which must exist. (``StreamsBuilder.stream``)
 
-        Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)`` gives the
-        timestamp in ms (default: the record's own); a negative one drops the record. Bytes that the serdes do not take
-        are for ``on_error`` (default: ``deserialization_exception_handler``). The topics have to exist.
-        (``StreamsBuilder.stream``)
+        ``topic`` is a name, a list of names, or a compiled pattern, which stands for all topics whose whole name
+        matches. Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)``
+        returns a record's timestamp in ms (default: the record's own). A record with a negative timestamp is dropped.
+        ``on_error`` decides about records that the serdes cannot decode (default:
+        ``deserialization_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
@@ -104,13 +105,14 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """A topic as a table: the latest value by key; None deletes the row, records without key are dropped and
-        counted.
+        """A topic as a table with the latest value of each key. (``StreamsBuilder.table``)
 
-        An update with a smaller timestamp than the row's is applied all the same. Only versioned tables
-        (``Materialized(history_retention=...)``) put it in its place. The table has a store with a changelog if
-        ``materialized`` names one, or a join or grouping needs it. With ``reuse.ktable.source.topics`` the topic is the
-        changelog. (``StreamsBuilder.table``)
+        The value None deletes a row. Records without a key are dropped and counted. An update with a smaller timestamp
+        than the row's still overwrites the row. Only a versioned table (``Materialized(history_retention=...)``) treats
+        such an update as an earlier version.
+
+        The table has a store with a changelog only if ``materialized`` names a store, or if a later join or grouping
+        needs one. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the changelog.
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -151,11 +153,11 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A topic as a table that every process keeps whole, so that streams join it by any key.
-        (``StreamsBuilder.globalTable``)
+        """A topic as a table of which every process has all rows. (``StreamsBuilder.globalTable``)
 
-        The topic is read to its end before all other records, and the table is updated at once. Records without key are
-        dropped. The table has no changelog of its own, and cannot be versioned or have a ttl.
+        So a stream can join the table by any key, and with any number of partitions. A process reads the topic to its
+        end before it processes any other record, and later applies each new record at once. Records without a key are
+        dropped. The table has no changelog, because its topic has all rows, and cannot be versioned or have a ttl.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -191,9 +193,9 @@ class StreamsBuilder:
         return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
 
     def add_state_store(self, store: StoreSpec) -> StreamsBuilder:
-        """Adds a store for processors that name it (``process``, ``process_values``, ``transform_values``).
+        """Adds a store for processors and transformers. (``StreamsBuilder.addStateStore``)
 
-        (``StreamsBuilder.addStateStore``)
+        Each processor that uses the store has to name it in ``process``, ``process_values`` or ``transform_values``.
 
         >>> from streamapp import Stores, StreamsBuilder, StringSerde
         >>> builder = StreamsBuilder().add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()))
@@ -218,10 +220,11 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Adds a global store, which a processor fills from all partitions of a topic in every process.
+        """Adds a global store, which each process fills from all partitions of a topic.
+        (``StreamsBuilder.addGlobalStore``)
 
-        All processors may read the store. Only the processor that fills the store may write. The processor gets the
-        records as they are, null keys included. (``StreamsBuilder.addGlobalStore``)
+        ``processor_supplier`` gives the processor that fills the store. This processor gets all records of the topic,
+        including those without a key. All other processors may read the store, but must not write to it.
 
         >>> from streamapp import Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> class Keep(Processor):
@@ -251,12 +254,11 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology as described so far, optimised as configured. May be called more than once.
-        (``StreamsBuilder.build``)
+        """The topology of all streams and tables so far, with the configured optimisations. (``StreamsBuilder.build``)
 
-        Raises ``TopologyError`` for doubled names, unknown stores, and topics that are read twice in different ways.
-        With ``ensure_explicit_internal_resource_naming`` (KIP-1111), internal resources without a given name raise it,
-        too.
+        May be called more than once. Raises `TopologyError` for a name that is used twice, an unknown store, and a
+        topic that two streams read in different ways. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a
+        store or internal topic without a given name raises `TopologyError`, too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()

@@ -1,4 +1,4 @@
-"""Co-grouping: several grouped streams aggregated into one table (KIP-150)."""
+"""Co-grouping (KIP-150): an aggregation of several grouped streams into one table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ MakeOperator = Callable[[str, Aggregator, bool], Operator]
 
 
 class CogroupedKStream(Generic[K, VA]):
-    """Grouped streams, each with its aggregator, that feed one aggregate per key, in one store. (Kafka Streams:
-    ``CogroupedKStream``, KIP-150.)
+    """Several grouped streams whose records update the same aggregates, each stream with its own aggregator. (Kafka
+    Streams: ``CogroupedKStream``, KIP-150.)
 
-    Begins with `KGroupedStream.cogroup`. Records without key or value are dropped and counted, as in each stream's own
-    aggregation. The streams have to be co-partitioned.
+    `KGroupedStream.cogroup` makes the first one. The aggregates are in one store. Records without a key or a value are
+    dropped and counted. The topics of all streams need the same number of partitions.
 
     >>> from streamapp.testing import try_out
     >>> def counted(clicks, views):
@@ -85,7 +85,9 @@ class CogroupedKStream(Generic[K, VA]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, VA]:
-        """The table of the aggregates, from ``initializer()`` on; None deletes a row. (``CogroupedKStream.aggregate``)
+        """The table of the aggregates. (``CogroupedKStream.aggregate``)
+
+        The aggregate of a new key is ``initializer()``. If an aggregator returns None, the row is deleted.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda clicks: clicks.group_by_key().cogroup(lambda k, v, n: n + 1).aggregate(int), [("ann", "x")])
@@ -114,7 +116,8 @@ class CogroupedKStream(Generic[K, VA]):
     def windowed_by(
         self, windows: Windows | SlidingWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[K, VA] | SessionWindowedCogroupedKStream[K, VA]:
-        """Groups by time as well. (``CogroupedKStream.windowedBy``)
+        """Groups the records by windows of time, too, so that each key has a result per window.
+        (``CogroupedKStream.windowedBy``)
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -186,7 +189,7 @@ class CogroupedKStream(Generic[K, VA]):
         versioned: bool | None,
         on_error: OnError | None,
     ) -> _Merged:
-        """One aggregation for each stream, all on one store, and a node where they come together."""
+        """Adds an aggregation for each stream, all with the same store, and a node that merges their results."""
         context, names = self._context, self._context.names
         self._add_parents(spec.name, queryable is not None)
         aggregations: list[tuple[Node, AggregateStep]] = []
@@ -225,7 +228,7 @@ class CogroupedKStream(Generic[K, VA]):
 
 
 class _Merged(NamedTuple):
-    """The node where the aggregations of the streams come together."""
+    """The node that merges the results of the streams' aggregations, and its parts."""
 
     node: ProcessorNode
     step: CogroupStep
@@ -242,7 +245,7 @@ class _Bound:
 
 
 class TimeWindowedCogroupedKStream(Generic[K, VA]):
-    """Co-grouped streams by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
+    """Co-grouped streams that are also grouped by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
     ``TimeWindowedCogroupedKStream``.)
 
     >>> from streamapp import TimeWindows
@@ -267,7 +270,8 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)
 
-        Late records of all streams come out of its `WindowedKTable.late_records` together.
+        The aggregate of a new window is ``initializer()``. `WindowedKTable.late_records` of the result gives the late
+        records of all streams.
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -281,7 +285,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
 
 
 class SessionWindowedCogroupedKStream(Generic[K, VA]):
-    """Co-grouped streams by sessions. (Kafka Streams: ``SessionWindowedCogroupedKStream``.)
+    """Co-grouped streams that are also grouped by sessions. (Kafka Streams: ``SessionWindowedCogroupedKStream``.)
 
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out
@@ -305,8 +309,10 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> WindowedKTable[K, Any, VA]:
-        """The table of the aggregates by key and session; ``merger(key, first, second)`` makes one of two.
-        (``SessionWindowedCogroupedKStream.aggregate``)
+        """The table of the aggregates by key and session. (``SessionWindowedCogroupedKStream.aggregate``)
+
+        The aggregate of a new session is ``initializer()``. ``merger(key, first, second)`` combines the aggregates of
+        two sessions that merge.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

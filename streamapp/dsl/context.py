@@ -1,4 +1,4 @@
-"""The shared state of all streams and tables of one builder."""
+"""`Context`: the state of one `StreamsBuilder`, which all its streams and tables share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ __all__ = ["Context", "Faces"]
 
 @dataclass(frozen=True)
 class Faces:
-    """The classes that users see and that make each other. `StreamsBuilder` knows them; the builders find them here."""
+    """The public classes of streams and tables. Builders make their results with these classes.
+
+    Builders find the classes here because direct imports would be circular.
+    """
 
     stream: type[KStream[Any, Any]]
     joined_stream: type[JoinedKStream[Any, Any, Any, Any]]
@@ -32,7 +35,7 @@ class Faces:
 
 
 class Context:
-    """Configuration, names and graph of one `StreamsBuilder`."""
+    """The configuration, the names and the graph of one `StreamsBuilder`."""
 
     def __init__(self, config: StreamsConfig, faces: Faces) -> None:
         self.config: StreamsConfig = config
@@ -40,7 +43,7 @@ class Context:
         self.names: Names = Names()
         self.graph: Graph = Graph()
         self.stores: dict[str, StoreSpec] = {}
-        """Every store that an operator has described, by name."""
+        """The stores of all operators so far, by name."""
 
     def key_serde(self, serde: Serde[Any] | None, operator: str) -> Serde[Any]:
         """The serde, or the configured default; `TopologyError` if there is neither."""

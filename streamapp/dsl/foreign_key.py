@@ -1,15 +1,16 @@
-"""Foreign-key joins of tables (KIP-213).
+"""The builder of foreign-key joins of tables (KIP-213).
 
-Each row of the left table subscribes to a row of the right one, by way of two internal topics::
+Each row of the left table subscribes to a row of the right table, over two internal topics::
 
     left table -> SubscriptionSend -> <registration topic> -> SubscriptionReceive -> SubscriptionJoin --+
     right table ----------------------------------------------> ForeignTableJoin ----------------------+
                                                                                                         |
     result table <- TableSource <- ResponseJoin <- <response topic> <-----------------------------------+
 
-The middle runs where the right table's row is. `SubscriptionReceive` keeps the subscriptions in a store by (foreign
-key, primary key). `SubscriptionJoin` answers a new subscription. `ForeignTableJoin` tells all subscribers of a changed
-row. The answers carry a hash of the left value that asked, so that `ResponseJoin` drops what has been overtaken.
+The operators between the two topics run in the task that has the right table's row. `SubscriptionReceive` keeps the
+subscriptions in a store by (foreign key, primary key). `SubscriptionJoin` answers a new subscription.
+`ForeignTableJoin` sends a changed row to all its subscribers. Each answer has a hash of the left value at the time of
+its subscription. So `ResponseJoin` can drop an answer if the left row has changed in the meantime.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def join_on_foreign_key(
     name: str | None,
     on_error: Answer | Chooser | None,
 ) -> KTable[Any, Any]:
-    """The nodes of a foreign-key join, named and ordered as in ``KTableImpl.doJoinOnForeignKey``."""
+    """The result of a foreign-key join. Its nodes have the names and the order of ``KTableImpl.doJoinOnForeignKey``."""
     context, names, graph = left._context, left._context.names, left._context.graph
     right._step.enable_old_values(True)
     left._step.enable_old_values(True)
@@ -196,7 +197,7 @@ class _VersionedStep(Step):
 
 
 class _OfValue:
-    """An extractor that does not look at the key. A class so that it can be pickled."""
+    """An extractor that ignores the key. A class, because a lambda cannot be pickled."""
 
     def __init__(self, extract: Callable[[Any], Any]) -> None:
         self._extract = extract

@@ -1,4 +1,4 @@
-"""`GlobalKTable`: a table that every process keeps whole."""
+"""`GlobalKTable`: a table of which every process has all rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ V = TypeVar("V")
 
 
 class GlobalKTable(Generic[K, V]):
-    """A table that every process keeps whole; only to be joined with. (Kafka Streams: ``GlobalKTable``.)
+    """A table of which every process has all rows, so that streams can join it by any key.
+
+    Streams join it with `KStream.join`; it has no operators of its own. (Kafka Streams: ``GlobalKTable``.)
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> StreamsBuilder().global_table("airports", key_serde=StringSerde(), value_serde=StringSerde())

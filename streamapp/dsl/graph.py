@@ -1,4 +1,4 @@
-"""The graph of logical nodes that the DSL records, before anything is optimised or written into a `Topology`."""
+"""The graph of nodes that calls of the DSL build up. Later it is optimised and written into a `Topology`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["Graph", "Node"]
 
 
 class Node:
-    """One logical step. Parents and children keep the order in which they were added."""
+    """One operation of the DSL. Parents and children keep the order in which they were added."""
 
     key_changing = False
     value_changing = False
     merge = False
     output_versioned: bool | None = None
-    """None: as versioned as what it reads."""
+    """True if the resulting table is versioned; None if this depends on its inputs."""
     relaxed_null_keys = False
-    """A left or outer join, which has a use for records without key (KIP-962)."""
+    """True for a left or outer join, which also gives results for records without a key (KIP-962)."""
     grace_ms: int | None = None
-    """The late records of a windowed aggregation."""
+    """The time from the end of a window to its close, for a windowed aggregation; None for all other nodes."""
     checks_versions = False
-    """Behaves differently below a versioned table (KIP-914)."""
+    """True if the operator behaves differently behind a versioned table (KIP-914)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Node:
         self.versioned_parents: set[str] = set()
 
     def write(self, topology: Topology) -> None:
-        """Adds to the topology what this node stands for."""
+        """Adds the sources, processors, stores and sinks of this node to the topology."""
         raise NotImplementedError
 
     @property
@@ -50,7 +50,7 @@ class Node:
         child.parents.pop(self, None)
 
     def find_above(self, matches: Callable[[Node], bool]) -> Node | None:
-        """This node or the first above it, depth first, that matches."""
+        """The first node that matches: this node itself, or a node upstream, searched depth first."""
         if matches(self):
             return self
         for parent in self.parents:
@@ -67,14 +67,14 @@ class Node:
 
 
 class Root(Node):
-    """Above all sources; stands for nothing."""
+    """The parent of all sources, which adds nothing to the topology."""
 
     def write(self, topology: Topology) -> None:
         pass
 
 
 class Graph:
-    """The nodes of one builder, and which of its sources have to be co-partitioned."""
+    """The nodes of one builder, and the groups of sources that need the same number of partitions."""
 
     def __init__(self) -> None:
         self.root: Node = Root("root")
@@ -83,7 +83,7 @@ class Graph:
         self._next_priority = 0
 
     def add(self, node: Node, *parents: Node) -> None:
-        """Appends a node. One that is added again only moves in the order of writing."""
+        """Appends a node to its parents. A node that is added again gets a later place in the order of writing."""
         for parent in parents or (self.root,):
             parent.add_child(node)
             node.priority = self._next_priority
@@ -92,7 +92,7 @@ class Graph:
             self.nodes.append(node)
 
     def copy(self) -> Graph:
-        """A graph of copied nodes, to be optimised without a trace in the user's."""
+        """A copy of the graph with copied nodes, so that optimisations do not change the user's graph."""
         result = Graph()
         copies = {node: copy.copy(node) for node in self.nodes}
         for node in copies.values():
@@ -104,7 +104,7 @@ class Graph:
         return result
 
     def in_build_order(self) -> Iterator[Node]:
-        """Each node once: by priority, but after all its parents."""
+        """All nodes in the order in which they were added, but each node after all its parents."""
         waiting: list[tuple[int, int, Node]] = [(-1, 0, self.root)]
         done: set[Node] = set()
         offered = 0
@@ -119,7 +119,7 @@ class Graph:
                 heapq.heappush(waiting, (child.priority, offered, child))
 
     def write(self, topology: Topology) -> None:
-        """Writes all nodes, and the groups of co-partitioned sources."""
+        """Writes all nodes to the topology, and the groups of sources that need the same number of partitions."""
         for node in self.in_build_order():
             node.write(topology)
         for group in self.copartitions:

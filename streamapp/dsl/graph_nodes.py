@@ -1,4 +1,5 @@
-"""The kinds of nodes in the DSL's graph, and what each writes into the topology."""
+"""The kinds of nodes in the DSL's graph. Each kind knows the sources, processors and sinks that it adds to the
+topology."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ Partitioner = Callable[[str, Any, Any, int], int | None]
 
 
 class SourceNode(Node):
-    """Reads topics as a stream."""
+    """A node that reads topics as a stream."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class SourceNode(Node):
 
 
 class ProcessorNode(Node):
-    """One operator with its own stores, connected to further ones."""
+    """A node with one operator and the operator's stores. ``connected`` are further stores that the operator uses."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class ProcessorNode(Node):
 
 
 class StoreNode(Node):
-    """A store that processors name."""
+    """A store that processors name (`StreamsBuilder.add_state_store`)."""
 
     def __init__(self, spec: StoreSpec) -> None:
         super().__init__(spec.name)
@@ -112,7 +113,7 @@ class StoreNode(Node):
 
 
 class GlobalStoreNode(Node):
-    """A store that every process fills from a topic."""
+    """A global store, which every process fills from a topic."""
 
     def __init__(
         self,
@@ -143,10 +144,10 @@ class GlobalStoreNode(Node):
 
 
 class TableSourceNode(Node):
-    """Reads a topic as a table."""
+    """A node that reads a topic as a table."""
 
     reuse_topic = False
-    """The topic doubles as the changelog (``reuse.ktable.source.topics``)."""
+    """True if the topic also serves as the changelog of the table (``reuse.ktable.source.topics``)."""
 
     def __init__(
         self,
@@ -161,7 +162,8 @@ class TableSourceNode(Node):
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
         self.expires: bool = step.spec.kind.ttl_ms > 0
-        """The topic has no tombstones of rows that expire, so that it cannot stand for their changelog."""
+        """True if rows expire (ttl). The topic cannot serve as their changelog then, because it has no tombstones for
+        expired rows."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
 
     def write(self, topology: Topology) -> None:
@@ -180,7 +182,7 @@ class TableSourceNode(Node):
 
 
 class SinkNode(Node):
-    """Writes to a topic."""
+    """A node that writes to a topic."""
 
     def __init__(
         self,
@@ -213,7 +215,7 @@ class SinkNode(Node):
 
 
 class RepartitionNode(Node):
-    """Writes a stream to an internal topic and reads it back; named like its source."""
+    """A repartition topic with the sink that writes it and the source that reads it. Has the name of the source."""
 
     drop_null_keys = False
 
@@ -248,7 +250,7 @@ class RepartitionNode(Node):
 
 
 class GroupedTableRepartitionNode(Node):
-    """Writes the changes of a grouped table to an internal topic and reads them back."""
+    """The repartition topic of a grouped table's changes, with its sink and its source."""
 
     def __init__(
         self, topic: str, sink: str, source: str, key_serde: Serde[Any], value_serde: Serde[Any]
@@ -266,7 +268,7 @@ class GroupedTableRepartitionNode(Node):
 
 
 class TableJoinNode(Node):
-    """A table-table join: two sides and their merger, which names the node."""
+    """A table-table join, with a processor for each side and a merger. Has the name of the merger."""
 
     checks_versions = True
 
@@ -297,7 +299,7 @@ class TableJoinNode(Node):
 
 
 class LateNode(Node):
-    """The output of late records of an operator, or of one side of a join."""
+    """The stream of late records of an operator, or of one side of a join."""
 
     def __init__(self, name: str, givers: Sequence[str]) -> None:
         super().__init__(name)
@@ -308,7 +310,7 @@ class LateNode(Node):
 
 
 class StreamJoinNode(Node):
-    """A stream-stream join: two sides and their merger, or one node if a stream joins itself."""
+    """A stream-stream join, with a processor for each side and a merger; or one processor for a self-join."""
 
     self_join = False
 
@@ -328,7 +330,7 @@ class StreamJoinNode(Node):
 
     @property
     def needs_both_sides(self) -> bool:
-        """True if a side has late records, so that a node for both sides cannot replace it."""
+        """True if somebody reads the late records of a side, so that one processor cannot replace both sides."""
         return self._this[1].late is not None or self._other[1].late is not None
 
     def write(self, topology: Topology) -> None:

@@ -1,4 +1,4 @@
-"""`KGroupedStream` and `KGroupedTable`: streams and tables grouped by key, to be aggregated."""
+"""`KGroupedStream` and `KGroupedTable`: streams and tables that are grouped by key for an aggregation."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ VA = TypeVar("VA")
 
 
 class KGroupedStream(Described[K, V]):
-    """A stream grouped by key. (Kafka Streams: ``KGroupedStream``.)
+    """A stream grouped by key, for an aggregation. (Kafka Streams: ``KGroupedStream``.)
 
-    Aggregations without windows drop, and count, records whose key or value is None. A result's timestamp is the
-    largest of the records that went in; records that come out of order go in like all others. Each aggregation has a
-    store with a changelog, and a repartition topic before it if the key may have changed.
+    Aggregations without windows drop and count records whose key or value is None. Records that come out of order are
+    aggregated like all others. A result's timestamp is the largest timestamp of its records. Each aggregation has a
+    store with a changelog. If the key may have changed, the aggregation also has a repartition topic before it.
 
-    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md): the aggregate
-    stays as it was. Records of an aggregation do not wait for a `Retry`.
+    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). The aggregate
+    then stays as it was. A `Retry` is not possible, because windows could close while the record waits.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])
@@ -102,8 +102,9 @@ class KGroupedStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, V]:
-        """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first result. None
-        deletes the row. (``KGroupedStream.reduce``)
+        """Combines the values of each key with ``reducer(aggregate, value)``. (``KGroupedStream.reduce``)
+
+        The first value of a key is the first result. If the reducer returns None, the row is deleted.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.group_by_key().reduce(lambda line, word: line + " " + word),
@@ -121,10 +122,10 @@ class KGroupedStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, VA]:
-        """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes
-        the row.
+        """Combines the values of each key with ``aggregator(key, value, aggregate)``. (``KGroupedStream.aggregate``)
 
-        The result needs a value serde (``Materialized(value_serde=...)``). (``KGroupedStream.aggregate``)
+        The aggregate of a new key is ``initializer()``. If the aggregator returns None, the row is deleted. The result
+        needs a value serde: ``Materialized(value_serde=...)``, or the configuration's default.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.group_by_key().aggregate(int, lambda key, word, n: n + len(word)),
@@ -140,7 +141,8 @@ class KGroupedStream(Described[K, V]):
     def windowed_by(
         self, windows: Windows | SlidingWindows | SessionWindows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
-        """Groups by time as well. (``KGroupedStream.windowedBy``)
+        """Groups the records by windows of time, too, so that each key has a result per window.
+        (``KGroupedStream.windowedBy``)
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -154,7 +156,10 @@ class KGroupedStream(Described[K, V]):
         return SessionWindowedKStream(self, kind) if kind.merges else TimeWindowedKStream(self, kind)
 
     def cogroup(self, aggregator: Callable[[K, V, VA], VA]) -> CogroupedKStream[K, VA]:
-        """Begins to aggregate this and other grouped streams into one table. (``KGroupedStream.cogroup``, KIP-150)
+        """Begins an aggregation of this and other grouped streams into one table. (``KGroupedStream.cogroup``, KIP-150)
+
+        ``aggregator(key, value, aggregate)`` adds a record of this stream; `CogroupedKStream.cogroup` adds further
+        streams.
 
         >>> from streamapp.testing import try_out
         >>> def both(clicks, views):
@@ -166,7 +171,7 @@ class KGroupedStream(Described[K, V]):
         return CogroupedKStream[K, VA](self).cogroup(self, aggregator)
 
     def _begin_count(self, materialized: Materialized | None, uses_a_name: bool = True) -> None:
-        """Checks the argument of a count. Java uses up a number for counts with unnamed Materialized."""
+        """Checks the argument of a count. As in Java, an unnamed `Materialized` uses up a number for a name."""
         check_materialized(materialized, f"count() of {self.name}")
         if materialized is not None and materialized.name is None and uses_a_name:
             self._context.names.new_store(COUNT.prefix)
@@ -197,7 +202,7 @@ class KGroupedStream(Described[K, V]):
         return KTable(context, node_name, node, sources, key_serde, value_serde, step, m.name)
 
     def _add_aggregation(self, node: Node, store: str, store_is_named: bool) -> frozenset[str]:
-        """Appends an aggregation, behind a repartition topic if the key has changed; returns its sources."""
+        """Appends an aggregation, behind a repartition topic if the key may have changed. Returns its sources."""
         parent, sources = self._node, self._sources
         if self.repartition_required:
             parent = self._repartition(store, store_is_named)
@@ -207,7 +212,10 @@ class KGroupedStream(Described[K, V]):
         return sources
 
     def _repartition(self, store: str, store_is_named: bool) -> RepartitionNode:
-        """The repartition node, named after the grouping or else the store; a named one is shared."""
+        """The repartition node, whose name comes from the grouping, or else from the store.
+
+        Several aggregations of a grouping with a name share one node.
+        """
         context = self._context
         node = repartition_node(
             context.names,
@@ -222,13 +230,14 @@ class KGroupedStream(Described[K, V]):
 
 
 class KGroupedTable(Described[K, V]):
-    """A table grouped by another key than its own. (Kafka Streams: ``KGroupedTable``.)
+    """A table grouped by another key than its own, for an aggregation. (Kafka Streams: ``KGroupedTable``.)
 
-    When a row changes, its old value is taken out of its group's aggregate, then the new one is put in. Rows
-    whose new key or value is None do not take part. A result's timestamp is the largest of the rows that went in. Each
+    When a row changes, its old value is subtracted from the aggregate of its group, then its new value is added. Rows
+    whose group or value is None are in no group. A result's timestamp is the largest timestamp of its rows. Each
     aggregation has a store with a changelog, and a repartition topic before it.
 
-    No ``on_error`` is possible: a change that is left out would be taken back later, though it never went in.
+    Aggregations have no ``on_error``. If a row's new value were left out after an error, a later change of the row
+    would still subtract this value.
 
     >>> from streamapp.testing import try_out
     >>> seats = [("ann", "window"), ("ann", "aisle")]
@@ -252,7 +261,7 @@ class KGroupedTable(Described[K, V]):
         self.repartition_name = repartition_name
 
     def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
-        """Counts the rows of each group; a group that loses its last row counts 0. (``KGroupedTable.count``)
+        """Counts the rows of each group. A group that loses its last row has the count 0. (``KGroupedTable.count``)
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "aisle"), ("bob", "aisle"), ("ann", None)]
@@ -276,8 +285,10 @@ class KGroupedTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, V]:
-        """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``. None
-        deletes the row. (``KGroupedTable.reduce``)
+        """Combines the values of each group. (``KGroupedTable.reduce``)
+
+        When a row changes, ``subtractor(aggregate, old)`` is called with its old value, then ``adder(aggregate, new)``
+        with its new value. If the last result is None, the group's row is deleted.
 
         >>> from operator import add, sub
         >>> from streamapp.testing import try_out
@@ -306,8 +317,11 @@ class KGroupedTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, VA]:
-        """Folds the rows of each group: ``subtractor(key, old, aggregate)``, then ``adder(key, new, aggregate)``, from
-        ``initializer()`` on. None deletes the row. (``KGroupedTable.aggregate``)
+        """Combines the rows of each group into an aggregate of any type. (``KGroupedTable.aggregate``)
+
+        The aggregate of a new group is ``initializer()``. When a row changes, ``subtractor(key, old, aggregate)`` is
+        called with its old value, then ``adder(key, new, aggregate)`` with its new value. If the last result is None,
+        the group's row is deleted.
 
         >>> from streamapp.testing import try_out
         >>> def together(stream):

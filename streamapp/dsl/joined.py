@@ -1,4 +1,4 @@
-"""`JoinedKStream`: what a join of two streams gives."""
+"""`JoinedKStream`: the result of a join of two streams, with access to its late records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ VR = TypeVar("VR")
 
 
 class JoinedKStream(KStream[K, VR], Generic[K, VR, V, V2]):
-    """The result of a join of two streams (values V and V2), and what came too late for it.
+    """The result of a join of two streams with values of types V and V2.
+
+    `late_records` gives the records that came too late for the join.
 
     >>> from streamapp import JoinWindows
     >>> from streamapp.testing import try_out
@@ -50,11 +52,11 @@ class JoinedKStream(KStream[K, VR], Generic[K, VR, V, V2]):
     @overload
     def late_records(self, side: Literal["right"], *, name: str | None = None) -> KStream[K, V2]: ...
     def late_records(self, side: Literal["left", "right"], *, name: str | None = None) -> KStream[K, Any]:
-        """The records of one side whose join window was closed when they came, so that pairs may be missing.
+        """The records of one side that came after their join window was closed, so that pairs may be missing.
 
-        The other side's time has then passed the record's timestamp + window + grace. They come out once, as they went
-        in, beside the results that they still have (a left or outer join's result without match included). Records
-        without key or value are not late. Beyond Kafka Streams, which has no sign of them.
+        When such a record comes, stream time is past its timestamp + window + grace. The record comes out of this
+        stream once and unchanged. The join may still find some of its matches, and gives their results, too. Records
+        without a key or a value never count as late. Kafka Streams does not tell which records are late for a join.
 
         >>> from streamapp import JoinWindows, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

@@ -1,4 +1,4 @@
-"""Builders of a stream's joins: with another stream, a table, a global table."""
+"""Builders of a stream's joins with another stream, with a table and with a global table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["JoinCall", "joined"]
 
 @dataclass(frozen=True)
 class JoinCall:
-    """The arguments of a join, some of which only one kind of join takes."""
+    """The arguments of `KStream.join` and its siblings. Some of them are only for one kind of join."""
 
     kind: Literal["inner", "left", "outer"]
     joiner: Callable[..., Any]
@@ -54,7 +54,7 @@ class JoinCall:
     on_error: OnError | None = None
 
     def check(self, stream: str) -> None:
-        """Raises `TopologyError` for arguments that no join takes."""
+        """Raises `TopologyError` for arguments that are wrong for every kind of join."""
         require_function(
             self.joiner,
             f"the join of {stream}",
@@ -68,7 +68,7 @@ class JoinCall:
             )
 
     def refuse(self, stream: str, join: str, *arguments: str) -> None:
-        """Raises `TopologyError` for arguments of other joins: they would have no effect, which nobody means."""
+        """Raises `TopologyError` if one of these arguments is given, because it would have no effect in this join."""
         given = [argument for argument in arguments if getattr(self, argument) is not None]
         if given:
             hint = "; name it with stream_joined=StreamJoined(name)" if "name" in given else ""
@@ -76,14 +76,16 @@ class JoinCall:
 
 
 def joined(stream: KStream[Any, Any], other: object, call: JoinCall) -> KStream[Any, Any]:
-    """The join with a stream, a table or a global table."""
+    """The result of a stream's join with a stream, a table or a global table. Raises `TopologyError`."""
     call.check(stream.name)
     faces = stream._context.faces
     if isinstance(other, faces.stream):
         return _join_stream(stream, other, call)
     call.refuse(stream.name, "with a table", "windows", "stream_joined")
     if call.kind == "outer":
-        raise TopologyError(f"{stream.name} has an outer join with another stream only; use left_join()")
+        raise TopologyError(
+            f"{stream.name} can have an outer join only with another stream; for a table use left_join()"
+        )
     if isinstance(other, GlobalKTable):
         return _join_global_table(stream, other, call)
     if not isinstance(other, faces.table):
@@ -115,7 +117,7 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
 
 
 def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCall) -> KStream[Any, Any]:
-    """A look-up in the table for each record, at once or a grace period later."""
+    """The join with a table, which looks up a row for each record: at once, or a grace period later."""
     call.refuse(stream.name, "with a table", "key_selector")
     name, value_serde, left = call.name, call.value_serde, call.kind == "left"
     if name is not None:
@@ -170,7 +172,7 @@ def _look_up(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Node:
-    """Appends a join that looks a row up for each record; returns the node that has the results."""
+    """Appends a join that looks up a row for each record. Returns the node that has the results."""
 
     def node_of(name: str, step: Step) -> ProcessorNode:
         node = ProcessorNode(name, step, stores)
@@ -203,7 +205,7 @@ def _check_grace(
 def _join_global_table(
     stream: KStream[Any, Any], table: GlobalKTable[Any, Any], call: JoinCall
 ) -> KStream[Any, Any]:
-    """A look-up in the global table for each record, by any key."""
+    """The join with a global table, which looks up a row for each record, by the key that ``key_selector`` gives."""
     call.refuse(stream.name, "with a global table", "grace")
     key_selector = call.key_selector
     if key_selector is None:

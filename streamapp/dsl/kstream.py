@@ -1,7 +1,7 @@
 """`KStream`: a stream of independent records.
 
-The methods here are the face: signature and documentation. The builders in `stateless`, `asynchronous`, `joins` and
-`stream_topics` check the arguments and add the nodes.
+This module has only the signatures and the documentation of the methods. The functions in `stateless`, `asynchronous`,
+`joins` and `stream_topics` check the arguments and add the nodes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ VR = TypeVar("VR")
 
 
 class KStream(Described[K, V]):
-    """A stream of records with keys of type K and values of type V.
+    """A stream of records with keys of type K and values of type V. (Kafka Streams: ``KStream``.)
 
-    Each method adds one operator and returns a new stream; the stream itself does not change and may be used any number
-    of times. Keys and values may be None unless a method says otherwise; timestamps and headers stay with the record.
-    No method makes a topic unless it says so. ``name`` names the operator (default: generated, as Kafka Streams does).
-    ``on_error`` decides about a record for which the function raises (see `OnError`, docs/failures.md; default:
-    ``processing_exception_handler`` of the configuration). Wrong arguments raise `TopologyError` at once. (Kafka
-    Streams: ``KStream``.)
+    Each method adds one operator and returns a new stream. The stream itself does not change, so several operators may
+    read the same stream. Keys and values may be None unless a method says otherwise. A result has the timestamp and the
+    headers of its record. A method creates a topic or a store only if its documentation says so.
+
+    ``name`` is the name of the operator (default: a generated name, the same as in Kafka Streams). ``on_error`` decides
+    about a record for which the function raises: an `OnError`, see docs/failures.md. Its default is
+    ``processing_exception_handler`` of the configuration. Wrong arguments raise `TopologyError` at once.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -87,7 +88,8 @@ class KStream(Described[K, V]):
     ) -> None:
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self.repartition_required = repartition_required
-        """True if the key may have changed, so that a grouping or join needs a repartition topic first."""
+        """True if an operator may have changed the key. A record is then perhaps not in the partition of its key, so a
+        grouping or join first sends the records through a repartition topic."""
         self._repartitioned: RepartitionNode | None = None
 
     # ------------------------------------------------------------------ one record at a time
@@ -95,8 +97,9 @@ class KStream(Described[K, V]):
     def filter(
         self, predicate: Callable[[K, V], bool], *, name: str | None = None, on_error: OnError | None = None
     ) -> KStream[K, V]:
-        """Keeps the records for which ``predicate(key, value)`` holds; null keys and values are given to it.
-        (``KStream.filter``)
+        """Keeps the records for which ``predicate(key, value)`` is true. (``KStream.filter``)
+
+        The predicate is also called for null keys and null values.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.filter(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
@@ -107,7 +110,7 @@ class KStream(Described[K, V]):
     def filter_not(
         self, predicate: Callable[[K, V], bool], *, name: str | None = None, on_error: OnError | None = None
     ) -> KStream[K, V]:
-        """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)
+        """Drops the records for which ``predicate(key, value)`` is true. (``KStream.filterNot``)
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.filter_not(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
@@ -118,9 +121,10 @@ class KStream(Described[K, V]):
     def map(
         self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None, on_error: OnError | None = None
     ) -> KStream[K2, V2]:
-        """One new (key, value) pair for each record, with its timestamp and headers. (``KStream.map``)
+        """Replaces key and value of each record by the pair that ``fn(key, value)`` returns. (``KStream.map``)
 
-        The key may change, so a later grouping or join goes through a repartition topic; see `map_values`.
+        Because the key may change, a later grouping or join needs a repartition topic. If the key stays, use
+        `map_values`, which needs none.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.map(lambda tail, origin: (origin, tail)), [("N1", "JFK")])
@@ -154,9 +158,11 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """One new value for each record: ``fn(value)``, or ``fn(key, value)``; called for None too.
+        """Replaces the value of each record by ``fn(value)``, or with ``with_key`` by ``fn(key, value)``.
+        (``KStream.mapValues``)
 
-        Prefer it to `map`: the key stays, so that nothing has to be repartitioned. (``KStream.mapValues``)
+        The function is also called for null values. The key stays, so later groupings and joins need no repartition
+        topic, unlike after `map`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.map_values(len), [("a", "to be"), ("b", "or")])
@@ -173,9 +179,10 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
-        """Any number of (key, value) pairs for each record, all with its timestamp and headers. (``KStream.flatMap``)
+        """Replaces each record by the (key, value) pairs that ``fn(key, value)`` returns. (``KStream.flatMap``)
 
-        The key may change, so a later grouping or join goes through a repartition topic; see `flat_map_values`.
+        No pairs drop the record. Because the key may change, a later grouping or join needs a repartition topic. If the
+        key stays, use `flat_map_values`, which needs none.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]),
@@ -210,7 +217,10 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """Any number of values for each record, all with its key. (``KStream.flatMapValues``)
+        """Replaces each record by one record with the same key for each value of ``fn(value)``.
+        (``KStream.flatMapValues``)
+
+        With ``with_key`` the call is ``fn(key, value)``.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -226,10 +236,10 @@ class KStream(Described[K, V]):
     def select_key(
         self, fn: Callable[[K, V], K2], *, name: str | None = None, on_error: OnError | None = None
     ) -> KStream[K2, V]:
-        """A new key for each record. (``KStream.selectKey``)
+        """Replaces the key of each record by ``fn(key, value)``. (``KStream.selectKey``)
 
-        A later grouping or join goes through a repartition topic. This topic drops records without key, unless a left
-        or outer join reads them (KIP-962).
+        A later grouping or join needs a repartition topic. Records without a key are not written to this topic, unless
+        a left or outer join reads them (KIP-962).
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.select_key(lambda tail, flight: flight["to"]), [("N1", {"to": "JFK"})])
@@ -240,9 +250,9 @@ class KStream(Described[K, V]):
     def peek(
         self, fn: Callable[[K, V], object], *, name: str | None = None, on_error: OnError | None = None
     ) -> KStream[K, V]:
-        """Calls ``fn(key, value)`` with each record in passing, for its side effect. (``KStream.peek``)
+        """Calls ``fn(key, value)`` for each record, then hands the record on unchanged. (``KStream.peek``)
 
-        The function is called again for records that are processed again after a failure.
+        After a failure, records may be processed again, and the function is called for them again.
 
         >>> from streamapp.testing import try_out
         >>> _ = try_out(lambda words: words.peek(print), [("a", "to be")])
@@ -253,9 +263,9 @@ class KStream(Described[K, V]):
     def foreach(
         self, fn: Callable[[K, V], object], *, name: str | None = None, on_error: OnError | None = None
     ) -> None:
-        """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)
+        """Calls ``fn(key, value)`` for each record. No operator can follow. (``KStream.foreach``)
 
-        The function is called again for records that are processed again after a failure.
+        After a failure, records may be processed again, and the function is called for them again.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -273,11 +283,11 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
-        """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
+        """Runs a `Processor`, and hands on the records that it forwards. (``KStream.process``, KIP-820)
 
-        ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought
-        along by the attribute ``stores`` of the supplier or the processor. The processor may change the key, so a later
-        grouping or join repartitions.
+        ``supplier`` is the processor's class, or a function that returns a new processor, because each task needs its
+        own. ``store_names`` are the stores that the processor uses. Instead, the supplier or the processor may have an
+        attribute ``stores``. The processor may change the key, so a later grouping or join needs a repartition topic.
 
         >>> from streamapp import Processor, Record
         >>> from streamapp.testing import try_out
@@ -297,10 +307,10 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``,
-        KIP-820)
+        """As `process`, with a `FixedKeyProcessor`, which must not change the key. (``KStream.processValues``, KIP-820)
 
-        The processor has to keep the key (`StreamsError` if it forwards another), so nothing has to be repartitioned.
+        Because the key stays, later groupings and joins need no repartition topic. If the processor forwards another
+        key, `StreamsError` is raised.
 
         >>> from streamapp import FixedKeyProcessor, Record
         >>> from streamapp.testing import try_out
@@ -325,9 +335,10 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
-        """One new (key, value) pair for each record, from a coroutine; grouping or joining repartitions.
+        """Replaces key and value of each record by the pair that the coroutine ``fn(key, value)`` returns.
 
-        As `map_values_async`, which is to be preferred when the key stays.
+        All else is as in `map_values_async`. If the key stays, use `map_values_async`, because after `map_async` a
+        later grouping or join needs a repartition topic.
 
         >>> from streamapp.testing import try_out
         >>> async def swapped(tail, origin):
@@ -376,18 +387,21 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
+        """Replaces the value of each record by ``await fn(value)``, or with ``with_key`` by ``await fn(key, value)``.
 
-        On a worker the coroutines run on Faust's event loop, up to ``concurrency`` records of each partition at a time.
-        A partition with a full step waits, and the other partitions go on. Calls overlap, also calls of one key.
-        Results come out in the order of the records: of each key (``order="key"``) or of the partition
-        (``order="partition"``). With ``order="key"`` a slow record delays only its key. A commit waits until all
-        earlier records have come out. After a crash, some calls are made again, under every guarantee.
+        Many calls run at the same time, so one slow service call does not stop the stream. On a worker the coroutines
+        run on Faust's event loop, up to ``concurrency`` calls for each partition. While a partition has so many calls,
+        it takes no further record, and other partitions go on. Two calls of the same key may overlap.
 
-        A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
-        value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step (``on_error``,
-        or `StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
-        dropped. Stream time is that of the records that came in. Beyond Kafka Streams; Spark refuses it.
+        Results come out in the order of the records. With ``order="key"`` this is the order within each key, so a slow
+        call delays only its key. With ``order="partition"`` it is the order of the whole partition. A commit waits
+        until the calls of all earlier records are done. After a crash, some calls are made again, even with
+        ``exactly_once_v2``.
+
+        A call that takes longer than ``timeout`` is cancelled. Its result is then ``on_timeout(value)`` (with
+        ``with_key``: of key and value), or without ``on_timeout`` a ``TimeoutError``. Exceptions are handled as in all
+        other operators (``on_error``, or `StreamsConfig.processing_exception_handler`). The function is also called for
+        null values. Kafka Streams has no such operator, and Spark refuses it.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> async def greet(name: str) -> str:
@@ -497,26 +511,28 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
-        """Joins each record with matching ones of another stream, or with a row of a table.
+        """Joins each record with matching records of another stream, or with a row of a table. (``KStream.join``)
 
-        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value. The result
-        keeps the key.
+        The result has the key of the record and the value ``joiner(left, right)``, or with ``with_key``
+        ``joiner(key, left, right)``.
 
-        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result has the
-          larger
-          timestamp. Two window stores with changelogs; ``stream_joined`` names the join and its stores.
-        - With a table: the row of the same key when the record is processed. With ``grace`` (for versioned tables,
-          KIP-923), records wait for this time and are joined with the row as of their timestamp. Records without key
-          are then an error. Updates of the table cause no
-          results; a result has the record's timestamp.
-        - With a global table: the row of ``key_selector(key, value)``; nothing has to be co-partitioned.
+        - With a stream: each pair of records with the same key whose times are as close as ``windows`` says. A result
+          has the larger timestamp of the two. Both sides are kept in window stores with changelogs. ``stream_joined``
+          gives names to the join and its stores.
+        - With a table: the row that the table has for the key when the record is processed. Updates of the table cause
+          no results. A result has the timestamp of the record. ``grace`` is for versioned tables (KIP-923). Each record
+          waits for this time, and is then joined with the row that was valid at the record's timestamp. With ``grace``,
+          a record without a key is an error.
+        - With a global table: the row of the key ``key_selector(key, value)``. Every process has the whole table, so
+          the stream may have any partitions.
 
-        Records without key, value or match are dropped; those without key or value are counted. Where the key may have
-        changed, a repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
+        Records without a match are dropped. Records without a key or a value are dropped and counted. A stream or table
+        by key must have as many partitions as the other side. If the key may have changed, a repartition topic comes
+        first. For records that come too late, see `JoinedKStream.late_records`.
 
-        ``on_error`` answers for the joiner and the key selector. A `Retry` is for look-ups in tables without grace,
-        and looks the row up again. A join of streams leaves out all pairs of the record; only inner joins
-        take ``on_error``.
+        ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
+        a table without ``grace``, and each attempt looks the row up again. A join of two streams takes ``on_error``
+        only if it is an inner join; if the joiner raises, none of the record's pairs comes out.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -639,12 +655,13 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
-        """As `join`, but records without key or match are kept: the joiner gets None for the right side.
-        (``KStream.leftJoin``, KIP-962)
+        """As `join`, but a record without a match, or without a key, also gives a result. (``KStream.leftJoin``,
+        KIP-962)
 
-        With a stream, a record without match comes out when its window is closed (timestamp + window + grace < stream
-        time), with its own timestamp. A record without key comes out at once. With a table, at once. Records without
-        value are dropped and counted.
+        The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
+        without a match gives its result when its window is closed (timestamp + window + grace < stream time), with the
+        record's timestamp. A record without a key, and each record in a join with a table, gives its result at once.
+        Records without a value are dropped and counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -700,10 +717,11 @@ class KStream(Described[K, V]):
         stream_joined: StreamJoined | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
-        """As `join` with a stream, but the records of both sides are kept. (``KStream.outerJoin``, KIP-962)
+        """As `join` with a stream, but records of both sides without a match give results, too.
+        (``KStream.outerJoin``, KIP-962)
 
-        Records without match come out with None for the other side when their window is closed. Records without key
-        come out at once.
+        A record without a match comes out when its window is closed, with None for the other side. A record without a
+        key comes out at once.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -726,10 +744,10 @@ class KStream(Described[K, V]):
     # ------------------------------------------------------------------ several streams
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """The records of both streams, in no particular order between them. (``KStream.merge``)
+        """One stream with the records of both streams, in no particular order between the two. (``KStream.merge``)
 
-        Serdes are kept if both streams have the same. The merge repartitions nothing; a later step does if either key
-        may have changed.
+        The result knows its serdes if both streams have the same ones. If the key of either stream may have changed, a
+        later grouping or join needs a repartition topic.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda one, two: one.merge(two), [("a", 1)], [("b", 2)])
@@ -754,9 +772,9 @@ class KStream(Described[K, V]):
         )
 
     def split(self, name: str | None = None, *, on_error: OnError | None = None) -> BranchedKStream[K, V]:
-        """Begins to split the stream into branches. (``KStream.split``)
+        """Splits the stream into branches, which the methods of the result add. (``KStream.split``)
 
-        ``on_error`` is for what the predicates raise.
+        ``name`` is the beginning of the branches' names. ``on_error`` decides about exceptions of the predicates.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text = StringSerde()
@@ -778,12 +796,14 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        """Writes the records to a topic, or to the topic that ``topic(key, value, context)`` names for each.
+        """Writes the records to a topic, which must exist. (``KStream.to``)
 
-        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition; None
-        leaves it to the key's bytes, as Kafka's default partitioner does. Windowed keys go by the key without its
-        window. A result that the serdes do not take is for ``on_error`` (default: ``production_exception_handler``).
-        The topic has to exist. (``KStream.to``)
+        ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
+        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition. If it
+        returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. For a `Windowed`
+        key, the key without its window decides, so all windows of a key are in one partition. ``on_error`` decides
+        about a record that the serdes cannot serialize, or that brokers refuse (default:
+        ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -805,11 +825,12 @@ class KStream(Described[K, V]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Sends the records through an internal topic, ``<application id>-<name>-repartition``, by their key.
-
-        ``partitions``: how many it has (default: as many as its input). The following operators are a sub-topology, and
-        a task, of their own. Records without key are dropped unless a left or outer join reads them.
+        """Sends the records through an internal topic, which has records of one key in one partition.
         (``KStream.repartition``, KIP-221)
+
+        The topic is ``<application id>-<name>-repartition``. ``partitions`` is its number of partitions (default: as
+        many as the input has). Other tasks run the operators behind the topic, so more partitions give more
+        parallelism. Records without a key are dropped, unless a left or outer join reads them.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()
@@ -828,11 +849,12 @@ class KStream(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The stream as a table: each record updates the row of its key, None deletes it.
-
-        Records without key are dropped and counted. The table has a store with a changelog if ``materialized`` names
-        one, or if a join or grouping needs it. If the key may have changed, a repartition topic comes first.
+        """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
+
+        Records without a key are dropped and counted. The table has a store with a changelog only if ``materialized``
+        names a store, or if a later join or grouping needs one. If the key may have changed, a repartition topic comes
+        first.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])
@@ -847,9 +869,9 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[K, V]:
-        """Groups by the key, to be aggregated. (``KStream.groupByKey``)
+        """Groups the records by their key, for an aggregation such as ``count()``. (``KStream.groupByKey``)
 
-        Where the key may have changed before, the aggregation reads a repartition topic, which ``name`` names.
+        If the key may have changed, the aggregation reads a repartition topic, and ``name`` is part of its name.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.group_by_key().count(), [("UA", 1), ("DL", 1), ("UA", 1)])
@@ -876,10 +898,11 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[K2, V]:
-        """Groups by a new key ``fn(key, value)``, through a repartition topic that ``name`` names.
+        """Groups the records by a new key, ``fn(key, value)``, for an aggregation such as ``count()``.
         (``KStream.groupBy``)
 
-        Records that get None as their key are dropped.
+        The records go through a repartition topic, and ``name`` is part of its name. Records whose new key is None are
+        dropped.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.group_by(lambda key, word: word[0]).count(),

@@ -1,4 +1,4 @@
-"""`KTable`: the latest value by key, as a changing table."""
+"""`KTable`: a table with the latest value of each key, which changes with each record."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ VR = TypeVar("VR")
 
 
 class KTable(Described[K, V]):
-    """A table with keys of type K and rows of type V; None deletes a row.
+    """A table with the latest value of each key; keys have the type K and values the type V. (Kafka Streams:
+    ``KTable``.)
 
-    Methods return new tables, which follow the changes of this one. A derived table is kept in a store of its own only
-    if ``materialized`` names it; otherwise its rows are computed when a join asks. An update that comes late overwrites
-    the row, unless the table is versioned. (Kafka Streams: ``KTable``.)
+    The value None deletes a row. Methods return new tables, which follow the changes of this one. A derived table has a
+    store only if ``materialized`` names one; otherwise its rows are computed when a join reads them. An update with a
+    smaller timestamp than the row's still overwrites the row, unless the table is versioned.
 
     ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). If the
-    answer is to go on, the row is not in the result, as if the function had returned None. Records of tables do not
-    wait for a `Retry`.
+    answer is to go on, the row is not in the result, as if the function had returned None. A `Retry` is not possible,
+    because readers of the table would miss the change while it waits.
 
     >>> from streamapp.testing import try_out
     >>> gates = [("A1", "open"), ("A1", "closed"), ("B2", "open")]
@@ -85,7 +86,7 @@ class KTable(Described[K, V]):
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self._step = step
         self.queryable_store_name = queryable_store_name
-        """The store's name for queries; None if the table was not given one."""
+        """The name of the store for queries; None if ``materialized`` gave the table no name."""
 
     def filter(
         self,
@@ -95,10 +96,11 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, V]:
-        """The rows for which ``predicate(key, value)`` holds; a row that stops matching is deleted. (``KTable.filter``)
+        """The rows for which ``predicate(key, value)`` is true. (``KTable.filter``)
 
-        Deletions are not given to the predicate. They are handed on also where the row was never in the result, unless
-        the table sends old values or is materialized.
+        If a row changes and the predicate becomes false, the row is deleted from the result. The predicate is not
+        called for deletions. The result may have deletions of rows that were never in it, unless the table is
+        materialized or its changes have old values.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
@@ -114,7 +116,7 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, V]:
-        """The rows for which ``predicate(key, value)`` does not hold. (``KTable.filterNot``)
+        """The rows for which ``predicate(key, value)`` is false. (``KTable.filterNot``)
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter_not(lambda k, v: v > 15), [("UA1", 5), ("UA1", 20)])
@@ -151,9 +153,10 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, V2]:
-        """Rows with new values: ``fn(value)``, or ``fn(key, value)``. (``KTable.mapValues``)
+        """The rows with the value ``fn(value)``, or with ``with_key`` ``fn(key, value)``. (``KTable.mapValues``)
 
-        Not called for deletions, which stay deletions; a result of None deletes the row. The row's timestamp stays.
+        If the function returns None, the row is deleted from the result. The function is not called for deletions,
+        which are handed on. The timestamp of a row stays.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.to_table().map_values(str.upper), [("a", "to"), ("a", None)])
@@ -186,10 +189,11 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, Any]:
-        """Rows with values from a `ValueTransformer` of its own for each task, which may use the named stores.
+        """The rows with values that a `ValueTransformer` computes. (``KTable.transformValues``, KIP-292)
 
-        The transformer gets deletions as None, and may be called again for rows that no store keeps. The transformer
-        cannot forward. (``KTable.transformValues``, KIP-292)
+        ``supplier`` is the transformer's class, or a function that returns a new one, because each task needs its own.
+        ``store_names`` are the stores that the transformer uses. For a deletion, the transformer gets None. Without
+        ``materialized``, it is called again when a join reads a row. The transformer cannot forward records.
 
         >>> from streamapp.testing import try_out
         >>> class Doubled:
@@ -220,9 +224,10 @@ class KTable(Described[K, V]):
     def to_stream(
         self, key_selector: Callable[[K, V], Any] | None = None, *, name: str | None = None
     ) -> KStream[Any, V]:
-        """The changes as a stream of new values, None for deletions. (``KTable.toStream``)
+        """The changes of the table as a stream of new values, with None for deletions. (``KTable.toStream``)
 
-        With ``key_selector(key, value)`` they get new keys, and later groupings and joins repartition the stream.
+        With ``key_selector(key, value)`` the records get new keys, so later groupings and joins need a repartition
+        topic.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.to_table().to_stream(), [("a", "to"), ("a", None)])
@@ -247,11 +252,11 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KGroupedTable[K2, V2]:
-        """Groups the rows by ``fn(key, value) -> (group, value)``. (``KTable.groupBy``)
+        """Groups the rows for an aggregation. ``fn(key, value)`` returns (group, value). (``KTable.groupBy``)
 
-        A repartition topic carries old and new value of each change, so a row that changes its group leaves the old
-        group. Rows for which the function returns None, or a pair with None, do not take part; deletions are not given
-        to the function.
+        A repartition topic carries the old and the new value of each change. So a row that moves to another group is
+        subtracted from its old group. A row for which the function returns None, or a pair with None, is in no group.
+        The function is not called for deletions.
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "window"), ("bob", "aisle"), ("ann", "aisle")]
@@ -271,8 +276,9 @@ class KTable(Described[K, V]):
         )
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
-        """Holds changes back: until their window is closed, or so that a key changes only so often.
-        (``KTable.suppress``, KIP-328)
+        """Holds the changes of the table back, so that fewer are handed on. (``KTable.suppress``, KIP-328)
+
+        `Suppressed` says how long: until a window is closed, for its final result only, or for a time per key.
 
         >>> from streamapp import BufferConfig, StreamsBuilder, StringSerde, Suppressed
         >>> text = StringSerde()
@@ -295,12 +301,15 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, VR]:
-        """Joins rows with the other table's: ``joiner(left, right)`` where both sides have a row.
+        """Joins each row with a row of the other table: the result is ``joiner(left, right)``. (``KTable.join``)
 
-        By the same key, or, with ``foreign_key(value)`` (``foreign_key(key, value)`` if ``foreign_key_with_key``), by
-        the other table's key that it names (KIP-213), through two internal topics. The result changes with both tables;
-        its timestamp is the larger one; it is deleted when either row is. Both tables are materialized for it; by the
-        same key they have to be co-partitioned. (``KTable.join``)
+        The two rows have the same key. With ``foreign_key``, the function ``foreign_key(value)`` gives the key of the
+        other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
+
+        The result changes when either row changes, and is deleted when either row is deleted. Its timestamp is the
+        larger one of the two. Both tables get stores, because each side has to look up the other side's rows. For a
+        join by the same key, both topics need the same number of partitions. A foreign-key join uses two internal
+        topics, so the numbers may differ.
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):
@@ -323,9 +332,10 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, VR]:
-        """As `join`, but all rows of this table are in the result, without a match with None. (``KTable.leftJoin``)
+        """As `join`, but a row of this table without a match is in the result, too. (``KTable.leftJoin``)
 
-        With ``foreign_key``, a row whose foreign key is None is joined with None.
+        The joiner then gets None for the right side. With ``foreign_key``, the same is true for a row whose foreign key
+        is None.
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):
@@ -346,7 +356,9 @@ class KTable(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, VR]:
-        """As `join`, but all rows of both tables are in the result, without a match with None. (``KTable.outerJoin``)
+        """As `join`, but rows of both tables without a match are in the result, too. (``KTable.outerJoin``)
+
+        The joiner then gets None for the missing side.
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):
@@ -385,7 +397,10 @@ class KTable(Described[K, V]):
     def _spec(
         self, materialized: Materialized | None, prefix: str | None, value_serde: Serde[Any] | None
     ) -> StoreSpec | None:
-        """The store of a derived table, if it is named; an unnamed Materialized only uses up a number."""
+        """The store of a derived table, or None if no name is given.
+
+        As in Kafka Streams, a `Materialized` without a name uses up a number for a generated name.
+        """
         context = self._context
         check_materialized(materialized, f"the table derived from {self.name}")
         if materialized is None:

@@ -1,4 +1,4 @@
-"""Late records as a stream of their own: what windowed operators drop otherwise."""
+"""Late records as a stream, instead of the usual loss: windowed operators drop records of closed windows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def late_stream(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> KStream[Any, Any]:
-    """The stream of the late records of the givers. Each giver has one such stream at most."""
+    """The stream of the late records of some operators. Each operator has at most one such stream."""
     for _, _, step in givers:
         if step.late is not None:
             raise TopologyError(
@@ -49,7 +49,9 @@ def late_stream(
 
 
 class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
-    """The table of a windowed aggregation: rows by key and window (`Windowed`), and what came too late for them.
+    """The table of a windowed aggregation, with rows by key and window (`Windowed`).
+
+    `late_records` gives the records that came too late for their window.
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out
@@ -73,12 +75,12 @@ class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
         return self
 
     def late_records(self, *, name: str | None = None) -> KStream[K, V]:
-        """The records that were dropped because a window that they belong to was closed when they came.
+        """The records that came after a window to which they belong was closed.
 
-        Each comes out once and unchanged (key, value, timestamp, headers), also if only some of its hopping or sliding
-        windows are closed. Records without key (sliding windows: without value) are not late but dropped. The count of
-        ``dropped_records`` is the same as without this stream. Beyond Kafka Streams, where late records are only
-        counted.
+        Each record comes out of this stream once and unchanged (key, value, timestamp, headers). A record comes out
+        even if only some of its hopping or sliding windows are closed. Records without a key, and for sliding windows
+        also records without a value, never count as late. Late records are still counted in ``dropped_records``. Kafka
+        Streams only counts them, and has no such stream.
 
         >>> from streamapp import LongSerde, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

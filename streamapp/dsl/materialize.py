@@ -1,4 +1,4 @@
-"""`Materialized`: how the user wants a table kept, and the `StoreSpec` that this makes."""
+"""`Materialized`: the settings of a table's store, and the `StoreSpec` that follows from them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,27 @@ _WINDOW_RETENTION = "windows go by their retention; use Materialized(retention=.
 
 @dataclass(frozen=True)
 class Materialized:
-    """The store of a table: its name, its serdes, its kind.
+    """The settings of a table's store: its name, its serdes, its kind. (Kafka Streams: ``Materialized``.)
 
-    With a name the store can be queried by it (`KTable.queryable_store_name`); without one the name is
-    generated, and tables that need no store get none. The operator and the configuration give all other settings.
+    With a name, the table has a store that can be queried by this name (`KTable.queryable_store_name`). Without one,
+    the table has a store only if it needs one, and the name is generated. Settings that are not given come from the
+    operator and the configuration.
 
-    ``store_type``: ``rocksdb``, ``in_memory``, or ``lru``, which keeps ``max_entries`` rows and forgets the
-    rest. ``caching``: whether updates go downstream once a commit rather than each (default: yes, while
-    ``statestore_cache_max_bytes`` is not 0). ``logging``: whether there is a changelog; ``topic_config`` is
-    for its topic. ``retention``: how long windows are kept, at least their size + grace.
-    ``history_retention`` makes the table versioned (KIP-889). ``timestamped=False``: a store that forgets
-    the rows' timestamps. (Kafka Streams: ``Materialized``.)
+    - ``store_type``: ``rocksdb`` (on disk), ``in_memory``, or ``lru``, which keeps only the ``max_entries`` rows that
+      were used last, in memory.
+    - ``caching``: True (the default, unless ``statestore_cache_max_bytes`` is 0) for a record cache: only the last
+      update of a row before a commit goes downstream.
+    - ``logging``: True, the default, for a changelog, from which the store is restored. ``topic_config`` has settings
+      of the changelog topic.
+    - ``retention``: the time for which windows are kept, at least their size + grace.
+    - ``history_retention``: makes the table versioned, with earlier values for this time (KIP-889).
+      ``segment_interval`` is the span of time whose windows or versions expire together.
+    - ``timestamped``: False for a store that does not keep the timestamps of its rows.
+    - ``ttl``: a time to live, which Kafka Streams does not have. A row is deleted when its timestamp is ``ttl`` behind
+      stream time, with a tombstone in the changelog and downstream. Only tables made of a topic or a stream, and
+      aggregations of streams without windows, can have a ttl. Such a table has no record cache.
 
-    ``ttl``, beyond Kafka Streams: a row is deleted when stream time has passed its timestamp by ``ttl``, with a
-    tombstone in the changelog and downstream. For tables that read a topic or aggregate streams by key; they have no
-    cache.
+    Durations are timedelta or ms. Raises `ConfigError` for settings that contradict each other.
 
     >>> Materialized("delays", caching=False).name
     'delays'
@@ -93,7 +99,7 @@ class Materialized:
                 raise ConfigError(f"{what} is too short: {duration}")
         if self.ttl is not None and (self.versioned or self.store_type == "lru" or not self.timestamped):
             raise ConfigError(
-                "a table with ttl keeps one row of each key with its timestamp, by time: leave history_retention, "
+                "a table with ttl keeps the latest row of each key with its timestamp: leave history_retention, "
                 "store_type='lru' and timestamped=False out"
             )
         if self.versioned and (self.store_type in ("lru", "in_memory") or not self.timestamped):
@@ -101,7 +107,7 @@ class Materialized:
 
     @property
     def versioned(self) -> bool:
-        """True if the table keeps old versions of its rows."""
+        """True if the table keeps earlier versions of its rows (``history_retention``)."""
         return self.history_retention is not None
 
 
@@ -122,7 +128,7 @@ def check_serdes(options: Any, what: str) -> None:
 def named_store(
     context: Context, materialized: Materialized | None, prefix: str, name: str | None = None
 ) -> str:
-    """The store's name: the given one, or the next generated one."""
+    """The name of the store: the name in ``materialized``, or a generated one."""
     given = materialized.name if materialized is not None else None
     if given is not None:
         return given
@@ -139,7 +145,7 @@ def key_value_spec(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> StoreSpec:
-    """The store of a table by key."""
+    """The specification of the store of a table without windows."""
     m = materialized or Materialized()
     kind = _table_kind(context, m)
     spec = StoreSpec(
@@ -169,13 +175,13 @@ def _table_kind(context: Context, m: Materialized) -> StoreKind:
 
 
 def refuse_ttl(materialized: Materialized | None, table: str, remedy: str) -> None:
-    """Raises `TopologyError` for a time to live where rows do not expire by themselves."""
+    """Raises `TopologyError` if ``materialized`` has a ttl, for tables that cannot have one. ``remedy`` says why."""
     if materialized is not None and materialized.ttl is not None:
         raise TopologyError(f"{table} cannot have a ttl of its own: {remedy}")
 
 
 def _check_windowed(m: Materialized, name: str) -> None:
-    """Raises `TopologyError` for what stores of windows do not have."""
+    """Raises `TopologyError` for settings that a store of windows cannot have."""
     refuse_ttl(m, f"windowed table {name}", _WINDOW_RETENTION)
     for option, given in (("store_type='lru'", m.store_type == "lru"), ("history_retention", m.versioned)):
         if given:
@@ -184,10 +190,10 @@ def _check_windowed(m: Materialized, name: str) -> None:
 
 @dataclass(frozen=True)
 class WindowLayout:
-    """The store of a kind of window. ``needed_ms`` is the least retention, ``needed_for`` the reason.
+    """The store that a kind of window needs. ``needed_ms`` is its least retention, and ``needed_for`` the reason.
 
-    ``kind`` makes the kind of store from the parameters ``retention_ms``, ``segment_interval_ms`` and ``time_ordered``.
-    ``final_cached`` says whether a store of final results has a record cache.
+    ``kind`` makes the `StoreKind` from the parameters ``retention_ms``, ``segment_interval_ms`` and ``time_ordered``.
+    ``final_cached`` is true if the store has a record cache even if only final results are emitted.
     """
 
     kind: Callable[..., StoreKind]
@@ -206,7 +212,7 @@ def windowed_spec(
     layout: WindowLayout,
     emit_final: bool,
 ) -> StoreSpec:
-    """The store of a windowed aggregation."""
+    """The specification of the store of a windowed aggregation. Raises `ConfigError` for too short a retention."""
     m = materialized or Materialized()
     _check_windowed(m, name)
     kind = layout.kind(
@@ -246,7 +252,7 @@ def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> in
 
 
 def keeps_headers(config: StreamsConfig, store_type: str) -> bool:
-    """True if a join's own store keeps headers: in memory always, on disk if the configuration says so."""
+    """True if the stores of a join keep headers: always in memory, and on disk with ``dsl_store_format="headers"``."""
     return store_type == "in_memory" or config.dsl_store_format == "headers"
 
 

@@ -1,7 +1,7 @@
-"""Names of nodes, stores and internal topics: given by the user, or generated as Kafka Streams generates them.
+"""Names of nodes, stores and internal topics: given by the user, or generated as in Kafka Streams.
 
-One counter numbers everything in the order in which the DSL is called. A number is used up also where a
-given name takes the generated one's place, so that naming one operator does not rename the others.
+A generated name contains a number, which a counter gives in the order of the calls of the DSL. A call with a given name
+also uses up a number. So a user can name one operator without changing the generated names of the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The counter of one builder, and which internal resources have generated names."""
+    """The counter of one builder, and a list of the stores and internal topics that have generated names."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -46,7 +46,7 @@ class Names:
     def note_generated(
         self, *, store: str | None = None, changelog: str | None = None, repartition: str | None = None
     ) -> None:
-        """Remembers internal resources whose names would change with the topology."""
+        """Notes stores and internal topics with generated names, which may change when the topology changes."""
         for kind, name in (
             ("changelog topic", changelog),
             ("state store", store),
@@ -56,7 +56,7 @@ class Names:
                 self._generated[kind].append(name)
 
     def require_explicit(self) -> None:
-        """Raises `TopologyError` if an internal resource has a generated name (KIP-1111)."""
+        """Raises `TopologyError` if a store or an internal topic has a generated name (KIP-1111)."""
         found = [f"{kind} {', '.join(names)}" for kind, names in self._generated.items() if names]
         if found:
             raise TopologyError(

@@ -1,7 +1,6 @@
-"""Changes the graph before it is written: merges duplicate sources, applies optimisations.
+"""Changes a copy of the user's graph before it is written: merges duplicate sources, and applies optimisations.
 
-All steps work on a copy of the user's graph. Their order is that of Kafka Streams, because it decides which name
-survives.
+The steps have the order of Kafka Streams, because the order decides which generated names remain.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["optimize"]
 
 
 def optimize(graph: Graph, optimizations: Set[str]) -> None:
-    """Applies what the configuration asks for, and what is always done, to the graph in place."""
+    """Applies these optimisations to the graph, and the changes that every graph needs. Changes the graph in place."""
     repartitions = _repartitions_by_key_changer(graph)
     _merge_duplicate_sources(graph)
     if "reuse.ktable.source.topics" in optimizations:
@@ -39,7 +38,7 @@ def optimize(graph: Graph, optimizations: Set[str]) -> None:
 
 
 def _merge_duplicate_sources(graph: Graph) -> None:
-    """Two streams of the same topics (or the same pattern) become one source."""
+    """Makes one source of all streams of the same topics or the same pattern, because a topic is read only once."""
     by_topic: dict[str, SourceNode] = {}
     by_pattern: dict[re.Pattern[str], SourceNode] = {}
     for node in list(graph.root.children):
@@ -66,7 +65,10 @@ def _merge_duplicate_sources(graph: Graph) -> None:
 
 
 def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
-    """One source reads each record once, so it cannot read it in two ways."""
+    """Raises `TopologyError` if two streams of a topic have different serdes, extractors or ``on_error``.
+
+    They share one source, which can read a record only in one way.
+    """
     for part, one, other in zip(
         ("key_serde", "value_serde", "timestamp_extractor", "on_error"),
         first.reads_by,
@@ -86,7 +88,7 @@ def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """True if two serdes or extractors do the same, as far as code can tell. Equal pickles stand for equal objects."""
+    """True if two serdes or extractors probably do the same: they are equal, or their pickles are."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -115,10 +117,10 @@ def _rename_in_copartitions(graph: Graph, old: str, new: str) -> None:
 
 
 def _repartitions_by_key_changer(graph: Graph) -> dict[Node, dict[RepartitionNode, None]]:
-    """The repartition nodes that each key-changing operation causes.
+    """The repartition nodes that are needed because of each key-changing operation.
 
-    A repartition behind an operation that changes values stays as it is. One topic for all would have to hold the value
-    before this operation, and nobody gave its serde.
+    A repartition node behind a further operation that changes values is left out. A merged topic would have to contain
+    the value before this operation, whose serde is not known.
     """
     found: dict[Node, dict[RepartitionNode, None]] = {}
     for node in graph.nodes:
@@ -133,7 +135,7 @@ def _repartitions_by_key_changer(graph: Graph) -> dict[Node, dict[RepartitionNod
 
 
 def _merge_repartitions(graph: Graph, by_changer: dict[Node, dict[RepartitionNode, None]]) -> None:
-    """One repartition topic right behind a key-changing operation instead of one for each reader."""
+    """Puts one repartition topic directly behind each key-changing operation, instead of a topic for each reader."""
     _move_to_merges(graph, by_changer)
     for changer, repartitions in by_changer.items():
         if not repartitions:
@@ -160,7 +162,7 @@ def _merge_repartitions(graph: Graph, by_changer: dict[Node, dict[RepartitionNod
 
 
 def _move_to_merges(graph: Graph, by_changer: dict[Node, dict[RepartitionNode, None]]) -> None:
-    """Finds merges of streams with changed keys: the topic has to come after the merge."""
+    """Moves repartition topics behind merges: if streams with changed keys are merged, the topic must come later."""
     moved: dict[Node, dict[RepartitionNode, None]] = {}
     done: set[Node] = set()
     for merge in (node for node in graph.nodes if node.merge):
@@ -176,7 +178,7 @@ def _move_to_merges(graph: Graph, by_changer: dict[Node, dict[RepartitionNode, N
 
 
 def _child_above(node: Node, ancestor: Node) -> Node | None:
-    """The child of the ancestor that the node is or hangs below; None if it does not hang below it."""
+    """The child of ``ancestor`` on the path to ``node``, which may be the node itself; None if there is no path."""
     return node.find_above(lambda above: ancestor in above.parents)
 
 
@@ -184,7 +186,7 @@ def _child_above(node: Node, ancestor: Node) -> Node | None:
 
 
 def _rewrite_self_joins(graph: Graph) -> None:
-    """A stream joined with itself needs one window store, not two."""
+    """Makes each join of a stream with itself use one window store instead of two."""
     for join in graph.nodes:
         if not isinstance(join, StreamJoinNode) or len(join.parents) != 1 or join.needs_both_sides:
             continue
@@ -196,7 +198,7 @@ def _rewrite_self_joins(graph: Graph) -> None:
 
 
 def _drop_null_keys(graph: Graph) -> None:
-    """Records without key are kept out of repartition topics that no left or outer join reads (KIP-962)."""
+    """Makes repartition topics drop records without a key, unless a left or outer join reads the topic (KIP-962)."""
     needed: set[Node] = set()
     visited: set[Node] = set()
 

@@ -1,4 +1,4 @@
-"""Repartition topics: their names, and the nodes that write and read them."""
+"""The node of a repartition topic, and the names of its parts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def repartition_node(
     partitions: int | None = None,
     optimizable: bool = True,
 ) -> RepartitionNode:
-    """The node of the topic ``<prefix>-repartition``.
+    """The node of the topic ``<prefix>-repartition``. ``named`` is true if the user chose the prefix.
 
-    Each one takes three generated names, used only where the prefix is a generated name, too. Without ``names`` (nodes
-    that optimisation makes) there are none. ``named``: the user chose the prefix.
+    As in Kafka Streams, each node uses up three numbers of the generated names. These names are used only if the prefix
+    is a generated name, too. ``names`` is None for a node that an optimisation makes, which uses up no numbers.
     """
     topic = prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
     sink, filter_name, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"

@@ -1,4 +1,4 @@
-"""The nodes of ``on_error=Retry.topics(...)``: sinks and sources of the retry topics around one operator."""
+"""The builder of ``on_error=Retry.topics(...)``: the nodes that write and read an operator's retry topics."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def appended(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Node:
-    """Appends an operator with its answer to a stream, and returns the node that has the results.
+    """Appends an operator with its ``on_error`` to a stream, and returns the node that has the results.
 
-    ``make_node`` makes the node of the operator, by name and step. The serdes are those of the records that come to it.
+    ``make_node`` makes the operator's node from a name and a step. The serdes are those of the records that the
+    operator gets.
     """
     in_stages = staged(stream._context, operator, on_error, name, key_serde, value_serde)
     if in_stages is not None:
@@ -51,7 +52,7 @@ def appended(
 def _behind_retry_topics(
     stream: KStream[Any, Any], staged: Staged, make_node: Callable[[str, Fixed], ProcessorNode]
 ) -> Node:
-    """Appends the operator and its retry topics to a stream; returns the node that has the results."""
+    """Appends an operator and its retry topics to a stream. Returns the node that has the results."""
     context, graph, name = stream._context, stream._context.graph, staged.named
     stages = range(1, len(staged.sinks) + 1)
     first = make_node(name, Fixed(staged))

@@ -1,4 +1,4 @@
-"""Builders of the operators that look at one record at a time, and of processors."""
+"""Builders of a stream's stateless operators, such as ``filter`` and ``map``, and of its processors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def filtered(
     *,
     negate: bool = False,
 ) -> KStream[Any, Any]:
-    """The records that fit, or with ``negate`` those that do not."""
+    """The stream behind `KStream.filter`, or with ``negate`` behind `KStream.filter_not`."""
     method = "filter_not" if negate else "filter"
     require_function(predicate, f"{method}() of {stream.name}", "a predicate of key and value", 2)
     return _keep(stream, Filter(predicate, negate=negate), "KSTREAM-FILTER-", name, on_error)
@@ -67,7 +67,7 @@ def filtered(
 def mapped(
     stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
-    """One new pair for each record."""
+    """The stream behind `KStream.map`."""
     what = "a function of key and value that returns (key, value)"
     require_function(fn, f"map() of {stream.name}", what, 2)
     return change_key(stream, Map(fn), "KSTREAM-MAP-", name, on_error)
@@ -76,7 +76,7 @@ def mapped(
 def with_values_mapped(
     stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
-    """One new value for each record."""
+    """The stream behind `KStream.map_values`."""
     require_function(
         fn,
         f"map_values() of {stream.name}",
@@ -90,7 +90,7 @@ def with_values_mapped(
 def flat_mapped(
     stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
-    """Any number of pairs for each record."""
+    """The stream behind `KStream.flat_map`."""
     what = "a function of key and value that returns (key, value) pairs"
     require_function(fn, f"flat_map() of {stream.name}", what, 2)
     return change_key(stream, FlatMap(fn), "KSTREAM-FLATMAP-", name, on_error)
@@ -99,7 +99,7 @@ def flat_mapped(
 def with_values_flat_mapped(
     stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
-    """Any number of values for each record."""
+    """The stream behind `KStream.flat_map_values`."""
     what = "a function of key and value" if with_key else "a function of the value"
     operator = f"flat_map_values() of {stream.name}"
     require_function(fn, operator, f"{what} that returns values", 2 if with_key else 1)
@@ -109,7 +109,7 @@ def with_values_flat_mapped(
 def with_key_selected(
     stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
-    """A new key for each record."""
+    """The stream behind `KStream.select_key`."""
     what = "a function of key and value that returns the new key"
     require_function(fn, f"select_key() of {stream.name}", what, 2)
     return change_key(stream, SelectKey(fn), "KSTREAM-KEY-SELECT-", name, on_error, stream.value_serde)
@@ -118,13 +118,13 @@ def with_key_selected(
 def peeked(
     stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
-    """The same records, each shown to a function."""
+    """The stream behind `KStream.peek`."""
     require_function(fn, f"peek() of {stream.name}", "a function of key and value", 2)
     return _keep(stream, Peek(fn), "KSTREAM-PEEK-", name, on_error)
 
 
 def foreach(stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None) -> None:
-    """The end of the stream: a function gets each record."""
+    """Adds the operator of `KStream.foreach`."""
     require_function(fn, f"foreach() of {stream.name}", "a function of key and value", 2)
     _keep(stream, ForEach(fn), "KSTREAM-FOREACH-", name, on_error)
 
@@ -136,7 +136,7 @@ def processed(
     name: str | None,
     on_error: OnError | None,
 ) -> KStream[Any, Any]:
-    """The records that a `Processor` of the user forwards."""
+    """The stream behind `KStream.process`."""
     node = _processor(stream, supplier, stores, "KSTREAM-PROCESSOR-", name, on_error, fixed_key=False)
     return next_stream(stream, node, None, None, repartition_required=True)
 
@@ -148,7 +148,7 @@ def with_values_processed(
     name: str | None,
     on_error: OnError | None,
 ) -> KStream[Any, Any]:
-    """The records that a `FixedKeyProcessor` of the user forwards."""
+    """The stream behind `KStream.process_values`."""
     node = _processor(stream, supplier, stores, "KSTREAM-PROCESSVALUES-", name, on_error, fixed_key=True)
     return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
 
@@ -218,7 +218,7 @@ def _appended(
     key_changing: bool = False,
     value_changing: bool = False,
 ) -> Node:
-    """The node that has the results of an operator, which is appended to the stream."""
+    """Appends an operator to the stream. Returns the node that has the operator's results."""
 
     def node_of(name: str, step: Step) -> ProcessorNode:
         return ProcessorNode(name, step, key_changing=key_changing, value_changing=value_changing)

@@ -1,7 +1,8 @@
-"""Steps that make tables, while their description is still growing.
+"""Steps: descriptions of operators that may still change while the user describes the topology.
 
-Later steps of the topology change an operator: a join needs its tables materialized, a grouping needs old values. A
-step keeps these decisions; when the topology is written it makes the immutable operator.
+Later calls change an earlier operator. For example, a join needs stores of both its tables, and a grouping needs old
+values in a table's changes. So a node has a step, which takes note of these needs. When the topology is written, the
+step makes the operator, which is immutable.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ __all__ = [
 
 
 class Step:
-    """The work of a node of the graph."""
+    """The description of a node's operator, and its stores."""
 
     def operator(self, versioned: bool) -> Operator:
-        """The operator; ``versioned``: what it reads is versioned."""
+        """The operator. ``versioned`` is true if it reads a versioned table."""
         raise NotImplementedError
 
     def stores(self) -> Sequence[StoreSpec]:
@@ -51,7 +52,7 @@ class Step:
 
 
 class Fixed(Step):
-    """An operator that is known from the start."""
+    """A step whose operator does not change."""
 
     def __init__(self, operator: Any, *stores: StoreSpec) -> None:
         self._operator, self._stores = operator, stores
@@ -67,7 +68,7 @@ class StreamJoinStep(Fixed):
     """One side of a stream-stream join."""
 
     late: str | None = None
-    """The child that gets late records."""
+    """The name of the child that gets late records; None if nobody reads them."""
     on_error: Answer | Chooser | None = None
 
     def operator(self, versioned: bool) -> Operator:
@@ -79,7 +80,7 @@ class StreamJoinStep(Fixed):
 
 
 class GroupStep(Fixed):
-    """Rows of a table on their way to where their group is."""
+    """The mapping of a table's rows to their groups, before the repartition topic of ``KTable.group_by``."""
 
     def __init__(
         self, fn: Callable[[Any, Any], tuple[Any, Any] | None], on_error: Answer | Chooser | None
@@ -92,25 +93,25 @@ class GroupStep(Fixed):
 
 
 class TableStep(Step):
-    """The work of a table: another step may ask for old values, or for a readable table."""
+    """A step that makes a table. Later steps may ask for old values in its changes, or for a view to read its rows."""
 
     def __init__(self) -> None:
         self.send_old: bool = False
 
     def enable_old_values(self, force: bool) -> bool:
-        """Asks for old values in the changes; ``force``: materialize a source if that is needed for it.
+        """Asks the table to send the old value with each change. Returns True if it will.
 
-        Returns whether they will be sent.
+        A table read from a topic needs a store for old values. Such a store is added only with ``force``.
         """
         raise NotImplementedError
 
     def view(self) -> TableView:
-        """The table as joins read it."""
+        """The view with which joins read the table. The table gets a store if the view needs one."""
         raise NotImplementedError
 
 
 class SourceStep(TableStep):
-    """A topic or stream read as a table; materialized if named, joined, or asked for old values."""
+    """A topic or stream read as a table, with a store if the user named one, or if a later step needs one."""
 
     def __init__(self, spec: StoreSpec, materialized: bool) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class SourceStep(TableStep):
 
 
 class DerivedStep(TableStep):
-    """A table computed row by row from another: filtered, mapped, transformed."""
+    """A table that is computed row by row from another table: filtered, mapped or transformed."""
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class DerivedStep(TableStep):
 
 
 class AggregateStep(TableStep):
-    """An aggregation; always materialized."""
+    """An aggregation, which always has a store."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class AggregateStep(TableStep):
         self._spec, self._make_operator, self._view = spec, make_operator, view
         self._on_error = on_error
         self.late: str | None = None
-        """The child that gets late records."""
+        """The name of the child that gets late records; None if nobody reads them."""
         self.idle_timeout_ms: int | None = None
 
     def enable_old_values(self, force: bool) -> bool:
@@ -192,7 +193,8 @@ class AggregateStep(TableStep):
         return self._view
 
     def close_when_idle(self, timeout_ms: int) -> None:
-        """Lets windows close by the wall clock while the input is quiet; of several wishes the longest counts."""
+        """Makes windows close by the wall clock after ``timeout_ms`` without records. The longest time-out of several
+        calls counts."""
         self.idle_timeout_ms = max(timeout_ms, self.idle_timeout_ms or 0)
 
     def operator(self, versioned: bool) -> Operator:
@@ -204,7 +206,7 @@ class AggregateStep(TableStep):
         else:
             assert isinstance(operator, WindowedAggregate)
             operator = replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
-        # The record cache hands results on later, when nobody would release held ones.
+        # Results are not held back (holds=False), because the record cache hands them on later anyway.
         return guarded(operator, self._on_error, holds=False)
 
     def stores(self) -> Sequence[StoreSpec]:
@@ -212,7 +214,7 @@ class AggregateStep(TableStep):
 
 
 class CogroupStep(TableStep):
-    """Brings the aggregations of co-grouped streams together, which share one store."""
+    """The merger of the aggregations of co-grouped streams, which share one store."""
 
     def __init__(self, parents: Sequence[AggregateStep]) -> None:
         super().__init__()
@@ -271,7 +273,7 @@ class JoinSideStep(Step):
 
 
 class JoinStep(TableStep):
-    """A table-table join: the merger of its two sides."""
+    """The merger of the two sides of a table-table join."""
 
     def __init__(
         self, this: JoinSideStep, other: JoinSideStep, spec: StoreSpec | None, view: JoinView
@@ -298,7 +300,7 @@ class JoinStep(TableStep):
 
 
 class SuppressStep(TableStep):
-    """Holds a table's changes back in a buffer."""
+    """A suppression, which holds a table's changes back in a buffer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The common part of the DSL's streams and tables."""
+"""`Described`: the base class of the DSL's streams, tables and groupings, and functions that append nodes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ V = TypeVar("V")
 
 
 class Described(Generic[K, V]):
-    """A node of the graph with the types of its records: what streams, tables and groupings are."""
+    """The base of streams, tables and groupings: a node of the graph, with the types of its keys and values."""
 
     _hints: ClassVar[Mapping[str, str]] = {}
-    """Advice for methods that users of other libraries look for."""
+    """Advice for methods of other libraries, which a user may try here: the name of the method and the right call."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Described(Generic[K, V]):
             )
 
     def _copartition(self, *others: Described[Any, Any]) -> frozenset[str]:
-        """Records that all these have to be partitioned alike; returns their sources."""
+        """Notes that all these need topics with the same number of partitions. Returns their sources."""
         for other in others:
             self._same_builder(other)
         sources = self._sources.union(*(other._sources for other in others))
@@ -85,7 +85,7 @@ def stream_behind(
     *,
     repartition_required: bool,
 ) -> KStream[Any, Any]:
-    """The stream behind a node that was appended to another stream."""
+    """The stream of a node's results, after the node was appended to ``stream``."""
     context = stream._context
     return context.faces.stream(
         context,

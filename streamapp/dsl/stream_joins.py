@@ -1,4 +1,4 @@
-"""The join of two streams."""
+"""The builder of a join of two streams, and `StreamJoined`, its settings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ __all__ = ["StreamJoined", "join_streams"]
 
 @dataclass(frozen=True)
 class StreamJoined:
-    """Names, serdes and stores of a stream-stream join. (Kafka Streams: ``StreamJoined``.)
+    """The settings of a stream-stream join: its names, serdes and stores. (Kafka Streams: ``StreamJoined``.)
 
-    ``name`` names the join's operators and repartition topics, ``store_name`` its stores and so their
-    changelogs. Serdes that are not given are those of the streams.
+    ``name`` is part of the names of the join's operators and repartition topics. ``store_name`` is part of the names of
+    its stores and their changelogs. The default serdes are those of the streams. ``logging`` is False for stores
+    without changelogs; ``topic_config`` has settings of the changelogs.
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
@@ -75,7 +76,10 @@ def join_streams(
     kind: Literal["inner", "left", "outer"],
     on_error: Answer | Chooser | None = None,
 ) -> JoinedKStream[Any, Any, Any, Any]:
-    """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
+    """Adds two window stores, a join node for each side, and a merger of their results.
+
+    Source: ``KStreamImplJoin``.
+    """
     if not isinstance(windows, JoinWindows):
         raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
     context, names = left._context, left._context.names
@@ -127,7 +131,7 @@ def join_streams(
     right_node = ProcessorNode(other_window, Fixed(StreamJoinWindow(other_store.name), other_store))
     context.graph.add(right_node, right._node)
     keyed = with_key_joiner(joiner, with_key)
-    # With legacy windows, records without a match are not kept: they are emitted at once.
+    # With windows of `JoinWindows.of`, records without a match are not stored, because they are emitted at once.
     kept = outer_store if outer_store is not None and not windows.legacy else None
     outer_name_or_none = None if kept is None else kept.name
     outer_stores = () if kept is None else (kept,)

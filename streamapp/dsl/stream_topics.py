@@ -1,4 +1,4 @@
-"""Builders of topics and tables behind a stream: outputs, repartition topics, tables made of records."""
+"""Builders of ``to``, ``repartition`` and ``to_table``, and of the repartition topics before joins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(
     name: str | None,
     on_error: OnError | None,
 ) -> None:
-    """The end of the stream: a topic gets each record."""
+    """Adds the sink of `KStream.to`."""
     context = stream._context
     node_name = context.names.given_or_new(name, "KSTREAM-SINK-")
     if partitioner is not None:
@@ -63,7 +63,7 @@ def repartitioned(
     partitioner: Partitioner | None,
     name: str | None,
 ) -> KStream[Any, Any]:
-    """The stream behind a repartition topic that the user asks for."""
+    """The stream behind the repartition topic of `KStream.repartition`."""
     if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
         raise TopologyError(
             f"the repartition topic behind {stream.name} needs a number of partitions of at least 1, not {partitions!r}"
@@ -95,7 +95,8 @@ def repartitioned_for_join(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> KStream[Any, Any]:
-    """The stream behind a repartition topic, which joins that give the topic no name share."""
+    """The stream behind a repartition topic before a join. Several joins of a stream share the topic, unless they give
+    it a name."""
     context = stream._context
     key_serde, value_serde = key_serde or stream.key_serde, value_serde or stream.value_serde
     operator = f"the join of {stream.name}"
@@ -121,7 +122,7 @@ def as_table(
     materialized: Materialized | None,
     name: str | None,
 ) -> KTable[Any, Any]:
-    """The table that the records update."""
+    """The table of `KStream.to_table`."""
     key_serde, value_serde = key_serde or stream.key_serde, value_serde or stream.value_serde
     check_materialized(materialized, f"to_table() of {stream.name}", key_serde, value_serde)
     context, names = stream._context, stream._context.names

@@ -1,4 +1,4 @@
-"""`KTable.suppress`: the graph of a suppression, and the grace period that it waits for."""
+"""The builder of `KTable.suppress`: its node and store, and the grace period of the windows before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["suppress"]
 
 
 def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any]:
-    """Puts a buffer behind a table."""
+    """The table behind a suppression. Raises `TopologyError` for tables that cannot be suppressed."""
     if not isinstance(suppressed, Suppressed):
         raise TopologyError(
             f"suppress() of {table.name} takes Suppressed.until_window_closes(...) or "
@@ -30,8 +30,8 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         )
     if table._node.is_versioned():
         raise TopologyError(
-            f"suppress() does not work on versioned tables, and {table.name} is one, by itself or by what "
-            "it is made of; leave history_retention out"
+            f"suppress() does not work on versioned tables, and {table.name} is versioned, or is made of versioned "
+            "tables; leave history_retention out"
         )
     context, buffer = table._context, suppressed.buffer
     until_window_closes = suppressed.until == "window_closes"
@@ -65,7 +65,7 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
     if suppressed.idle_timeout_ms is not None:
         for aggregation in _window_aggregations(table._node):
             aggregation.close_when_idle(suppressed.idle_timeout_ms)
-    # What readers see of a buffered key is the old value of its first update.
+    # Readers of a buffered key see the old value of its first update.
     table._step.enable_old_values(True)
     step = SuppressStep(table._step, spec, operator, lambda parent: SuppressView(parent, store))
     node = ProcessorNode(node_name, step)
@@ -77,7 +77,7 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
 
 
 def _window_aggregations(node: Node) -> Iterator[AggregateStep]:
-    """The windowed aggregations right above, on all ways up."""
+    """The nearest windowed aggregations upstream of a node, on each path."""
     if node.grace_ms is None:
         for parent in node.parents:
             yield from _window_aggregations(parent)
@@ -86,7 +86,7 @@ def _window_aggregations(node: Node) -> Iterator[AggregateStep]:
 
 
 def _window_grace_ms(node: Node, suppression: str) -> int:
-    """The largest grace period of the windowed aggregations right above, on all ways up."""
+    """The largest grace period of the nearest windowed aggregations upstream of a node, on all paths."""
     if node.grace_ms is not None:
         return node.grace_ms
     if not node.parents:

@@ -43,11 +43,15 @@ def join_tables(
     name: str | None,
     on_error: OnError | None,
 ) -> KTable[Any, Any]:
-    """The table of a join; without ``foreign_key`` by the same key. Raises `TopologyError` for wrong arguments."""
+    """The result of a join of two tables: by ``foreign_key``, or without one by the same key.
+
+    Raises `TopologyError` for wrong arguments.
+    """
     operator = f"the join of {this.name}"
     if not isinstance(other, this._context.faces.table):
         raise TopologyError(
-            f"table {this.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
+            f"table {this.name} joins with a KTable, not {other!r}; begin with the stream, stream.join(table), or turn "
+            "the stream into a table with to_table()"
         )
     require_function(joiner, operator, "a joiner of left and right value", 2)
     check_materialized(materialized, operator)
@@ -71,7 +75,10 @@ def _join_by_key(
     name: str | None,
     answer: Answer | Chooser | None,
 ) -> KTable[Any, Any]:
-    """Both sides look each other up, a merger brings the results together (``KTableImpl.doJoin``)."""
+    """Adds two nodes, which look up the rows of each other's table, and a merger of their results.
+
+    Source: ``KTableImpl.doJoin``.
+    """
     context, names = this._context, this._context.names
     store = None if materialized is None else named_store(context, materialized, "KTABLE-MERGE-")
     merge_name = names.given_or_new(name, "KTABLE-MERGE-")
@@ -103,7 +110,7 @@ def _join_by_key(
 
 
 class _Swapped:
-    """The joiner as the right side calls it: its own value first. A class so that it can be pickled."""
+    """The joiner for the right side, whose own value comes first. A class, because a lambda cannot be pickled."""
 
     def __init__(self, joiner: Callable[[Any, Any], Any]) -> None:
         self._joiner = joiner

@@ -1,7 +1,7 @@
-"""The port of a kind of window, and the three kinds there are.
+"""`WindowKind`: the interface through which the DSL uses a kind of window, and its three implementations.
 
-A kind tells the DSL its operator, its store, the serde of its keys, its view, and the time of a final result.
-A new kind is a `WindowKind` in a file of its own, registered for the class of its definition:
+A kind gives the DSL its operator, its store, the serde of its keys, its view, and the time of a final result. A new
+kind is a `WindowKind` in a file of its own, which is registered for the class that defines the windows:
 
     @window_kind.register
     def _(windows: MyWindows) -> WindowKind: ...
@@ -32,19 +32,19 @@ __all__ = ["WindowKind", "window_kind"]
 
 
 class WindowKind(ABC):
-    """A kind of window, with everything that the DSL asks of the kind. Times are in ms."""
+    """A kind of window. Times are in ms."""
 
     merges: ClassVar[bool] = False
-    """True if windows merge, so that an aggregation needs a merger."""
+    """True if two windows may merge, as sessions do, so that an aggregation needs a merger."""
     closes: bool = True
-    """True if a window can close, so that there are final results."""
+    """True if a window closes at some time, so that it has a final result."""
     count_uses_a_name: ClassVar[bool] = True
-    """True if Java's count() with an unnamed Materialized uses up a number."""
+    """True if Java's count() with an unnamed Materialized uses up a number for a generated name."""
 
     @property
     @abstractmethod
     def final_after_ms(self) -> int:
-        """The time from the end of a window until its result is final."""
+        """The time from the end of a window to its close, after which its result does not change any more."""
 
     @abstractmethod
     def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
@@ -53,7 +53,7 @@ class WindowKind(ABC):
     @property
     @abstractmethod
     def layout(self) -> WindowLayout:
-        """The store that holds the windows, as far as the windows decide."""
+        """The properties of the store that follow from the windows, such as the least retention."""
 
     def spec(
         self,
@@ -64,21 +64,21 @@ class WindowKind(ABC):
         value_serde: Serde[Any],
         emit_final: bool,
     ) -> StoreSpec:
-        """The store that holds the windows. Raises `ConfigError` if its retention is too short for them."""
+        """The store of the windows. Raises `ConfigError` if ``materialized`` has a retention that is too short."""
         return windowed_spec(context, name, materialized, key_serde, value_serde, self.layout, emit_final)
 
     @abstractmethod
     def view(self, store: str) -> TableView:
-        """The result as joins read it."""
+        """The view with which joins read the resulting table."""
 
     @abstractmethod
     def operator(self, merger: Merger | None, **aggregation: Any) -> WindowedAggregate:
-        """The aggregation; ``merger`` is None unless windows merge."""
+        """The operator of the aggregation. ``merger`` is None for windows that do not merge."""
 
 
 @singledispatch
 def window_kind(windows: object) -> WindowKind:
-    """The kind of a window definition. Raises `TopologyError` for anything else."""
+    """The `WindowKind` for a window definition such as `TimeWindows`. Raises `TopologyError` for any other object."""
     raise TopologyError(
         "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or a Windows of "
         f"your own, not {windows!r}"
@@ -86,7 +86,7 @@ def window_kind(windows: object) -> WindowKind:
 
 
 class _Aligned(WindowKind):
-    """Windows that are known from a timestamp alone."""
+    """Windows that follow from the timestamp of a record alone."""
 
     def __init__(self, windows: Windows) -> None:
         for what, value, least in (("size_ms", windows.size_ms, 1), ("grace_ms", windows.grace_ms, 0)):
@@ -111,7 +111,7 @@ class _Aligned(WindowKind):
             partial(kinds.TimestampedWindow, size_ms=size),
             size + self._windows.grace_ms,
             "the window size plus the grace period",
-            # Final results are cached too: so windows survive a jump of stream time, as in Kafka Streams.
+            # Final results are cached, too, so that windows survive a jump of stream time, as in Kafka Streams.
             final_cached=True,
         )
 

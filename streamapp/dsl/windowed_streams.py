@@ -1,4 +1,4 @@
-"""Windowed streams: grouped by key and time, to be aggregated into a table with `Windowed` keys."""
+"""Windowed streams: grouped by key and by windows of time. An aggregation gives a table with `Windowed` keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _WindowedKStream(Generic[K, V]):
             )
         if idle_timeout is not None and not self._emit_final:
             raise ConfigError(
-                "an idle_timeout closes windows, and ON_WINDOW_UPDATE does not wait for that; "
+                "an idle_timeout closes windows, but ON_WINDOW_UPDATE does not wait for their close; "
                 "use it with EmitStrategy.ON_WINDOW_CLOSE"
             )
         self._idle_timeout_ms = idle_timeout_ms(idle_timeout)
@@ -105,11 +105,11 @@ class _WindowedKStream(Generic[K, V]):
 
 
 class TimeWindowedKStream(_WindowedKStream[K, V]):
-    """A stream grouped by key and by tumbling, hopping, sliding or unlimited windows.
-
-    Records without key are dropped, as are those whose windows are all closed; sliding windows also drop
-    records without value. A result's timestamp is the largest of the window's records. (Kafka Streams:
+    """A stream grouped by key and by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
     ``TimeWindowedKStream``.)
+
+    Records without a key are dropped, and sliding windows also drop records without a value. A record whose windows are
+    all closed is dropped as late. A result's timestamp is the largest timestamp of the window's records.
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out
@@ -122,11 +122,12 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     def emit_strategy(
         self, emit: EmitStrategy, *, idle_timeout: Duration | None = None
     ) -> TimeWindowedKStream[K, V]:
-        """When results come out: with each update, or once, when their window is closed.
+        """Chooses when results come out: with each update, or once for each window, when the window is closed.
         (``TimeWindowedKStream.emitStrategy``, KIP-825)
 
-        A window is closed when stream time reaches its end + grace, and stream time moves with records only. With
-        ``idle_timeout``, beyond Kafka Streams, it goes on by the wall clock once no record has come for that long.
+        A window is closed when stream time reaches its end + grace. Only new records move stream time, so without
+        records the last window never closes. ``idle_timeout``, which Kafka Streams does not have, solves this: after
+        this time without a record, stream time follows the wall clock.
 
         >>> from streamapp import EmitStrategy, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -166,8 +167,10 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, V]:
-        """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first
-        result. (``TimeWindowedKStream.reduce``)
+        """Combines the values of each key and window with ``reducer(aggregate, value)``.
+        (``TimeWindowedKStream.reduce``)
+
+        The first value of a window is the first result.
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -191,8 +194,10 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, VA]:
-        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
-        None deletes the row. (``TimeWindowedKStream.aggregate``)
+        """Combines the values of each key and window with ``aggregator(key, value, aggregate)``.
+        (``TimeWindowedKStream.aggregate``)
+
+        The aggregate of a new window is ``initializer()``. If the aggregator returns None, the row is deleted.
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -208,11 +213,11 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
 
 
 class SessionWindowedKStream(_WindowedKStream[K, V]):
-    """A stream grouped by key and by sessions.
+    """A stream grouped by key and by sessions. (Kafka Streams: ``SessionWindowedKStream``.)
 
-    When sessions merge, the result of each is deleted before the merged one comes out, also when a session
-    only grows. A result's timestamp is the session's end. Records without key are dropped. (Kafka Streams:
-    ``SessionWindowedKStream``.)
+    The key of a result has the start and the end of its session. So when a session grows or two sessions merge, the old
+    results are deleted (None) before the new one comes out. A result's timestamp is the end of its session. Records
+    without a key are dropped.
 
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out
@@ -226,10 +231,11 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     def emit_strategy(
         self, emit: EmitStrategy, *, idle_timeout: Duration | None = None
     ) -> SessionWindowedKStream[K, V]:
-        """When results come out: with each update, or once, when their session is closed, that is when stream time
-        has passed its end + gap + grace. (``SessionWindowedKStream.emitStrategy``, KIP-825)
+        """Chooses when results come out: with each update, or once for each session, when the session is closed.
+        (``SessionWindowedKStream.emitStrategy``, KIP-825)
 
-        ``idle_timeout``: as in `TimeWindowedKStream.emit_strategy`.
+        A session is closed when stream time passes its end + gap + grace. ``idle_timeout`` is the same as in
+        `TimeWindowedKStream.emit_strategy`.
 
         >>> from streamapp import EmitStrategy, SessionWindows
         >>> from streamapp.testing import try_out
@@ -269,8 +275,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, V]:
-        """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
-        (``SessionWindowedKStream.reduce``)
+        """Combines the values of each session with ``reducer(aggregate, value)``. (``SessionWindowedKStream.reduce``)
+
+        The reducer also combines the aggregates of two sessions that merge.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
@@ -295,8 +302,11 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, VA]:
-        """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two sessions.
+        """Combines the values of each session with ``aggregator(key, value, aggregate)``.
         (``SessionWindowedKStream.aggregate``)
+
+        The aggregate of a new session is ``initializer()``. ``merger(key, first, second)`` combines the aggregates of
+        two sessions that merge.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

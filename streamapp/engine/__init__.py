@@ -1,1 +1,1 @@
-"""The engine: tasks that run sub-topologies, and their operators. No I/O, no clock, no threads."""
+"""The engine: tasks, which run sub-topologies, and operators. A runner does all I/O and gives the time."""

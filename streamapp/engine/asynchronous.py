@@ -1,7 +1,8 @@
-"""Asynchronous steps: records wait inside a task for coroutines, and go on in order.
+"""Asynchronous steps, for example of ``map_async``: a record waits inside the task for its coroutine, then goes on.
 
-`AsyncStep.submit` takes a record in. `AsyncStep.emit` hands the record on when its call is done. The task's own thread
-calls both, so the operators behind the step run in that thread, too. The runner runs the coroutines.
+`AsyncStep.submit` takes a record in, and `AsyncStep.emit` hands the record on when its coroutine is done. The task's
+own thread calls both, so all operators of a task run in one thread. Only the coroutines run elsewhere, on an event loop
+of the runner.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RunAsync = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 
 
 class _Call:
-    """One record in a step, with the result or the error of its call."""
+    """One record in a step, with the result or the error of its coroutine."""
 
     __slots__ = (
         "context",
@@ -53,11 +54,11 @@ class _Call:
 
 
 class AsyncStep:
-    """The records of one step of one task that wait for their calls.
+    """The records of one asynchronous step in one task, each with its coroutine (its *call*).
 
-    A step holds at most ``capacity`` records. Records that are done and wait for an earlier record count, too. An
-    operator upstream that makes several records of one may exceed the capacity. The surplus records wait for their
-    calls. ``timeout`` is in seconds.
+    A step takes at most ``capacity`` records. A record whose call is done counts until it goes on, because it may have
+    to wait for an earlier record. An operator upstream that makes several records of one may exceed the capacity. The
+    calls of these surplus records begin later. ``timeout`` is the limit of a call in seconds.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class AsyncStep:
         self._finished: deque[_Call] = deque()  # appended to by the event loop's thread
         self._running = 0
         self.pending: int = 0
-        """The number of records that have come in and not gone on."""
+        """The number of records that are in the step: submitted, and not emitted yet."""
 
     @property
     def room(self) -> int:
@@ -101,7 +102,7 @@ class AsyncStep:
         self._waiting.append(call)
 
     def start(self) -> None:
-        """Begins waiting calls until ``capacity`` calls run. One wake-up of the event loop begins all calls."""
+        """Begins calls until ``capacity`` calls run. All of them begin together, to wake the event loop only once."""
         calls = []
         while self._waiting and self._running < self._capacity:
             self._running += 1
@@ -111,7 +112,7 @@ class AsyncStep:
             self._started.append(self._run_async(self._run_all(calls)))
 
     def emit(self) -> None:
-        """Hands on each record that is done, unless an earlier record of its key (or of the partition) still waits."""
+        """Hands on each record whose call is done, unless an earlier record of its key (or partition) still waits."""
         while self._finished:
             call = self._finished.popleft()
             call.done = True
@@ -124,7 +125,7 @@ class AsyncStep:
                 self._lanes.pop(call.lane, None)
 
     def cancel(self) -> None:
-        """Gives up all calls. Their records are not committed, so a later task reads the records again."""
+        """Cancels all calls. Their records are not committed, so the next task of this partition reads them again."""
         for future in self._started:
             future.cancel()
         self._lanes.clear()
@@ -166,7 +167,7 @@ class AsyncStep:
 
 
 class AsyncSteps:
-    """The asynchronous steps of one task. Without ``run_async``, `add` refuses a step."""
+    """The asynchronous steps of one task. On a runner that has no ``run_async``, `add` refuses a step."""
 
     def __init__(self, record: CurrentRecord, failures: Failures, run_async: RunAsync | None) -> None:
         self._record, self._failures, self._run_async = record, failures, run_async
@@ -190,7 +191,7 @@ class AsyncSteps:
             raise UnsupportedOperation(
                 name,
                 "this runner",
-                "it is asynchronous, and there is no event loop beside a batch",
+                "it is asynchronous, and this runner has no event loop that could run its coroutines",
                 "Run this topology on workers, or call a blocking client with map() or map_values()",
             )
         step = AsyncStep(name, self._record, self._failures, self._run_async, call, forward, **limits)
@@ -220,7 +221,7 @@ class AsyncSteps:
 
 
 def _lane(key: Any) -> Any:
-    """A hashable value that tells keys apart: the key, or the text of a key that is not hashable."""
+    """A hashable value that identifies a key: the key itself, or its ``repr`` if the key is not hashable."""
     try:
         hash(key)
     except TypeError:

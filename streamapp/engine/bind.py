@@ -1,4 +1,4 @@
-"""Turns the nodes of a sub-topology into functions that call each other: the chain of one task."""
+"""Turns the nodes of a sub-topology into functions that call each other. A task runs its records through them."""
 
 from __future__ import annotations
 
@@ -133,9 +133,10 @@ def fan_out(children: list[ProcessFn]) -> ProcessFn:
 
 
 def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:
-    """A copy of the function with the node's name in tracebacks.
+    """A copy of the function that has the node's name in tracebacks.
 
-    `Failures.node_of` finds the node that raised by this name, without a try block around each node.
+    `Failures.node_of` finds by this name the node that raised. So no try block around each node is needed, which would
+    slow down every record.
     """
     if not isinstance(function, FunctionType):
         inner = function

@@ -1,4 +1,4 @@
-"""The port through which records leave a task."""
+"""`Collector`: the interface through which the records of a task leave it, on their way to Kafka."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Collector", "NoWayOut", "ResultRefused"]
 
 
 class ResultRefused(BrokerError):
-    """Brokers do not take a result, however often the result is sent.
+    """Brokers refuse a result for good, for example because it is too large. Another attempt would not help.
 
-    ``remedy`` says what may help. ``final``: no exception handler can go on without the result.
+    ``remedy`` says what may help. With ``final`` no exception handler is asked, because no answer could help.
     """
 
     def __init__(self, reason: str, remedy: str, *, final: bool = False) -> None:
@@ -23,7 +23,10 @@ class ResultRefused(BrokerError):
 
 
 class Collector(Protocol):
-    """The way out of a task. The task calls ``send`` while it works, so ``send`` must not block for long."""
+    """Takes the results and changelog records of a task. A runner implements this interface.
+
+    The task calls ``send`` while it processes a record, so ``send`` must not block for long.
+    """
 
     def send(
         self,
@@ -44,7 +47,7 @@ class Collector(Protocol):
 
 
 class NoWayOut:
-    """The `Collector` of tasks that have nothing to send. Each call raises `StreamsError`, which names ``who``."""
+    """The `Collector` of tasks that must not send. Each call raises `StreamsError`, in which ``who`` is the sender."""
 
     def __init__(self, who: str) -> None:
         self._who = who

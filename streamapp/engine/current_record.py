@@ -1,4 +1,4 @@
-"""The record that a task is processing, and the way to work as another record."""
+"""The record that a task is processing, and methods to process a record that was held back in its place."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _NOTHING = (None, None)
 class CurrentRecord:
     """The record that a task is processing, field by field. Stores and operators read the fields.
 
-    The task's loop writes the fields for each record, because an object for each record would cost more. All other code
-    uses the methods. `record_context` gives the record as one immutable value. `work_as` and `work_through` work as
-    records that were held back. `restamped` hands the same record on with another timestamp and headers.
+    The task's loop sets the fields for each record, because a new object for each record would be slower. All other
+    code uses the methods. `record_context` gives the record as one immutable value. An operator that has held a record
+    back, for example in a buffer, later processes the record within `work_as` or `work_through`. Errors and stores then
+    see this record. `restamped` hands the same record on with another timestamp and headers.
 
-    In a punctuator ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call (ms).
+    A punctuator has no record, so ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call (ms).
     """
 
     partition: int
@@ -55,7 +56,7 @@ class CurrentRecord:
     def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function while ``record`` is the current record, and returns the function's result.
 
-        Errors in the call name ``record`` and show the bytes of ``record``, or none.
+        An error in the call names ``record``. Afterwards the earlier record is the current record again.
         """
         before = self._fields()
         self.topic, self.offset = record.topic, record.offset
@@ -69,10 +70,10 @@ class CurrentRecord:
     def work_through(
         self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
     ) -> None:
-        """Calls a function with each pair, while the second of the pair is the current record.
+        """Calls a function with each pair of ``held``, while the second element of the pair is the current record.
 
-        A flush of a record cache hands over thousands of rows. To go back to the earlier record after each row would
-        cost as much as the work. The records have no bytes.
+        A flush of a record cache hands over thousands of rows. So, unlike `work_as`, this method goes back to the
+        earlier record only once, at the end. The bytes of the source records are not known during these calls.
         """
         before = self._fields()
         self.batch, self._raw = None, _NOTHING

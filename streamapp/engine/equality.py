@@ -1,6 +1,6 @@
-"""Equality of values as Kafka Streams has it, with Java's ``equals``.
+"""Equality of values by the rules of Java's ``equals``, which Kafka Streams uses.
 
-Python's ``==`` differs: ``1 == True == 1.0`` and ``0.0 == -0.0`` are true there, and NaN is not equal to itself.
+Python's ``==`` has other rules: ``1 == True == 1.0`` and ``0.0 == -0.0`` are true, and NaN is not equal to itself.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _PLAIN = frozenset((str, int, bytes, bool))
 
 
 def same(one: Any, other: Any) -> bool:
-    """True if two values are equal and of one type, also inside lists, tuples and dicts.
+    """True if two values have the same type and are equal. Elements of lists, tuples and dicts are compared likewise.
 
-    Floats are compared by their bits, but all NaNs are equal.
+    0.0 and -0.0 are different, and two NaNs are equal.
 
     >>> same({"x": 1}, {"x": 1}), same(1, True), same(0.0, -0.0), same(float("nan"), float("nan"))
     (True, False, False, True)

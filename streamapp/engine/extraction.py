@@ -1,7 +1,7 @@
-"""Records at the head of a queue that are decoded before the task chooses its next record.
+"""Decodes the first record of an input queue before the task chooses its next record, for two reasons.
 
-A timestamp extractor needs the decoded record. A task whose inputs wait for each other must not wait for a record that
-cannot be decoded.
+A timestamp extractor needs the decoded record, and the timestamps decide which input is next. Also, the other inputs
+must not wait for a record that cannot be decoded and is dropped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["extract_head", "try_head"]
 
 
 def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
-    """Decodes the record at the head, and gives the record its timestamp by the extractor.
+    """Decodes the record at the head, and gives it the timestamp of the extractor.
 
-    Passes over records that cannot be decoded or have a negative timestamp. Returns None if the queue is empty. Raises
-    `StreamsError` if the extractor raises or gives no int.
+    A record that cannot be decoded, or has a negative timestamp, is dropped and the next record is tried. Returns None
+    if the queue is empty. Raises `StreamsError` if the extractor raises or gives no int.
     """
     assert queue.extractor is not None
     while queue.head is None and (batch := queue.batch) is not None:
@@ -54,9 +54,9 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
 
 
 def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
-    """Passes over records at the head that cannot be decoded.
+    """Drops records at the head that cannot be decoded, until one can be decoded.
 
-    The record that is then at the head is decoded again when the task processes the record.
+    The decoded key and value are not kept, so the task decodes this record again when it processes the record.
     """
     while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
         if _decode_head(task, failures, queue, batch) is not None:
@@ -66,7 +66,7 @@ def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
 def _decode_head(
     task: RunningTask, failures: Failures, queue: RecordQueue, batch: RecordBatch
 ) -> tuple[Any, Any] | None:
-    """Key and value of the record at the head. None: they cannot be decoded, and the record is passed over."""
+    """Key and value of the record at the head; None if they cannot be decoded, and the record was dropped."""
     at = queue.at
     raw_key, raw_value = batch.keys[at], batch.values[at]
     task.topic, task.offset, task.timestamp, task.headers, task.batch = (

@@ -1,4 +1,4 @@
-"""The answer to a record that cannot be handled: the configured handlers and the dead-letter topic."""
+"""Handles records that fail: asks the configured exception handlers, and sends dead letters."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ logger: logging.Logger = logging.getLogger(__name__)
 _STREAMAPP = str(Path(__file__).parents[1])
 
 NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
-"""Errors of the disk, the brokers or the schema registry. No exception handler is asked about them."""
+"""Errors of the disk, the brokers or the schema registry. No exception handler is asked about these errors, because the
+next record would have the same error."""
 
 
 class Failures:
-    """The answers to exceptions in one task: asks handlers, sends dead letters, counts and logs drops.
+    """Handles the exceptions of one task: asks handlers, sends dead letters, counts and logs dropped records.
 
-    Each method raises exceptions of `NO_FAULT_OF_THE_RECORD` again, and asks no handler about them.
+    Exceptions of `NO_FAULT_OF_THE_RECORD` are raised again, and no handler is asked.
     """
 
     def __init__(self, task: RunningTask) -> None:
         self._task = task
         self._config = task.plan.config
         self.codes: dict[CodeType, str] = {}
-        """The node of a frame in a traceback, by the frame's code."""
+        """The name of a node by the code object of its function, to find the node in a traceback."""
         self.answers: dict[str, Answer | Chooser] = {}
         """The ``on_error`` of sources and sinks, by name."""
 
@@ -77,10 +78,10 @@ class Failures:
         )
 
     def behind_source(self, error: Exception, source: str) -> None:
-        """Asks the handler about a record for which a node behind the source has raised.
+        """Asks the handler about a record for which a node downstream of the source has raised.
 
-        If no operator has raised, a sink right behind the source has. Nobody asks a handler about such a sink, as in
-        Kafka Streams (``StreamTask.process``), and the method raises `ProcessingFailed`.
+        If the traceback has no operator, then a sink directly behind the source has raised. As in Kafka Streams
+        (``StreamTask.process``), no handler is asked about such a sink, so the method raises `ProcessingFailed`.
         """
         node = self.node_of(error.__traceback__, source)
         if node != source or isinstance(error, NO_FAULT_OF_THE_RECORD):
@@ -92,14 +93,15 @@ class Failures:
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
         """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
 
-        "skip" and "dead_letter" are for errors of a record. A failure of a service stops the worker instead.
+        The answers "skip" and "dead_letter" stop the worker if a service has failed (`FAILURES`). The record is not the
+        cause, so it must not be lost.
         """
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
         if on_error in ("skip", "dead_letter") and isinstance(error, FAILURES):
             on_error = "fail"
             remedy = (
                 "a service failed and not the record: "
-                "on_error=Retry.by_key() or Retry.in_place() waits until it is back"
+                "on_error=Retry.by_key() or Retry.in_place() waits until the service is back"
             )
         self.settle(error, node, on_error, remedy=remedy)
 
@@ -113,23 +115,23 @@ class Failures:
         reason: str = "failed",
         remedy: str = "the Retry of the operator says so",
     ) -> None:
-        """Follows ``on_error`` for a record that an operator gives up.
+        """Follows ``on_error`` for a record whose last attempt has failed.
 
-        The drop is counted under ``reason``, or under "dead_letter" if the record becomes a dead letter. Raises
-        `ProcessingFailed` if the answer is to stop.
+        If the record is dropped, the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead
+        letter. Raises `ProcessingFailed` if the answer is to stop.
         """
         if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(on_error, error, node, "failed", remedy, reason, attempt)
 
     def dropped(self, node: str, reason: str) -> None:
-        """Sends a dead letter of the current record, which an operator drops for a reason of `dead_letter_drops`."""
+        """Sends a dead letter of the current record, which an operator drops for a reason in ``dead_letter_drops``."""
         topic = self._config.dead_letter_queue_topic
         assert topic is not None
         self._send_dead_letter(topic, RecordDropped(f"{node} drops the record: {reason}"), node, reason, 1)
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
-        """The current record, for a handler that is a function."""
+        """The current record as the first argument of an exception handler."""
         topic, partition, offset, timestamp, headers, key, value = self._task.record_context
         return ErrorContext(
             topic or "", partition, offset, timestamp, headers, node, self._task.task_id, key, value, attempt
@@ -149,7 +151,7 @@ class Failures:
         )
 
     def refused(self, error: ResultRefused, node: str, topic: str) -> None:
-        """Asks the handler about a result that brokers do not take, unless the refusal is final."""
+        """Asks the handler about a result that brokers have refused. If the refusal is final, the worker stops."""
         self._ask(
             "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),
             error,
@@ -197,7 +199,7 @@ class Failures:
             letters = (OutputRecord(topic, None, None, None),)
         if answer == "fail":
             raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from error
-        # A runner limits the rate of lines of one kind. The text often quotes the record, so each line differs.
+        # A runner limits how often it logs lines of one kind. The text is no kind, because it often quotes the record.
         logger.warning(
             "%s; going on without it%s",
             failure,
@@ -207,7 +209,7 @@ class Failures:
         return bool(letters)
 
     def _how_to_reproduce(self, error: Exception) -> str:
-        """The user's function, the record, and the command that runs the record again."""
+        """The end of an error message: the user's function, the record, and the command that runs the record again."""
         task, shown = self._task, self._config.show_record
         function = _users_function(error)
         said = f". Raised in {function}" if function else ""
@@ -245,7 +247,7 @@ class Failures:
 
 
 def _users_function(error: BaseException) -> str:
-    """The outermost function of the traceback that is not streamapp's, with file and line; empty: there is none."""
+    """The first function in the traceback that is not streamapp's, with file and line; "" if there is none."""
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         if not code.co_filename.startswith((_STREAMAPP, "<")):

@@ -12,10 +12,10 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """Reads each input of a running task whenever the task has no record of the input left.
+    """Reads the inputs of a running task: the next batch of an input whenever the task has none of its records left.
 
-    ``ended`` are inputs without a reader that have no more records. An input of ``goes_on`` holds the other inputs back
-    at its end: a later task reads more records of the input.
+    ``ended`` are inputs that have no records and need no reader. ``goes_on`` are inputs of which a later task will read
+    more records. At the end of such an input, the other inputs wait, because earlier records may still come.
     """
 
     def __init__(
@@ -30,7 +30,8 @@ class Feed:
         self.readers: dict[TopicPartition, RecordReader] = dict(readers)
         """The readers of the inputs that are not at their end yet."""
         self.ended: set[TopicPartition] = set(ended)
-        """The inputs that hold no other input back (`Task.process`, ``caught_up``)."""
+        """The inputs that are read to their ends, so that no other input waits for them (``caught_up`` of
+        `Task.process`)."""
 
     def top_up(self) -> None:
         """Reads one batch from each input without a waiting record."""
@@ -45,7 +46,7 @@ class Feed:
                 self.ended.add(tp)
 
     def run(self) -> None:
-        """Processes all records, except records that wait for an input of ``goes_on``."""
+        """Processes all records, except those that have to wait for an input in ``goes_on``."""
         task = self._task
         while True:
             self.top_up()

@@ -1,4 +1,4 @@
-"""Dead letters of global records: every process makes them, one task of the application writes them."""
+"""Dead letters of records of global tables. Every process makes these letters, but only one process writes them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from streamapp.records import Headers, OutputRecord, TopicPartition, payload_byt
 __all__ = ["GlobalLetters", "LetterCollector", "TakeLetter", "makes_letters"]
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The bound of the letters that wait in a process: keys, values and headers."""
+"""The limit in bytes of the letters that wait in a process: keys, values and headers."""
 
 TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
-"""Takes a letter of the record at an offset of a global topic."""
+"""Takes a letter. The arguments are the partition and the offset of its record in the global topic, and the letter."""
 
 
 def makes_letters(config: StreamsConfig) -> bool:
-    """True if records of global topics can become dead letters. A handler may write letters to a topic of its own."""
+    """True if records of global topics can become dead letters.
+
+    The configuration needs a dead-letter topic, or a handler that is a function. Such a handler may make letters for a
+    topic of its own.
+    """
     handlers = config.deserialization_exception_handler, config.processing_exception_handler
     return config.dead_letter_queue_topic is not None or any(map(callable, handlers))
 
 
 class GlobalLetters:
-    """The letters of one process that are perhaps not written yet.
+    """The letters that one process has made and that are perhaps not written yet.
 
-    Every process reads the global topics from their beginning, so every process makes each letter. The writer is the
-    process that has the first task of the application. The writer commits letters together with the positions behind
-    them, in the group of the application. Another process keeps its letters until the group's positions are behind
-    them, and writes the rest when it becomes the writer.
+    Every process reads the global topics from their beginning, so every process makes each letter. Only one process,
+    which has the first task of the application, writes letters. This writer commits them together with positions in the
+    global topics, in the consumer group of the application. Each other process keeps a letter until the committed
+    position is behind the letter's record. If such a process becomes the writer, it writes the letters that are left.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -39,16 +43,17 @@ class GlobalLetters:
         self._waiting: dict[TopicPartition, deque[tuple[int, OutputRecord]]] = {}
         self._bytes = 0
         self.written: dict[TopicPartition, int] = {}
-        """The offsets before which all letters are written, by partition, as the group has committed them."""
+        """The committed positions of the group, by partition. All letters of records before a position are written."""
 
     def take(self, source: TopicPartition, offset: int, letter: OutputRecord) -> None:
-        """Keeps a letter, unless the letters of its record are written."""
+        """Keeps a letter, unless the group's position shows that it is written already."""
         if offset >= self.written.get(source, 0):
             self._waiting.setdefault(source, deque()).append((offset, letter))
             self._bytes += _size(letter)
 
     def learn(self, written: Mapping[TopicPartition, int]) -> None:
-        """Takes the positions that the group has committed, and forgets the letters before them."""
+        """Takes the positions that the group has committed, and drops the letters of earlier records, because these
+        letters are written."""
         self.written = dict(written)
         for source, end in self.written.items():
             letters = self._waiting.get(source, deque())
@@ -69,7 +74,7 @@ class GlobalLetters:
 
     @property
     def full(self) -> bool:
-        """True: no further global record may be read until letters are written."""
+        """True if the letters reach the limit. The process then reads no global record until letters are written."""
         return self._bytes >= self._max_bytes
 
     def __bool__(self) -> bool:
@@ -77,9 +82,9 @@ class GlobalLetters:
 
 
 class LetterCollector(NoWayOut):
-    """The `Collector` of a global store: its processor has no way out, its dead letters have one.
+    """The `Collector` of a global store, which takes dead letters only: the processor of the store cannot send.
 
-    A letter belongs to the record that ``record`` is processing. A punctuator has no record, and makes no letter.
+    A letter belongs to the current record of the task, ``record``. A punctuator has no record, so its letters are lost.
     """
 
     def __init__(self, take: TakeLetter) -> None:

@@ -1,4 +1,4 @@
-"""Global stores: filled by every process from all partitions of their topics, read by all its tasks."""
+"""Global stores: every process reads all partitions of their topics, and all its tasks read the stores."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ __all__ = ["GlobalState"]
 class GlobalState:
     """All global stores of one process, in memory.
 
-    Feed it with `process` until the end of each topic is reached, then go on feeding it; `stores` goes to the tasks.
-    ``letters`` takes the dead letters of records that fail (None: another process writes them).
+    The runner passes all records of the global topics to `process`. Before tasks start, the end of each topic must be
+    reached; new records follow later. Tasks get `stores`. ``letters`` takes the dead letters of records that fail.
+    None: letters are dropped, because another process writes the same letters.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class GlobalState:
         session.commit_alone()
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Next offset to read, of what was applied."""
+        """The next offset to read, by partition."""
         return {p: o for session in self._sessions.values() for p, o in session.task.positions.items()}
 
     @property
@@ -82,4 +83,4 @@ class GlobalState:
 
 
 def _written_elsewhere(source: TopicPartition, offset: int, letter: OutputRecord) -> None:
-    """Drops a letter."""
+    """Drops a letter, because another process writes the same letter."""

@@ -1,4 +1,4 @@
-"""Java's PriorityQueue: the order of entries with equal times is a part of Kafka Streams' semantics."""
+"""A copy of Java's PriorityQueue, because results of Kafka Streams depend on its order of entries with equal times."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class JavaHeap(Generic[T]):
-    """Things by their times, the earliest first, with the swaps of Java's PriorityQueue.
+    """Entries by time, the earliest first. Entries with equal times come in the order of Java's PriorityQueue.
 
-    The swaps decide the order of things with equal times. Kafka Streams keeps the inputs of a task (``PartitionGroup``)
-    and its punctuators (``PunctuationQueue``) in such a queue. Both come in the same order here.
+    Kafka Streams keeps the inputs of a task (``PartitionGroup``) and its punctuators (``PunctuationQueue``) in such a
+    queue. This class makes the same swaps as Java's, so inputs and punctuators come in the same order.
 
     >>> heap = JavaHeap[str]()
     >>> for name in "ABC":

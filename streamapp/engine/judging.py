@@ -1,4 +1,4 @@
-"""The answer to an error, and the dead letter of a record: the same for operators and for consumers of applications."""
+"""The answer to an error, and the dead letter of a record. Operators, agents and consumers share this code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamapp.records import Headers, OutputRecord
 __all__ = ["LETTER", "Judgement", "ProcessingFailed", "dead_letter", "error_headers", "judge"]
 
 _MOST_TEXT = 16_000
-"""Characters of a header of a dead letter."""
+"""The largest number of characters in a header of a dead letter."""
 
 LETTER = "__streamapp.errors."
 """The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
@@ -25,7 +25,7 @@ class ProcessingFailed(StreamsError):
 
 
 class Judgement(NamedTuple):
-    """An answer. ``letters`` are a handler's own dead letters; None: the usual one."""
+    """An answer. ``letters`` are the dead letters of a handler's `Response`; None means the usual letter, if any."""
 
     answer: Answer
     letters: tuple[OutputRecord, ...] | None
@@ -38,7 +38,11 @@ def judge(
     message: str,
     dead_letter_topic: str | None,
 ) -> Judgement:
-    """The answer of ``on_error``. Raises `ProcessingFailed` for what is no answer, or needs a topic that is not set."""
+    """The answer of ``on_error``, which is asked if it is a function.
+
+    Raises `ProcessingFailed` if the function raises or returns no answer, and for "dead_letter" without a dead-letter
+    topic.
+    """
     answer: object = on_error
     if callable(on_error):
         try:
@@ -101,7 +105,10 @@ def error_headers(error: Exception) -> Headers:
 
 
 def _cut(text: str) -> bytes:
-    """Beginning and end of a text: with all of a deep recursion a dead letter may be larger than its topic takes."""
+    """The beginning and end of a long text.
+
+    The traceback of a deep recursion could make a dead letter larger than its topic allows.
+    """
     if len(text) > _MOST_TEXT:
         text = f"{text[: _MOST_TEXT // 2]}\n...\n{text[-_MOST_TEXT // 2 :]}"
     return text.encode(errors="replace")

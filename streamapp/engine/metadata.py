@@ -1,6 +1,7 @@
-"""The metadata of a committed offset: partition time, and numbers that operators have to remember.
+"""The metadata text that a commit stores with each offset: the partition time, and numbers that operators need.
 
-The bytes are Kafka Streams' (``TopicPartitionMetadata``, version 2). A Java application can go on from them.
+A restarted task reads this text, and so knows times that no changelog has. The format is Kafka Streams'
+(``TopicPartitionMetadata``, version 2), so a Java application can go on from the commits of a worker.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from streamapp.errors import StreamsError
 __all__ = ["BACKFILL", "RememberedTimes", "decode_metadata", "encode_metadata"]
 
 BACKFILL = "backfill:"
-"""The beginning of the metadata while a backfill on Spark writes state that belongs to later offsets."""
+"""The beginning of the metadata while a backfill on Spark is unfinished. A task that reads this word does not start,
+because the changelogs already have state that belongs to later offsets."""
 
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
@@ -26,12 +28,12 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 
 
 def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
-    """Base64 of the version, the partition time in ms, and the names with their numbers.
+    """The metadata text: Base64 of a version, the partition time in ms, and the names with their numbers.
 
     >>> decode_metadata(encode_metadata(5, {"store": 7}))
     (5, {'store': 7})
     """
-    # The count of the names is written even if it is 0: a reader can then tell the end from bytes behind the end.
+    # The count of the names is written even if it is 0, so that a reader knows where the metadata ends.
     data = bytearray(_HEAD.pack(_VERSION, partition_time) + _INT.pack(len(remembered)))
     for name, value in remembered.items():
         raw = name.encode()
@@ -40,10 +42,10 @@ def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
 
 
 def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
-    """Partition time in ms (-1: unknown) and remembered numbers. Metadata of other writers counts as empty.
+    """The partition time in ms (-1: unknown), and the remembered numbers. Unknown text gives (-1, {}).
 
-    Text behind the end is passed over. confluent-kafka for Python reads metadata as a C string, and librdkafka writes
-    no NUL behind the metadata.
+    Surplus text at the end is ignored. confluent-kafka reads metadata as a C string, but librdkafka writes no NUL at
+    the end, so bytes of other memory may follow.
 
     >>> decode_metadata(encode_metadata(5, {}) + "f3")
     (5, {})
@@ -83,9 +85,9 @@ def _remembered(data: bytes) -> dict[str, int]:
 
 
 class RememberedTimes:
-    """The times of one task that no changelog holds, for example an operator's own stream time.
+    """The numbers that a task has to know after a restart and that no changelog has, such as operators' stream times.
 
-    A commit writes them into the metadata of the task's offsets.
+    Each commit writes the numbers into the metadata of the task's offsets.
     """
 
     def __init__(self) -> None:
@@ -93,9 +95,9 @@ class RememberedTimes:
         self._recalled: dict[str, int] = {}
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
-        """Has each commit write the number that ``read`` gives.
+        """Registers a number: each commit calls ``read`` and writes the result under this name.
 
-        Returns the number in the commit from which the task continues, or -1.
+        Returns the number of the commit from which the task continues; -1 if that commit does not have the name.
         """
         self._readers[name] = read
         return self._recalled.get(name, -1)

@@ -1,8 +1,8 @@
-"""The port between a described step of a topology and the running task.
+"""`Operator`: a step of a topology, and the interfaces between an operator and the task that runs it.
 
-The DSL creates operators. An operator is immutable, picklable data. The task calls `Operator.bind` once, and gets the
-function that handles one record. The functions of a sub-topology call each other directly. No lookup and no allocation
-is needed for each record and node.
+The DSL creates operators, which are immutable, picklable data. A task calls `Operator.bind` once, and gets the function
+that handles one record. The functions of a sub-topology call each other directly, because lookups and new objects for
+each record would be slow.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ ProcessFn = Callable[[Any, Any, int, Headers], None]
 """Handles one record: key, value, timestamp in ms, headers."""
 
 Change = tuple[Any, Any, bool]
-"""The value that table operators hand to each other: (new value, old value, is_latest).
+"""The value of a record between table operators: (new value, old value, is_latest).
 
-The old value is None if no operator needs old values. ``is_latest`` is False for an out-of-order update of a versioned
-table (KIP-914).
+A new value of None means that the row is deleted. The old value is always None if no operator needs old values.
+``is_latest`` is False if a versioned table already has a later version of the row (KIP-914).
 """
 
 ValueGetter = Callable[[Any], "tuple[Any, int] | None"]
@@ -62,16 +62,16 @@ class TaskContext(Protocol):
     """True: stores send a changelog record for every write, as Kafka Streams without a cache does (the test driver).
     False: stores send the last value of each key at a commit (workers and Spark)."""
     retries_at_once: bool
-    """`TaskRules.retries_at_once`."""
+    """True: the attempts of a `Retry` follow each other without a wait (Spark)."""
     foreign_key_join_recheck: bool
-    """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
+    """True: foreign-key joins check stale rows again (`StreamsConfig.foreign_key_join_recheck`; on Spark always)."""
 
     @property
     def record_context(self) -> RecordContext:
         """The current record as one immutable value, for operators that hold records back."""
 
     def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls a function while the task processes a record that was held back; returns the function's result."""
+        """Calls a function while ``record``, which was held back, is the current record. Returns its result."""
 
     def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:
         """Calls a function while the current record has another timestamp and headers."""
@@ -84,7 +84,7 @@ class TaskContext(Protocol):
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
         """Counts records that an operator or store drops, by reason.
 
-        ``in_total``: Kafka Streams counts the records in ``dropped-records-total``, too.
+        ``in_total`` is true if Kafka Streams counts such records in its metric ``dropped-records-total``, too.
         """
 
     def add_parking(self, name: str, parking: Parking) -> None:
@@ -94,9 +94,10 @@ class TaskContext(Protocol):
         """The wall clock of the runner, in ms since the epoch."""
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
-        """Declares a number that has to survive a restart, for example an operator's own stream time.
+        """Registers a number that has to survive a restart, for example an operator's own stream time.
 
-        ``read`` gives the number for each commit. Returns the number in the commit from which the task goes on, or -1.
+        Each commit calls ``read`` to get the number. Returns the number of the commit from which the task continues; -1
+        if there is none.
         """
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
@@ -131,7 +132,7 @@ class Parking(Protocol):
 
     @property
     def room(self) -> int:
-        """The number of records that the task may take before it reads ``room`` again; 0: no record for now."""
+        """The number of records that the task may take before it reads ``room`` again; 0 if it must take none now."""
 
     @property
     def parked(self) -> ParkedStatus:
@@ -148,10 +149,11 @@ class ParkedStatus:
     bytes: int
     next_attempt: int | None
     closed: bool
-    """True: the operator's task takes no further record."""
+    """True if the operator's task takes no further record for now."""
     circuit: str | None = None
-    """The failure of a service that has opened the circuit breaker; None: the circuit breaker is closed."""
+    """The failure of a service that has opened the circuit breaker; None if the circuit breaker is closed."""
     open_since: int | None = None
+    """The time at which the circuit breaker opened."""
 
 
 class OperatorFailures(Protocol):
@@ -169,14 +171,14 @@ class OperatorFailures(Protocol):
         attempt: int = 1,
         reason: str = "failed",
     ) -> None:
-        """Gives up a record after its attempts, or a record that exceeds the bounds of its `Retry`."""
+        """Follows the answer for a record whose last attempt has failed, or that exceeds the limits of its `Retry`."""
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
-        """The current record, for a handler that is a function."""
+        """The current record as the first argument of an exception handler."""
 
 
 class NodeContext(Protocol):
-    """The argument of `Operator.bind`: one operator's way to its task, stores and children."""
+    """The argument of `Operator.bind`, through which an operator uses its task, its stores and its children."""
 
     name: str
     task: TaskContext
@@ -191,12 +193,13 @@ class NodeContext(Protocol):
 
     @property
     def failures(self) -> OperatorFailures:
-        """The decision about a record whose function raised."""
+        """Decides what happens to a record for which a function raised."""
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The function with an exception handler around it, for callers that work as a record that was held back.
+        """The function, with the exception handler around it, for records that were held back.
 
-        The handler is asked while the task still works as this record.
+        An exception is handled while the held record is still the current record, so the error and its dead letter name
+        the right record.
         """
 
     def store(self, name: str) -> Any:
@@ -206,12 +209,13 @@ class NodeContext(Protocol):
 class Operator:
     """The description of one step of a topology.
 
-    Each class has its own ``persistent_name``, by which snapshots remember the step. The name never changes.
+    Each class has a ``persistent_name``, under which snapshots of a topology list the step. The name must never change,
+    because later versions of the topology are compared with old snapshots.
     """
 
     @property
     def side_outputs(self) -> tuple[str, ...]:
-        """Children that get only the records that the operator sends them by name, for example late records."""
+        """The names of children for special records, for example late ones. `NodeContext.forward` leaves them out."""
         return ()
 
     def bind(self, ctx: NodeContext) -> ProcessFn:

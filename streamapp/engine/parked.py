@@ -1,7 +1,8 @@
-"""Records that wait for a retry, in lanes: first in, first out in each lane.
+"""Records that wait for a retry, in lanes. A lane is a queue: its first record is tried again first.
 
-A lane is a key, or the whole task. The rows are in a store with a changelog, as JSON that `streamapp topic read` shows.
-A lane's order and its next attempt are in memory too, rebuilt from the store when the task starts.
+With `Retry.by_key` each key has a lane, with `Retry.in_place` the task has a single lane. The records are in a store
+with a changelog, as JSON that `streamapp topic read` shows. Order and next attempt of each lane are in memory, too, and
+are read from the store when the task starts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _SEQUENCE = struct.Struct(">Q")
 
 @dataclass(slots=True)
 class ParkedRecord:
-    """A record as it came to the operator, and its source record. Times are ms since the epoch."""
+    """A waiting record: key, value, timestamp and headers as the operator got them, and the source of the record.
+
+    Times are ms since the epoch.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -34,10 +38,10 @@ class ParkedRecord:
     headers: Headers
     source: RecordContext
     since: int
-    """The time when the record came here."""
+    """The time at which the record began to wait."""
     attempts: int = 0
     due: int = 0
-    """The time of the next attempt, while the record is at the head of its lane."""
+    """The time of the next attempt; only of interest for the first record of a lane."""
     error: str = ""
 
     def encode(self) -> bytes:
@@ -56,7 +60,7 @@ class ParkedRecord:
 
     @classmethod
     def decode(cls, row: bytes) -> ParkedRecord:
-        """Raises `ProcessorStateError` for a row that is none."""
+        """The record of a row of the store. Raises `ProcessorStateError` if the row cannot be read."""
         try:
             fields = json.loads(row)
             topic, partition, offset, timestamp, headers, key, value = fields["source"]
@@ -77,7 +81,7 @@ class ParkedRecord:
 
 @dataclass(slots=True)
 class Lane:
-    """The records of one lane: their sequence numbers and sizes, oldest first, and the head itself."""
+    """One lane: sequence number and size of each record, oldest first, and the first record (the head) itself."""
 
     name: bytes
     rows: deque[tuple[int, int]]
@@ -89,7 +93,7 @@ class Lane:
 
 
 class ParkedRecords:
-    """The lanes over their store, a ``key_value`` store of bytes."""
+    """All lanes of one operator in one task, with their store (kind ``key_value``, of bytes)."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -97,9 +101,9 @@ class ParkedRecords:
         self.records: int = 0
         self.bytes: int = 0
         self.next_number: int = 0
-        """No record has this number yet."""
+        """The sequence number for the next record."""
         self._due: list[tuple[int, bytes]] = []
-        """A heap; an entry counts if the lane still has that time."""
+        """A heap of (time of the next attempt, name of the lane). An entry whose lane has another time is ignored."""
         for key, row in store.all():
             name, number = _parse(key)
             lane = self.lanes.get(name)
@@ -119,7 +123,7 @@ class ParkedRecords:
         self._count(lane, number, row)
 
     def postpone(self, lane: Lane) -> None:
-        """Writes the head of a lane again: its attempts, or its next time, have changed."""
+        """Writes the head of a lane to the store again, because its attempts or its next time have changed."""
         number, size = lane.rows[0]
         row = lane.head.encode()
         lane.rows[0] = number, len(row)
@@ -128,7 +132,7 @@ class ParkedRecords:
         heapq.heappush(self._due, (lane.due, lane.name))
 
     def remove_head(self, lane: Lane) -> bool:
-        """The head is done with. Returns whether another record has come to the head."""
+        """Deletes the head of a lane, which needs no further attempt. Returns True if the lane has another record."""
         number, size = lane.rows.popleft()
         self._store.put(_row_key(lane.name, number), None)
         self.records -= 1
@@ -140,7 +144,7 @@ class ParkedRecords:
         return True
 
     def take_due(self, now: int) -> Lane | None:
-        """The lane whose time came first, if any has come by now."""
+        """The lane that is due first, if its time is ``now`` (ms) or earlier; otherwise None."""
         self._forget_old()
         if self._due and self._due[0][0] <= now:
             return self.lanes[heapq.heappop(self._due)[1]]
@@ -156,7 +160,7 @@ class ParkedRecords:
 
     @property
     def next_due(self) -> int | None:
-        """The time of the next attempt of all lanes; None if there is none."""
+        """The earliest time of an attempt over all lanes, in ms; None if no record waits."""
         self._forget_old()
         return self._due[0][0] if self._due else None
 

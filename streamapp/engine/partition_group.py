@@ -1,4 +1,4 @@
-"""The choice of the next record among a task's inputs (Kafka Streams' ``PartitionGroup``)."""
+"""`PartitionGroup`: chooses the input from which a task takes its next record (Kafka Streams' ``PartitionGroup``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["PartitionGroup"]
 
 
 class PartitionGroup:
-    """The queues of a task's input partitions. `next` chooses the queue with the earliest record at its head.
+    """The queues of a task's input partitions. `next` chooses the queue whose first record has the earliest timestamp.
 
-    ``extract_head`` decodes the head of a queue with a timestamp extractor. ``try_head`` passes over records of
-    another queue that cannot be decoded. ``max_idle_ms`` is ``max_task_idle_ms`` of the configuration.
+    ``extract_head`` decodes the first record of a queue that has a timestamp extractor. ``try_head`` is for all other
+    queues, and drops their first records as long as they cannot be decoded. ``max_idle_ms`` is ``max_task_idle_ms`` of
+    the configuration.
     """
 
     def __init__(
@@ -41,7 +42,11 @@ class PartitionGroup:
         queue.add(batch, size)
 
     def ready(self, caught_up: Collection[TopicPartition]) -> bool:
-        """True if no input holds the other inputs back: each has records, or was ``max_idle_ms`` in ``caught_up``."""
+        """True if the task may process a record: no input makes the other inputs wait.
+
+        An input makes the others wait while it has no record. The wait ends ``max_idle_ms`` after the input is in
+        ``caught_up``, the inputs that are read to their ends.
+        """
         now = None
         for queue in self.queues.values():
             self._look(queue)
@@ -60,7 +65,10 @@ class PartitionGroup:
         return True
 
     def next(self) -> tuple[RecordQueue | None, int]:
-        """The queue with the earliest head, and the time of the next head after it (`NEVER`: there is none)."""
+        """The queue with the earliest first record, and the time of the first record of the queue after it.
+
+        The time is `NEVER` if no other queue has a record.
+        """
         heads = self._heads
         times = [self.head_time(queue) for queue in self._arrived]
         for queue, time in zip(self._arrived, times, strict=True):
@@ -75,7 +83,7 @@ class PartitionGroup:
         return best, NEVER if second is None else second
 
     def _look(self, queue: RecordQueue) -> None:
-        """Passes over records at the head that the task drops. No other input waits for a queue of such records."""
+        """Drops records at the head that the task would drop anyway, so that no other input waits for them."""
         if queue.batch is None or queue.passed_over:
             return
         if queue.extractor is not None:

@@ -1,4 +1,4 @@
-"""The Processor API: operators that a user writes, with state stores and punctuators."""
+"""The Processor API: classes of users that process single records, with state stores and punctuators."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PunctuationType(Enum):
     """
 
     STREAM_TIME = "stream_time"
-    """The largest record timestamp of the task. This clock stands still without input."""
+    """The largest timestamp of all records that the task has processed. This clock stands still without input."""
     WALL_CLOCK_TIME = "wall_clock_time"
     """The clock of the machine; in `TopologyTestDriver`, the clock of the test."""
 
@@ -71,7 +71,7 @@ class RecordMetadata(NamedTuple):
 
 
 class Cancellable(Protocol):
-    """A scheduled punctuator.
+    """A scheduled punctuator, the result of `ProcessorContext.schedule`.
 
     >>> from streamapp.testing import try_out
     >>> class Once(Processor):
@@ -87,13 +87,14 @@ class Cancellable(Protocol):
     """
 
     def cancel(self) -> None:
-        """Ends the calls."""
+        """Stops the punctuator, so that its callback is not called again."""
 
 
 class ProcessorContext(Protocol[KForward, VForward]):
-    """The argument of `Processor.init`: forwards records, and gives stores, times, punctuators and commits.
+    """The interface of a processor to its task: it forwards records, opens stores, and schedules punctuators.
 
-    ``ProcessorContext[str, int]`` forwards records with keys and values of these types.
+    A processor gets its context as the argument of `Processor.init`. For type checkers, ``ProcessorContext[str, int]``
+    forwards records with a str key and an int value.
 
     >>> from streamapp.testing import try_out
     >>> class Times(Processor):
@@ -111,9 +112,9 @@ class ProcessorContext(Protocol[KForward, VForward]):
         """The source of the current record; None in a punctuator."""
 
     def forward(self, record: Record[KForward, VForward], child: str | None = None) -> None:
-        """Hands a record to all children, or to the child with this name.
+        """Hands a record to all operators that follow (children), or only to the child with this name.
 
-        Raises `StreamsError` for a value that is no `Record`, for a negative timestamp, and for an unknown child.
+        Raises `StreamsError` if ``record`` is no `Record` or has a negative timestamp, or if there is no such child.
         """
 
     @overload
@@ -121,10 +122,10 @@ class ProcessorContext(Protocol[KForward, VForward]):
     @overload
     def get_state_store(self, store: str) -> Any: ...
     def get_state_store(self, store: str | StoreSpec[Any]) -> Any:
-        """A store that is connected to this processor, or a global store, by name or by its specification.
+        """A global store, or a store that is connected to this processor. ``store`` is its name or its specification.
 
-        With a specification, a type checker knows the type of the store. Raises `StreamsError` for a store that is not
-        connected.
+        With the specification (`StoreSpec`), a type checker knows the type of the store. Raises `StreamsError` for a
+        store that is not connected.
         """
 
     def schedule(
@@ -134,12 +135,13 @@ class ProcessorContext(Protocol[KForward, VForward]):
         callback: Callable[[int], None],
         start_time: datetime | int | None = None,
     ) -> Cancellable:
-        """Calls ``callback(timestamp)`` once each interval (timedelta or ms). The timestamp is in ms.
+        """Calls ``callback(timestamp)`` once in each interval (timedelta or ms).
 
-        The first call comes with the first record (stream time), or one interval from now (wall clock). With
-        ``start_time`` (datetime, or ms since the epoch), calls come at whole intervals from this time, for example at
-        each full hour (KIP-1146). Raises `StreamsError` for an interval under 1 ms or a negative start, and
-        `UnsupportedOperation` for the wall clock in a batch on Spark.
+        ``type`` chooses the clock, and the timestamp is the time of this clock in ms. By stream time the first call
+        comes with the first record; by the wall clock, one interval from now. With ``start_time`` (datetime, or ms
+        since the epoch), calls come at whole intervals from this time, for example at each full hour (KIP-1146). Raises
+        `StreamsError` for an interval under 1 ms or a negative start, and `UnsupportedOperation` for the wall clock in
+        a batch on Spark.
         """
 
     def current_stream_time_ms(self) -> int:
@@ -149,14 +151,15 @@ class ProcessorContext(Protocol[KForward, VForward]):
         """The wall clock in ms."""
 
     def commit(self) -> None:
-        """Asks for a commit as soon as possible."""
+        """Asks for a commit as soon as possible. The commit comes after the present record, not within this call."""
 
 
 class Processor(Generic[KIn, VIn, KOut, VOut]):
-    """Base of a user's processors. Each task has one instance. (Kafka Streams: ``processor.api.Processor``.)
+    """The base class of a user's processors. Each task has its own instance. (Kafka Streams:
+    ``processor.api.Processor``.)
 
-    A type checker compares the types of keys and values, in and out, with the types of the streams. A processor
-    without types fits every stream.
+    The type arguments are the types of key and value that come in, then of key and value that go out. A type checker
+    compares them with the types of the streams. A processor without type arguments fits every stream.
 
     >>> class Shout(Processor[str, str, str, str]):
     ...     def process(self, record: Record[str, str]) -> None:
@@ -164,23 +167,26 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     """
 
     stores: Sequence[StoreSpec] = ()
-    """Stores that come with the processor. Each use of the processor adds and connects the stores."""
+    """Stores of the processor. Each ``process()`` with this processor adds these stores to the topology and connects
+    them."""
     context: ProcessorContext[KOut, VOut]
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Keeps the context. Called once, before the first record."""
+        """Called once, before the first record. Keeps the context as ``self.context``."""
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """Handles one record. Called for each record."""
+        """Called for each record."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Releases resources. Called once, when the task closes."""
+        """Called once, when the task closes, to release resources of the processor."""
 
 
 class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
-    """A processor for ``process_values``, which must keep the key: later groupings and joins need no repartition topic.
+    """A processor for ``process_values``, which must not change the key of a record.
+
+    Because the key stays, later groupings and joins need no repartition topic.
 
     >>> from streamapp.testing import try_out
     >>> class Length(FixedKeyProcessor):

@@ -29,13 +29,13 @@ class Schedule:
         self.cancelled = True
 
     def go_on(self, now: int) -> None:
-        """To its first time after ``now``, and by an interval at least."""
+        """Moves the time of the next call to the first interval after ``now``, and at least one interval further."""
         missed = max(0, (now - self.time) // self.interval)
         self.time += (missed + 1) * self.interval
 
 
 class Punctuations:
-    """All punctuators of one clock, the next one first. ``next_time`` is compared with each record's timestamp."""
+    """All punctuators of one clock. ``next_time`` is the time of the next call; the task compares it with its time."""
 
     def __init__(self) -> None:
         self._heap = JavaHeap[Schedule]()
@@ -46,7 +46,10 @@ class Punctuations:
         self._note_next()
 
     def run(self, now: int, call: Callable[[Schedule, int], None]) -> bool:
-        """Calls what is due, each once however many intervals have passed; returns whether there was any."""
+        """Calls each punctuator that is due, once even if several intervals have passed.
+
+        Returns True if a punctuator was called.
+        """
         called = False
         heap = self._heap
         while (time := heap.earliest) is not None and time <= now:

@@ -1,4 +1,4 @@
-"""The punctuators of one task, on both clocks. The task's own thread calls them between two records."""
+"""The punctuators of one task, by stream time and by the wall clock, which the task calls between two records."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Punctuators:
     ) -> Schedule:
         """Adds a punctuator.
 
-        Without ``start_ms``, the first call comes with the first record (stream time) or after an interval (wall
-        clock). With ``start_ms``, calls come at whole intervals from ``start_ms``; past times are left out
+        Without ``start_ms``, the first call comes with the first record (stream time) or after one interval (wall
+        clock). With ``start_ms``, calls come at whole intervals from ``start_ms``, but not for times in the past
         (KIP-1146).
         """
         by_stream = type is PunctuationType.STREAM_TIME

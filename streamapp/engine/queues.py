@@ -13,15 +13,15 @@ from streamapp.topology.nodes import SourceNode
 __all__ = ["ConsumedRecord", "DecodedRecord", "RecordQueue"]
 
 _FEW_KEYS = 512
-"""The number of keys up to which decoded keys are remembered. A larger dictionary does not fit the processor's cache,
-and a look-up there takes longer than to decode the key again."""
+"""The number of keys up to which decoded keys are remembered. A larger dictionary does not fit into the cache of the
+CPU, so a look-up would take longer than to decode the key again."""
 
 DecodedRecord = tuple[Any, Any, int, Headers]
-"""Key, value, the extractor's timestamp in ms, headers."""
+"""Key, value, the timestamp that the extractor gave (ms), headers."""
 
 
 class ConsumedRecord:
-    """The argument of a timestamp extractor: a record with decoded key and value."""
+    """The record that a timestamp extractor gets, with decoded key and value."""
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp", "topic", "value")
 
@@ -45,8 +45,11 @@ class ConsumedRecord:
 
 
 class _Remembered(dict[bytes, Any]):
-    """Decoded keys by their bytes. Few keys come again and again, and dictionaries find a key that is the same object
-    faster."""
+    """Decoded keys by their bytes.
+
+    If a topic has few keys, each comes again and again. The same object for the same key saves decoding, and Python's
+    dictionaries find a key faster if it is the same object.
+    """
 
     def __init__(self, decode: Callable[[bytes], Any]) -> None:
         self.decode = decode
@@ -57,18 +60,19 @@ class _Remembered(dict[bytes, Any]):
 
 
 class RecordQueue:
-    """Batches of one partition that wait to be processed, first in first out.
+    """The records of one input partition that wait to be processed, as batches, first in, first out.
 
-    ``batch`` and ``at`` are the batch at the head and the position in it. The task's loop reads the batch's columns
-    directly. ``key_of`` and ``value_of`` decode. A serde may generate code when it is bound to a topic, so the queue
-    binds its serdes once. Immutable keys are remembered as long as they are few.
+    ``batch`` is the first batch, and ``at`` the index of its next record (the head). The task's loop reads the columns
+    of the batch directly. ``key_of`` and ``value_of`` decode keys and values. The queue binds its serdes only once,
+    because a serde may generate code for its topic. Immutable keys are decoded once, as long as there are few keys.
 
-    ``head`` is the record at the head, if the source has a timestamp extractor. The timestamp may be in the value, so
-    the record is decoded early. ``decodable`` is the offset of the last head without extractor that could be decoded.
+    ``head`` is the decoded head, if the source has a timestamp extractor. The extractor may need the value, so the
+    record is decoded before its turn. In a queue without extractor, ``decodable`` is the offset of the last head that
+    a test could decode.
 
-    ``passed_over``: all records of the queue were dropped before their turn. The queue counts as a queue with one
-    record until its turn, as in Kafka Streams (``CorruptedRecord``). ``bytes`` is the size of the batches that wait,
-    with the batch at the head, as `add` was told.
+    ``passed_over`` is true if all records were dropped before their turn, because they cannot be decoded. Until its
+    turn, such a queue counts as a queue with one record, as in Kafka Streams (``CorruptedRecord``). ``bytes`` is the
+    sum of the sizes that `add` got, over all batches that wait.
     """
 
     __slots__ = (
@@ -145,7 +149,10 @@ class RecordQueue:
             self.waiting.append(batch)
 
     def explain(self, key: bytes | None, value: bytes | None, error: Exception) -> Exception:
-        """The error of the serdes for a record that cannot be decoded. ``key_of`` and ``value_of`` raise anything."""
+        """The serdes' own error for a record that cannot be decoded, or ``error`` if the serdes raise none.
+
+        The fast decoders ``key_of`` and ``value_of`` may raise errors that say less.
+        """
         try:
             if key is not None:
                 self._key_serde.deserialize(key)
@@ -156,7 +163,7 @@ class RecordQueue:
         return error
 
     def advance(self, count: int) -> None:
-        """Takes processed records off the head."""
+        """Removes ``count`` processed records from the head of the queue."""
         batch = self.batch
         assert batch is not None
         self.at += count

@@ -1,4 +1,4 @@
-"""The loop over the records of a task: out of the input queues, lowest timestamp first, into the chain of operators."""
+"""The loop of a task: takes records out of the input queues, lowest timestamp first, and calls the operators."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class RecordLoop:
         )
         self._bound: Mapping[str, ProcessFn] = {}
         self.positions: dict[TopicPartition, int] = {}
-        """The next offset to read of each input: the offset behind the last record that is processed."""
+        """The next offset to read of each input: the offset of the last processed record + 1."""
         self.partition_times: dict[TopicPartition, int] = {}
-        """The partition time of each input in ms, as an earlier task has committed it, for queues that open later."""
+        """The partition time of each input in ms, as an earlier task has committed it. A new queue begins with it."""
         self.queues: dict[TopicPartition, RecordQueue] = self._group.queues
 
     def open(self, bound: Mapping[str, ProcessFn], inputs: Collection[TopicPartition]) -> None:
@@ -62,7 +62,7 @@ class RecordLoop:
         self._group.enqueue(self._queue(partition), batch, size)
 
     def pass_over(self, queue: RecordQueue) -> None:
-        """Takes the record at the head of a queue off the queue, and moves the input's position behind the record."""
+        """Removes the record at the head of a queue, and moves the position of the input behind this record."""
         assert queue.batch is not None
         self.positions[queue.partition] = queue.batch.offsets[queue.at] + 1
         self._task.commit_needed = True
@@ -89,7 +89,10 @@ class RecordLoop:
         return done
 
     def _run(self, queue: RecordQueue, limit: int, bound: int) -> int:
-        """Processes records from the head of one queue: one record, and further records earlier than ``bound`` (ms)."""
+        """Processes the first record of a queue, and further records of the queue that are earlier than ``bound`` (ms).
+
+        ``bound`` is the time of the next record of the other queues, so these records come before it.
+        """
         if queue.passed_over:
             queue.passed_over = False
             return 1

@@ -1,7 +1,7 @@
-"""The ports of a runner: everything that code outside the engine provides so that tasks run.
+"""The interfaces (ports) of a runner: everything that code outside the engine provides so that tasks run.
 
-A runner gives its tasks a `TaskEnvironment`, and each task a place for its state, a `StateHome`. The runner opens a
-`TaskSession` for each task and calls the session's steps in their order. The other ports depend on the runner:
+Every runner gives its tasks a `TaskEnvironment`, and a `StateHome`, which opens the state of each task. The runner
+opens a `TaskSession` for each task and calls the session's steps in their order. Other ports are optional:
 
 | port | a runner without it |
 | --- | --- |
@@ -49,21 +49,25 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskRules:
-    """The semantics in which runners differ. The defaults are the rules of workers."""
+    """The rules in which runners differ, for example because a test driver must behave as Kafka Streams' does.
+
+    The defaults are the rules of workers.
+    """
 
     partition_group: type[PartitionGroup] = PartitionGroup
-    """Chooses the next record of several inputs."""
+    """The class that chooses the next record among several inputs."""
     any_partition: bool = False
     """True: a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
     log_each_write: bool = False
     """True: every write to a store is a changelog record, as in Kafka Streams without a cache. False: a commit writes
     the last value of each key."""
     always_recheck: bool = False
-    """True: foreign-key joins ask again, also if `StreamsConfig.foreign_key_join_recheck` is False."""
+    """True: foreign-key joins always behave as with `StreamsConfig.foreign_key_join_recheck`."""
     retries_at_once: bool = False
-    """True: no record waits for a retry. The attempts of `Retry` follow each other at once."""
+    """True: no record waits for a retry, because the attempts of a `Retry` follow each other at once."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
-    """Gives the error for a node that schedules a wall-clock punctuator; None: wall-clock punctuators are called."""
+    """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
+    such punctuators are allowed."""
 
 
 @dataclass(frozen=True)
@@ -76,36 +80,39 @@ class TaskEnvironment:
     wall_clock_ms: Callable[[], int]
     """The wall clock in ms since the epoch, for processors, punctuators and retries."""
     changelogs: Collector | None = None
-    """Takes the changelog records; None: ``collector`` takes them, too."""
+    """Takes the changelog records. None: ``collector`` takes them, too."""
     global_stores: Mapping[str, Any] = field(default_factory=dict)
-    """`GlobalState.stores` of the process."""
+    """The global stores of the process by name (`GlobalState.stores`)."""
     cache: RecordCache | None = None
     """The record cache that the tasks share; None: each task has its own cache."""
     rows: RowMemory | None = None
-    """The memory limit of the rows that all stores keep to read them again; None: each task has its own limit."""
+    """The memory limit for rows that stores keep for later reads. None: each task has its own limit."""
     run_async: RunAsync | None = None
-    """Runs the coroutines of asynchronous steps; None: such steps are refused."""
+    """Runs the coroutines of asynchronous steps. None: a topology with such steps is refused."""
     rules: TaskRules = TaskRules()
 
 
 class StateHome(Protocol):
-    """The place of the state of tasks. Tasks without persistent stores do not ask for a home."""
+    """Opens and deletes the persistent state of tasks, for example in folders of a disk.
+
+    A task whose stores are all in memory does not use a `StateHome`.
+    """
 
     def open(self, task: str) -> StateBackend:
-        """The state of a task as of its last commit. ``task`` is the task's id, for example ``0_3``.
+        """Opens the state of a task, as its last commit left it. ``task`` is the id of the task, for example ``0_3``.
 
-        Raises `StateDamagedError` if the bytes differ from the bytes that were written.
+        Raises `StateDamagedError` if the stored bytes are damaged.
         """
 
     def wipe(self, task: str) -> None:
         """Deletes the state of a closed task."""
 
     def place(self, task: str) -> str:
-        """Names the place of a task's state, for messages."""
+        """The text that says where a task's state is, such as the path of its folder, for messages."""
 
 
 class InMemory:
-    """The `StateHome` of tasks whose state ends with the task."""
+    """The `StateHome` of a runner that keeps all state in memory, so that it is lost when the task closes."""
 
     def open(self, task: str) -> StateBackend:
         return MemoryBackend()
@@ -124,34 +131,37 @@ class RecordReader(Protocol):
         """The next records; None at the end; an empty batch if no records have come yet."""
 
     def close(self) -> None:
-        """Ends reading. Called once, perhaps before the end."""
+        """Ends the reading and releases resources. Called once, perhaps before the end of the partition is reached."""
 
 
 class Changelogs(Protocol):
-    """The source of changelog records, for runners that wait for a restore."""
+    """Reads changelogs, for runners that restore the whole state of a task before they do anything else."""
 
     def spans(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The first offset and the end of each log. A partition that is left out is not restored."""
+        """The first offset and the end of each log. A partition that is missing in the result is not restored."""
 
     def open(self, partition: TopicPartition, start: int, end: int) -> RecordReader:
         """Reads a log from ``start`` to before ``end``."""
 
 
 class Transaction(Protocol):
-    """One commit of one or several tasks, outside the engine.
+    """The outer part of a commit of one or several tasks, for example a Kafka transaction.
 
-    `task_session.commit` calls the methods in the order of this class. A method that raises ends the commit, and no
-    task persists anything.
+    `task_session.commit` calls the methods in the order in which they stand here. If a method raises, the commit has
+    failed, and no task writes its state to disk.
     """
 
     def begin(self) -> None:
-        """Begins the commit. Later changelog records belong to this commit. The tasks flush next."""
+        """Begins the commit. The tasks flush next, and their changelog records belong to this commit."""
 
     def acknowledge(self) -> None:
-        """Waits until every record that the tasks have sent is safe. The tasks have flushed before."""
+        """Waits until the brokers have acknowledged every record that the tasks have sent, also during their flush."""
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The ends of changelogs, behind the records of this commit. After the commit other workers may write more."""
+        """The end offsets of changelogs, which include the records of this commit.
+
+        The ends are read before the commit, because other workers may write more records after it.
+        """
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Makes the positions of all inputs and all sent records valid, together or not at all."""

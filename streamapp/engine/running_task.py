@@ -1,4 +1,4 @@
-"""The port between a task and its parts: the chain of operators, sinks, timestamp extractors, exception handlers."""
+"""The interface through which the parts of a task, such as its record loop and its sinks, see the task."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["RunningTask", "TaskMetrics"]
 
 @dataclass
 class TaskMetrics:
-    """The counts of a task since its creation. A runner may carry over the drops of an earlier task."""
+    """The counters of a task since its creation. A runner may carry over the drops of an earlier task."""
 
     processed: int = 0
     dropped_records: int = 0
     drops: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Dropped records by (operator or store, reason): the records of ``dropped_records``, and null keys before a
-    repartition topic. Kafka Streams does not count these null keys."""
+    """Dropped records by (operator or store, reason). Unlike ``dropped_records``, which counts as Kafka Streams does,
+    these numbers include null keys before a repartition topic."""
     dropped_results: int = 0
-    """Results that brokers have refused and an exception handler has dropped."""
+    """Results that brokers have refused, and that the production exception handler has dropped."""
 
 
 class RunningTask(TaskContext, Protocol):
-    """A task as its parts see it. Operators and stores see less of the task (`TaskContext`)."""
+    """A task as its own parts see it. Operators and stores see only a `TaskContext`."""
 
     plan: Plan
     collector: Collector
@@ -43,13 +43,13 @@ class RunningTask(TaskContext, Protocol):
     """The batch that has the bytes of the current record."""
 
     any_partition: bool
-    """`TaskRules.any_partition` of the runner."""
+    """True: a partitioner may choose a partition that the topic does not have (`TaskRules.any_partition`)."""
 
     def store(self, name: str) -> Any:
         """A store of this task, or a global store. Raises `InvalidStoreError`."""
 
     def pass_over(self, queue: RecordQueue) -> None:
-        """Takes the record at the head of a queue off the queue, and moves the input's position behind the record."""
+        """Removes the record at the head of a queue, and moves the position of the input behind this record."""
 
     def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
         """Registers a user's processor, which is initialized and closed with the task."""

@@ -1,4 +1,4 @@
-"""Sinks: typed records out of the chain become bytes for the collector."""
+"""Sinks: the last nodes of a task, which serialize records and hand the bytes to the collector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["bind_sink"]
 
 Partitioner = Callable[[str, Any, Any, int], "int | None"]
 Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None, Framing]
-"""Bytes of keys and of values, the partitioner, and what becomes of the ids of schemas, for one topic."""
+"""The parts of a sink for one topic: serializers of key and value, the partitioner, and the place of schema ids."""
 
 
 def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessFn:
@@ -94,8 +94,10 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
 
 
 def _windowed_partitioner(serde: Serde[Any]) -> Partitioner | None:
-    """Windowed keys go where their inner key goes, so that all windows of a key stay together
-    (Kafka Streams' WindowedStreamPartitioner)."""
+    """The partitioner for windowed keys, which chooses the partition by the key alone; None for other keys.
+
+    So all windows of a key are in one partition, as in Kafka Streams (``WindowedStreamPartitioner``).
+    """
     if not isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
         return None
     inner = serde.inner.serialize

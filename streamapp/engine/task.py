@@ -1,7 +1,7 @@
-"""`Task`: one sub-topology on one partition. A task does no I/O and starts no thread; the runner injects the clock.
+"""`Task`: runs one sub-topology on one partition. A task does no I/O and starts no thread; the runner gives the time.
 
-A `TaskSession` makes the task and calls the steps of the task's life in their order. Between `init` and `close` a
-runner hands over batches of records (`Task.enqueue`) and lets the task work (`Task.process`).
+A `TaskSession` creates the task and calls its methods in the right order. Between `init` and `close` a runner hands
+over batches of records (`Task.enqueue`) and has them processed (`Task.process`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ __all__ = ["Task"]
 
 
 class Task(CurrentRecord):
-    """One sub-topology on one partition, in an environment, over a backend with the task's state.
+    """One sub-topology on one partition.
 
-    ``inputs`` are the partitions that the task reads (default: partition ``partition`` of each source topic). A runner
-    opens a `TaskSession`, which makes the task.
+    ``environment`` is the runner's part, and ``backend`` has the state of the task. ``inputs`` are the partitions that
+    the task reads (default: partition ``partition`` of each source topic). Runners do not create tasks themselves, but
+    open a `TaskSession`.
     """
 
     def __init__(
@@ -101,16 +102,19 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:
-        """Applies changelog records, in order, before `init`. Bytes and the next offset go to the backend together."""
+        """Applies changelog records of a store, in order, before `init`.
+
+        The rows and the next changelog offset are written to the backend together, so that they always fit.
+        """
         self._stores.restore(store, batch)
 
     def init(self) -> None:
-        """Creates the chain of operators and initializes the processors. The task can process records afterwards.
+        """Creates the functions of all operators and initializes the processors. The task can then process records.
 
         Raises `StreamsError`, with the name of the processor, if a processor's ``init`` raises.
         """
         self._loop.open(bind_nodes(self.subtopology.nodes, self, self._failures), self.inputs)
-        # Children are bound first. But punctuators are called in the order of the topology.
+        # Children are bound first, but punctuators have to be called in the order of the topology.
         order = {node.name: number for number, node in enumerate(self.subtopology.nodes)}
         self._processors.sort(key=lambda processor: order[processor[0]])
         for name, processor, context in self._processors:
@@ -121,7 +125,8 @@ class Task(CurrentRecord):
                 raise StreamsError(f"failed to initialize processor {name}: {kind}{error}") from error
 
     def close(self) -> None:
-        """Closes processors and the backend. State that is not persisted is dropped: no commit has it."""
+        """Closes processors and the backend. Changes since the last commit are dropped, because the next task of this
+        partition processes their records again."""
         self._async_steps.cancel()
         for _, processor, _ in self._processors:
             processor.close()
@@ -149,8 +154,8 @@ class Task(CurrentRecord):
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Moves the position of an input to ``offset``, the next offset to read.
 
-        Markers of transactions, records of aborted transactions and gaps of compaction lie behind the last record. All
-        records before ``offset`` must be processed already.
+        Some offsets have no record for the task: markers of transactions, records of aborted transactions, and records
+        that compaction has removed. All other records before ``offset`` must be processed already.
         """
         self.positions[partition] = offset
         self.commit_needed = True
@@ -158,15 +163,16 @@ class Task(CurrentRecord):
     def process(
         self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None
     ) -> int:
-        """Processes buffered records, lowest timestamp first over the inputs, and returns their number.
+        """Processes buffered records, lowest timestamp first over all inputs, and returns their number.
 
-        An input without buffered records holds the other inputs back, so that a join sees its sides in the order of
-        time. The wait ends ``max_task_idle_ms`` after the input is in ``caught_up``. ``caught_up`` None: no input is
-        waited for.
+        While an input has no buffered records, the other inputs wait, so that a join sees its sides in the order of
+        time. ``caught_up`` are the inputs that are read to their ends. The wait for such an input ends after
+        ``max_task_idle_ms``. With ``caught_up=None`` no input waits for another.
 
-        Raises `StreamsError` for a record that cannot be handled. The positions then have the records before it.
+        Raises `StreamsError` for a record that cannot be handled. The positions then count the records before it.
 
-        Records in asynchronous steps whose calls are done go on first. While these steps are full, no record is taken.
+        Before all others, records go on whose asynchronous calls are done. No new record is taken while the
+        asynchronous steps are full.
         """
         steps = self._async_steps
         if not steps:
@@ -201,7 +207,7 @@ class Task(CurrentRecord):
 
     @property
     def holds_back(self) -> bool:
-        """True if input records may wait for the task: for another input, a coroutine, or a retry."""
+        """True if input records may have to wait in the task: for another input, a coroutine, or a retry."""
         return len(self.inputs) > 1 or self.asynchronous or bool(self.parkings)
 
     @property
@@ -219,7 +225,7 @@ class Task(CurrentRecord):
         forward: Callable[[Any, Any, int, Headers], None],
         **limits: Any,
     ) -> ProcessFn:
-        """Adds a step, and returns the function that takes its records."""
+        """Adds an asynchronous step, and returns the function that takes its records."""
         return self._async_steps.add(name, call, forward, **limits)
 
     # ------------------------------------------------------------------ time
@@ -244,26 +250,28 @@ class Task(CurrentRecord):
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
         """Writes state and changelog offsets to the backend, in one write. Called after the commit has succeeded.
 
-        ``changelog_offsets`` has the next offset of each changelog partition that the task writes.
+        ``changelog_offsets`` has the end offset of each changelog partition that the task writes. After a restart, the
+        restore begins at this offset.
         """
         self._stores.persist(changelog_offsets, self.positions)
         self.commit_needed = self.commit_requested = False
 
     @property
     def dirty_bytes(self) -> int:
-        """The approximate bytes of uncommitted state. A runner commits early when they are many."""
+        """The approximate bytes of state that wait in memory for the commit. A runner commits early at a limit."""
         return self._stores.dirty_bytes
 
     @property
     def changelog_offsets(self) -> dict[str, int]:
-        """The next changelog offset of the local state, by store. A store that starts empty is left out."""
+        """The changelog offset up to which the local state is complete, by store. A store without state is left out."""
         return self._stores.changelog_offsets
 
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
-        """The metadata for the committed offsets: times that no changelog holds, in Kafka Streams' encoding.
+        """The metadata texts to commit with the positions: times that no changelog has, in Kafka Streams' encoding.
 
-        Without the metadata a restarted task would accept late records for windows that are already closed.
+        Without these times, a restarted task would not know its stream time, and would accept late records for windows
+        that are already closed.
         """
         return {
             partition: self._times.encode(queue.partition_time)
@@ -281,7 +289,7 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ for stores and operators
 
     def store(self, name: str) -> Any:
-        """A store of this task, or a global store, for reads between calls of `process`."""
+        """A store of this task, or a global store, for reads between calls of `process`. Raises `InvalidStoreError`."""
         store = self._stores.by_name.get(name)
         if store is None:
             store = self.global_stores.get(name)

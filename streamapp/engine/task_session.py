@@ -1,14 +1,14 @@
-"""`TaskSession`: the life of a task, in steps that a runner calls in this order.
+"""`TaskSession`: one task from the opening of its state to its close. A runner calls these steps in this order:
 
-    open            the state is opened; damaged state is deleted, if changelogs have all of it
-    continue_from   the committed positions of an earlier session
-    restore         changelog records, from the offset of the local state to the positions
-    start           processors are created; the task can process records afterwards
-      drive           `Task.enqueue`, `Task.process`, `Task.punctuate_wall_clock`
+    open            opens the state; deletes damaged state, if changelogs have all of it
+    continue_from   takes the committed positions of an earlier session
+    restore         applies changelog records, from the offset of the local state to the end of the changelog
+    start           creates the processors; the task can then process records
+      drive           `Task.enqueue`, `Task.process`, `Task.punctuate_wall_clock`, as often as needed
       commit          flush, acknowledge, changelog ends, positions, persist; several sessions share one transaction
-    close           state that was not committed is dropped
+    close           drops all changes since the last commit
 
-The runner also provides the ports in `runner_ports`. A runner may close a session after each step.
+`runner_ports` has the interfaces that the runner implements. A runner may close a session after any step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ S = TypeVar("S", bound="TaskSession")
 
 
 class Restoration(NamedTuple):
-    """The part of a changelog that a store lacks."""
+    """The part of a changelog, as a range of offsets, that a store has to read."""
 
     partition: TopicPartition
     store: str
@@ -44,7 +44,8 @@ class TaskSession:
     """One task of a sub-topology, with its state open.
 
     ``inputs`` are the partitions that the task reads (default: partition ``partition`` of each source topic). Raises
-    the errors of `StateHome.open`, but `StateDamagedError` only for state without a changelog.
+    the errors of `StateHome.open`. Damaged state is deleted and restored from its changelogs, so `StateDamagedError` is
+    raised only if a store has no changelog.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class TaskSession:
         }
         """The store of each changelog partition."""
         self.starts: dict[TopicPartition, int] = {}
-        """The first offset to read, by input: the committed offset, or the offset by the reset policy."""
+        """The first offset to read, by input: the committed offset, or the one that ``auto_offset_reset`` gives."""
         self._start_metadata: dict[TopicPartition, str] = {}
         self.running: bool = False
         """True between `start` and `close`."""
@@ -87,19 +88,21 @@ class TaskSession:
     def continue_from(
         self, metadata: Mapping[TopicPartition, str], starts: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Takes the metadata that an earlier session has committed.
+        """Takes the metadata that an earlier session has committed with its positions.
 
-        ``starts`` are the first offsets to read, if the runner knows them before the restore. A source topic that
-        serves as a changelog is restored up to its start.
+        ``starts`` are the first offsets to read, if the runner knows them before the restore. A source topic may serve
+        as a changelog (``topology_optimization``). The restore of such a topic ends at its start, because the task
+        reads the later records as input.
         """
         self.starts = dict(starts or {})
         self._start_metadata = dict(metadata)
         self.task.continue_from(metadata)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
-        """The records that the stores lack, given the first offset and the end of each changelog.
+        """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
 
-        Raises `TaskCorruptedError` for state that is ahead of its changelog, and for a changelog that has lost rows.
+        Raises `TaskCorruptedError` if local state is ahead of its changelog, or if a changelog has lost records that
+        the state needs.
         """
         lacking = []
         local = self.task.changelog_offsets
@@ -116,8 +119,8 @@ class TaskSession:
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
         """The first offset to read of a changelog.
 
-        ``local`` is the offset of the local state, ``first`` and ``end`` are the offsets of the log. Raises
-        `TaskCorruptedError` as `restorations`.
+        ``local`` is the offset up to which the local state is complete, ``first`` and ``end`` are the ends of the log.
+        Raises `TaskCorruptedError` in the same cases as `restorations`.
         """
         store = self.changelogs[tp]
         if local > end:
@@ -127,7 +130,9 @@ class TaskSession:
                 "records that the changelog has, or restore the topic"
             )
         topic = self.subtopology.changelog_topics[store]
-        marker = 1 if local else 0  # the marker of the last commit lies behind the offset that was noted
+        marker = (
+            1 if local else 0
+        )  # the state's offset does not count the marker of the last commit, which follows it
         if local + marker < first and topic.config.get("cleanup.policy") == "compact":
             raise TaskCorruptedError(
                 f"task {self.name}: the changelog {tp} begins at offset {first}, and the local state of {store} is at "
@@ -144,7 +149,7 @@ class TaskSession:
         self.task.restore(store, batch)
 
     def restore_from(self, changelogs: Changelogs) -> int:
-        """Reads all changelogs to their ends, one after another. Returns the number of records."""
+        """Restores all stores from their changelogs, one after another. Returns the number of records."""
         restored = 0
         for tp, store, start, end in self.restorations(changelogs.spans(self.changelogs)):
             reader = changelogs.open(tp, start, end)
@@ -157,7 +162,7 @@ class TaskSession:
         return restored
 
     def start(self) -> None:
-        """Creates the processors and their chain. The task can process records afterwards."""
+        """Creates the processors. The task can process records afterwards."""
         if self.running:
             raise StreamsError(f"task {self.name} runs already")
         self.task.init()
@@ -172,13 +177,14 @@ class TaskSession:
 
     @property
     def state_offset(self) -> int:
-        """The sum of the changelog offsets of the stores: a larger sum means newer state."""
+        """The sum of the changelog offsets of the stores. The newer one of two copies of a state has the larger sum."""
         return sum(self._state_offsets().values())
 
     def pass_over_gaps(self, read_up_to: Callable[[TopicPartition], int]) -> None:
-        """Moves positions behind markers and gaps of the inputs. Kafka's own tools count markers and gaps as lag.
+        """Moves positions behind transaction markers and gaps in the inputs, which have no record for the task.
 
-        ``read_up_to`` gives the offset up to which an input has been read.
+        Otherwise Kafka's own tools would show a lag of the group although all records are processed. ``read_up_to``
+        gives the offset up to which an input has been read.
         """
         waiting = self.task.buffered
         for tp, position in self.positions.items():
@@ -188,23 +194,23 @@ class TaskSession:
     def commit_positions(self) -> dict[TopicPartition, Position]:
         """The positions of the inputs for the next commit.
 
-        A task that has only punctuated gives the positions at which it started. Brokers refuse the offsets of a stale
-        member (KIP-447), but cannot check a commit without offsets. Without the check, a stale worker would take the
-        changelog ends of its successor for its own.
+        A task that has called punctuators but processed no record gives the positions at which it started. So each
+        commit has offsets, and brokers can refuse the offsets of a worker that has lost the task (KIP-447). Otherwise
+        such a worker would note the changelog ends of its successor as those of its own state.
         """
         metadata = {**self._start_metadata, **self.task.commit_metadata}
         positions = self.task.positions or self.starts
         return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in positions.items()}
 
     def commit_alone(self) -> None:
-        """Commits without a transaction: flushes the caches, and writes the stores' buffers to the backend."""
+        """Commits without Kafka: flushes the record caches, and writes the buffers of the stores to the backend."""
         self.task.flush()
         self.task.persist({})
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> int:
-        """Closes the task. Returns the `state_offset` of the state that stays in its home."""
+        """Closes the task. Returns the `state_offset` of the persistent stores, whose state stays in the home."""
         persistent = {spec.name for spec in self.subtopology.stores if spec.persistent}
         stays = sum(offset for store, offset in self._state_offsets().items() if store in persistent)
         self.running = False
@@ -212,7 +218,7 @@ class TaskSession:
         return stays
 
     def wipe(self) -> None:
-        """Deletes the state, after `close`."""
+        """Deletes the persistent state. Called after `close`."""
         self._home.wipe(self.name)
 
     # ------------------------------------------------------------------ state and offsets
@@ -241,8 +247,8 @@ def commit(
 ) -> dict[TopicPartition, Position]:
     """Commits several tasks together, and returns their committed positions.
 
-    If a step fails, no later step is done. So local state is never ahead of the commit. ``works_on`` is called with
-    each session before its task flushes, and with None after the last flush.
+    If a step fails, no later step is done, so local state is never ahead of the commit. ``works_on`` is called with
+    each session before its task flushes, and with None after the last flush, so that a runner knows which task runs.
     """
     transaction.begin()
     for session in sessions:

@@ -1,4 +1,4 @@
-"""The state of one task: its stores, the backend behind them, and their part in a commit."""
+"""The state of one task: its stores, the backend with their rows, and the steps of a commit that concern stores."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
 from streamapp.state.row_memory import RowMemory
-from streamapp.state.write_behind import StoreContext
+from streamapp.state.store import StoreContext
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["TaskStores"]
 
 
 class TaskStores:
-    """The stores of one task. Stores that are not persistent live in memory, beside the task's backend."""
+    """The stores of one task. Persistent stores have their rows in the task's backend, all others in memory."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class TaskStores:
             self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
 
     def restore(self, name: str, batch: RecordBatch) -> None:
-        """Writes the bytes of changelog records and the next offset to the backend.
+        """Writes the rows of changelog records, and the next changelog offset, to the backend.
 
-        Raises `ProcessorStateError` for records that are not of the store.
+        Raises `ProcessorStateError` for records that do not have the format of this store.
         """
         if not batch.offsets:
             return
@@ -62,7 +62,7 @@ class TaskStores:
         except (SerializationError, LookupError, ValueError, struct.error, OverflowError) as error:
             raise ProcessorStateError(
                 f"the changelog {self._changelogs.get(name, name)} has records between the offsets {batch.offsets[0]} "
-                f"and {batch.offsets[-1]} that are none of store {name!r}: {error}"
+                f"and {batch.offsets[-1]} that do not have the format of store {name!r}: {error}"
             ) from error
         writes.offsets[name] = batch.offsets[-1] + 1
         (self._backend if store.spec.persistent else self._memory).write(writes)
@@ -70,7 +70,8 @@ class TaskStores:
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
     ) -> None:
-        """Sends one changelog record (see `StoreContext`)."""
+        """Sends one changelog record of a store; does nothing for a store whose changelog is a source topic, or that
+        has none."""
         topic = self._written.get(store)
         if topic is not None:
             self._collector.send(topic, key, value, timestamp, headers, self._partition)
@@ -87,7 +88,7 @@ class TaskStores:
     ) -> None:
         """Writes state and the next offset of each changelog to the backend, in one write.
 
-        A source topic that serves as changelog has its offset in ``positions``.
+        If a source topic serves as changelog, its offset is in ``positions``.
         """
         writes, memory = WriteSet(), WriteSet()
         for name, store in self.by_name.items():

@@ -1,7 +1,8 @@
-"""Timestamp extractors, which give a source's records their times (Kafka Streams' ``TimestampExtractor``).
+"""Timestamp extractors: functions that give each record of a source its time (Kafka Streams' ``TimestampExtractor``).
 
-An extractor is a function of the record (`ConsumedRecord`, with decoded key and value) and of the partition time (ms,
--1: none). The function returns the record's time in ms. A record with a negative time is dropped and counted.
+The arguments of an extractor are the record (`ConsumedRecord`, with decoded key and value) and the partition time. The
+partition time is the largest time of earlier records of the partition in ms, or -1. The result is the record's time in
+ms. A record with a negative time is dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp. Raises `StreamsError` if the record has none. The default of a source.
+    """The record's own timestamp, or `StreamsError` if the record has none. Sources use this extractor by default.
 
     >>> fail_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, 500, "N1", "late", ()), 400)
     500
@@ -58,10 +59,16 @@ def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_ti
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time < 0:
-        raise StreamsError(f"could not infer a timestamp for {record!r}: it is the first of its partition")
+        raise StreamsError(
+            f"could not infer a timestamp for {record!r}: no earlier record of its partition has one. Give the source "
+            "another timestamp_extractor"
+        )
     return partition_time
 
 
 def wallclock_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The time of processing. Another run over the same records then gives other times and results."""
+    """The time of the machine while the record is processed.
+
+    A second run over the same records gives other times, and so may give other results.
+    """
     return int(time.time() * 1000)

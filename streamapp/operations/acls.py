@@ -10,6 +10,7 @@ from typing import Any, Literal
 from streamapp.config import StreamsConfig
 from streamapp.consumer.account import ConsumerStatus
 from streamapp.producer import ReliableProducer, SyncReliableProducer
+from streamapp.producer.relay import OUTBOX
 from streamapp.topology.plan import Plan
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "acls_of_agents",
     "acls_of_consumers",
     "acls_of_producer",
+    "acls_of_relay",
     "acls_of_topology",
     "acls_of_worker",
     "as_commands",
@@ -73,15 +75,22 @@ def acls_of_producer(
     producer: ReliableProducer[Any, Any] | SyncReliableProducer[Any, Any], writes: Collection[str]
 ) -> set[Acl]:
     """The rights of a `ReliableProducer` that writes these topics."""
-    found = {Acl("topic", topic, "Write") for topic in writes}
     if not producer.transactional:
-        return found
-    name = producer.config.application_id
+        return {Acl("topic", topic, "Write") for topic in writes}
+    return _with_bookmarks(f"{producer.config.application_id}-", writes)
+
+
+def acls_of_relay(name: str, writes: Collection[str]) -> set[Acl]:
+    """The rights of an `OutboxRelay` whose rows are for these topics."""
+    return _with_bookmarks(f"{name}{OUTBOX}", writes)
+
+
+def _with_bookmarks(prefix: str, writes: Collection[str]) -> set[Acl]:
     # The bookmark of a transaction is an offset of a topic that it writes, in a group of its name.
-    return found | {
-        Acl("transactional-id", f"{name}-", "Write", "prefixed"),
-        Acl("group", f"{name}-", "Read", "prefixed"),
-        *(Acl("topic", topic, "Read") for topic in writes),
+    return {
+        Acl("transactional-id", prefix, "Write", "prefixed"),
+        Acl("group", prefix, "Read", "prefixed"),
+        *(Acl("topic", topic, operation) for topic in writes for operation in ("Read", "Write")),
     }
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamapp._base.counted import counted
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import REMEDIES
+from streamapp.broker.refused import REMEDIES, is_refusal
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
@@ -123,4 +123,5 @@ class IdempotentChannel:
         reason = f"{error.str()}. {remedy}" if remedy else error.str()
         self._buffer.release(1, parcel.size)
         self._counts.failed(1)
-        parcel.future.set_exception(DeliveryError(parcel.records[0].topic, reason, written))
+        topic = parcel.records[0].topic
+        parcel.future.set_exception(DeliveryError(topic, reason, written, refused=is_refusal(error)))

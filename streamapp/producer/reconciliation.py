@@ -17,9 +17,19 @@ from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
 from streamapp.producer.session import Bookmark, BookmarkedSession
-from streamapp.records import OutputRecord, TopicPartition
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
 
-__all__ = ["Identity", "Reconciliation", "account", "count_of", "identity_of", "reconcile", "republish"]
+__all__ = [
+    "Identity",
+    "Reconciliation",
+    "account",
+    "count_of",
+    "expectation",
+    "identity_of",
+    "reconcile",
+    "republish",
+    "within",
+]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -27,8 +37,9 @@ _SILENCE_SECONDS = 60.0
 _ATTEMPT_SECONDS = 30.0
 _MOST_BATCH = 500
 
-Identity = Callable[[Message], str | None]
-"""A function that gives the id of a record, by which the source and the topic are compared. None: there is no id."""
+Identity = Callable[[bytes | None, bytes | None, int, Headers], str | None]
+"""The name of a record in the source's account, from key, value, timestamp in ms, and headers. None: the record has
+none."""
 
 
 class Reconciliation(NamedTuple):
@@ -69,11 +80,11 @@ def identity_of(expression: str) -> Identity:
     """
     kind, _, name = expression.partition(":")
     if expression == "key":
-        return lambda message: _text(message.key())
+        return lambda key, value, timestamp, headers: _text(key)
     if kind == "header" and name:
-        return lambda message: _text(dict(message.headers() or ()).get(name))
+        return lambda key, value, timestamp, headers: _text(dict(headers).get(name))
     if kind == "value" and name:
-        return lambda message: _field(message.value(), name)
+        return lambda key, value, timestamp, headers: _field(value, name)
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
 
 
@@ -84,12 +95,38 @@ def count_of(identity: Identity, window_ms: int) -> Identity:
     window, as for tumbling windows (`TimeWindows`).
     """
 
-    def name(message: Message) -> str | None:
-        of_record = identity(message)
-        timestamp = message.timestamp()[1]
+    def name(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> str | None:
+        of_record = identity(key, value, timestamp, headers)
         return None if of_record is None else f"{timestamp - timestamp % window_ms}\t{of_record}"
 
     return name
+
+
+def expectation(line: str, window_ms: int | None) -> tuple[str, int]:
+    """Name and number of records from one line of a source. Raises `ConfigError`.
+
+    >>> expectation("o1", None), expectation("3600000\\to1\\t2", 3_600_000)
+    (('o1', 1), ('3600000\\to1', 2))
+    """
+    if line.startswith("{"):
+        try:
+            return str(json.loads(line)["id"]), 1
+        except (ValueError, KeyError):
+            raise ConfigError(f'{line!r} is not a JSON object with "id"') from None
+    if window_ms is None:
+        return line, 1
+    try:
+        start, name, count = line.split("\t")
+        return f"{int(start)}\t{name}", int(count)
+    except ValueError:
+        raise ConfigError(
+            f"{line!r} is not a window's start in ms, an id and a count, separated by tabs"
+        ) from None
+
+
+def within(timestamp: int, from_ms: int | None, to_ms: int | None) -> bool:
+    """A record of this time counts."""
+    return (from_ms is None or timestamp >= from_ms) and (to_ms is None or timestamp < to_ms)
 
 
 def reconcile(
@@ -114,9 +151,9 @@ def reconcile(
     ranges: dict[int, tuple[int, int]] = {}
     for message in _records(settings, topic, from_ms, ranges):
         at = message.timestamp()[1]
-        if (from_ms is not None and at < from_ms) or (to_ms is not None and at >= to_ms):
+        if not within(at, from_ms, to_ms):
             continue
-        found_name = identity(message)
+        found_name = identity(message.key(), message.value(), at, message.headers() or NO_HEADERS)
         if found_name is None:
             unidentified += 1
         else:
@@ -234,8 +271,9 @@ def republish(
     return sent
 
 
-def account(result: Reconciliation, source: str, digest: str, republished: int | None) -> str:
-    """The result as a Markdown report for an auditor. ``digest`` is the SHA-256 of the source."""
+def account(result: Reconciliation, source: str, digest: str | None, republished: int | None) -> str:
+    """The report for an auditor, as Markdown. ``digest`` is the source's SHA-256, if it is one file."""
+    sealed = "" if digest is None else f" (SHA-256 {digest})"
     now = datetime.now(UTC).isoformat(timespec="seconds")
     verdict = "The topic has each record of the source once." if result.equal else "The accounts differ."
     lines = [
@@ -243,7 +281,7 @@ def account(result: Reconciliation, source: str, digest: str, republished: int |
         "",
         f"Made {now}. {verdict}",
         "",
-        f"Source: {source} (SHA-256 {digest}). Topic: committed records of these offsets, the end excluded:",
+        f"Source: {source}{sealed}. Topic: committed records of these offsets, the end excluded:",
         "",
         *(
             f"- partition {number}: {first} to {end}"

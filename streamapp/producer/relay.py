@@ -17,15 +17,18 @@ from typing import Any, NamedTuple, Self
 
 from streamapp._base.failpoints import hit
 from streamapp._base.prometheus import Metric, exposition
+from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.producer.databases import OutboxDatabase, OutboxRow, as_ranges, of_ranges
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics
 
-__all__ = ["OutboxRelay", "RelayMetrics"]
+__all__ = ["OUTBOX", "OutboxRelay", "RelayMetrics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+OUTBOX = "-outbox-"
+"""Between the name of the relay and that of the table: the transactional id, which is also the group's name."""
 _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.5
@@ -88,6 +91,11 @@ class OutboxRelay:
         self._relayed = self._found_sent = self._refused = self._failures = 0
 
     @property
+    def config(self) -> StreamsConfig:
+        """The cluster and its login; ``streamapp acls`` reads them here."""
+        return self._options.config
+
+    @property
     def metrics(self) -> RelayMetrics:
         """The counts at this moment."""
         return RelayMetrics(self._relayed, self._found_sent, self._refused, self._failures)
@@ -146,7 +154,7 @@ class OutboxRelay:
             if self._stopping.wait(_PAUSE_SECONDS):
                 return
         session = BookmarkedSession(
-            f"{self._options.name}-outbox-{database.identity()}",
+            f"{self._options.name}{OUTBOX}{database.identity()}",
             self._options.producer(),
             self._options.client(),
             seconds=_ATTEMPT_SECONDS,

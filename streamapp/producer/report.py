@@ -29,16 +29,18 @@ class DeliveryReport(NamedTuple):
 class DeliveryError(BrokerError):
     """A record was not confirmed. ``written`` is False if no topic has the record, and None if this is not known.
 
-    If ``written`` is None, sending the record again may put it into the topic twice.
+    An application may send the record again only where ``written`` is False: elsewhere the topic may have the record
+    twice. ``refused`` is True if brokers refuse the record itself, and would refuse each new attempt.
     """
 
-    def __init__(self, topic: str, reason: str, written: bool | None) -> None:
+    def __init__(self, topic: str, reason: str, written: bool | None, *, refused: bool = False) -> None:
         doubt = (
             "" if written is False else "; nobody knows if the topic has it, so another send may double it"
         )
         super().__init__(f"a record for {topic} was not confirmed: {reason}{doubt}")
         self.topic: str = topic
         self.written: bool | None = written
+        self.refused: bool = refused
 
 
 class BufferFull(BrokerError, BufferError):

@@ -310,7 +310,7 @@ class TransactionalChannel:
         if failed is not None:
             self._buffer.release(len(failed.records), failed.size)
             self._counts.failed(len(failed.records))
-            failed.future.set_exception(DeliveryError(topic, error.str(), False))
+            failed.future.set_exception(DeliveryError(topic, error.str(), False, refused=True))
 
     # The spiller.
 

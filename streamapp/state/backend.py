@@ -1,4 +1,4 @@
-"""The ports for the bytes of a task's stores, and the implementation in memory."""
+"""`StateBackend`: the interface through which stores read and write their bytes, and its implementation in memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError",
 
 
 class StateDamagedError(ProcessorStateError):
-    """The state on disk is damaged. A restore from the changelogs repairs the state."""
+    """The state on disk is damaged. The remedy is to delete the state and to restore it from the changelogs."""
 
 
 class OrderedBytes(Protocol):
-    """One store's keys and values, in the order of the key bytes."""
+    """The keys and values of one store, as bytes, in the order of the keys."""
 
     def get(self, key: bytes, /) -> bytes | None: ...
 
@@ -31,7 +31,7 @@ class OrderedBytes(Protocol):
         ...
 
     def approximate_count(self) -> int:
-        """An estimate of the number of keys, without reading the keys."""
+        """An estimate of the number of keys, which needs no scan."""
         ...
 
 
@@ -39,9 +39,9 @@ class OrderedBytes(Protocol):
 class WriteSet:
     """The changes of one commit to all stores of a task.
 
-    ``puts`` has (key, new value) pairs by store. The value None deletes a key, and the last entry of a key wins.
-    ``range_deletes`` has (start, end) pairs by store, end exclusive. Range deletes come before the puts of the same
-    set. ``offsets`` has the next changelog offset by store.
+    ``puts`` has (key, new value) pairs by store. The value None deletes a key. If a key comes twice, the last entry
+    counts. ``range_deletes`` has (start, end) pairs by store, end exclusive, and is applied before ``puts``.
+    ``offsets`` has the next changelog offset by store.
     """
 
     puts: dict[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
@@ -55,11 +55,11 @@ class StateBackend(Protocol):
     def table(self, store: str) -> OrderedBytes: ...
 
     def offsets(self) -> dict[str, int]:
-        """Next changelog offset by store name, from the last write that had an offset for the store."""
+        """The next changelog offset of each store, from the last write that had one for this store."""
         ...
 
     def write(self, batch: WriteSet) -> None:
-        """Writes all of the batch with its offsets, or nothing."""
+        """Writes the whole batch together with its offsets, or, after a crash, nothing of it."""
         ...
 
     def close(self) -> None: ...
@@ -100,7 +100,8 @@ class MemoryBackend:
 
 
 class _MemoryTable:
-    """A dict, the keys in order as of the last range scan, and the keys that were added and removed since."""
+    """A dict, with a sorted list of its keys for range scans. Only a scan sorts the keys that have changed since the
+    last scan."""
 
     __slots__ = ("_added", "_data", "_keys", "_removed", "get")
 

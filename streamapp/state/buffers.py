@@ -1,39 +1,39 @@
-"""The stores that only the DSL's own operators use.
+"""Stores that only operators of the DSL use, with methods of their own.
 
-`OuterJoinStore` (kind ``list``): unmatched records of outer and left stream-stream joins, by time.
+`OuterJoinStore` (kind ``list``): the records of outer and left stream-stream joins that have no match yet, by time.
 
     append(timestamp, is_left, key, value, logged_at=None)
         adds a value to the list of (timestamp, is_left, key)
     delete(timestamp, is_left, key, logged_at=None)
-        deletes the list, and logs a tombstone also without a list
+        deletes the list, and logs a tombstone even if there is no list
     delete_if_present(timestamp, is_left, key, logged_at=None)
-        deletes the list; without a list, logs nothing
+        deletes the list; if there is none, logs nothing
     all() -> (timestamp, is_left, key, value), ...
         all values in the order of timestamp, side (right first) and key bytes
 
-`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a stream-table
+`TimeOrderedBuffer` (kind ``time_ordered_buffer``): the stream records that wait for the grace period of a stream-table
 join.
 
     put(key, value, timestamp, headers) -> bool
-        adds a record; False if the record is late (older than the grace period) and was not added
+        adds a record; False if the record is older than the grace period, and so is not added
     evict(callback)
-        calls callback(key, value, context) for all records that left the grace period, by time, and deletes them
+        for each record whose grace period is over, by time: calls callback(key, value, context), then deletes it
 
-`SuppressBuffer` (kind ``suppress_buffer``): the latest update of each key, ordered by the time at which the key was
-first buffered.
+`SuppressBuffer` (kind ``suppress_buffer``): the latest update of each key, ordered by the time of the key's first
+buffered update.
 
     put(time, key, new, old, timestamp, headers)
-        adds the update of a key, or replaces a buffered update, which keeps its place in the order
+        adds the update of a key, or replaces a buffered update, which stays at its place in the order
     evict_while(predicate, callback)
-        while predicate() is true: calls callback(key, new, old, context) for the first update and deletes the update
+        while predicate() is true: calls callback(key, new, old, context) for the first update, then deletes the update
     prior_value(key) -> (value,) | None
-        the value that readers still see for a buffered key; None if the key is not buffered
+        the value before the first buffered update, which readers still see; None if the key is not buffered
     num_records, buffer_size, min_timestamp
-        the size is in bytes as Kafka Streams counts them; the time is MAX_LONG when the buffer is empty
+        the number of updates, their bytes as Kafka Streams counts them, and the first time (MAX_LONG if it is empty)
 
-``context`` is a `RecordContext`. Its timestamp and headers are those of the put. Its topic, partition and offset are
-those of the record that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`, whose
-values are ``(is_left, value)``.
+``context`` is a `RecordContext` with the timestamp and headers of the put. Topic, partition and offset are those of the
+record that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`, whose values are
+``(is_left, value)``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from streamapp.state.key_value import KeyValueStore
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Store, StoreContext
+from streamapp.state.store import Store, StoreContext
 
 __all__ = ["OuterJoinStore", "SuppressBuffer", "TimeOrderedBuffer"]
 
@@ -118,7 +118,7 @@ class OuterJoinStore(Store):
 class TimeOrderedBuffer(Store):
     """Stream records that wait for a stream-table join's grace period; the module's docstring has the methods.
 
-    The key of a row is a byte 0, the timestamp (8 bytes), the key, and a sequence number (4 bytes).
+    The key of a row consists of a byte 0, the timestamp (8 bytes), the record's key, and a sequence number (4 bytes).
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class TimeOrderedBuffer(Store):
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
         self._grace = grace_ms
-        # This class logs, not `_rows`: the records of this changelog have no timestamp.
+        # `_rows` does not log. This class does, because the records of its changelog have no timestamp.
         self._rows = _raw_store(spec, table, task, memory, logged=False)
         self._unlogged: dict[bytes, bytes | None] = {}
         self._observed, self._sequence = -1, 0
         self._counted = False
 
     def _count(self) -> None:
-        # Counted at the first use, because a restore may come after the store is opened.
+        # The rows are counted at the first use, because a restore may follow the opening of the store.
         self._counted = True
         self.num_records: int = 0
         self.min_timestamp: int = MAX_LONG
@@ -173,7 +173,7 @@ class TimeOrderedBuffer(Store):
         until = self._observed - self._grace
         if self.min_timestamp > until:
             return
-        # All rows of an eviction are read before the first callback, which may put other rows.
+        # All rows to evict are read before the first callback, because a callback may put other rows.
         due = list(self._rows._merged(None, b"\0" + LONG.pack(until + 1)))
         self.min_timestamp = until + 1 if self.num_records > len(due) else MAX_LONG
         self.num_records -= len(due)
@@ -213,7 +213,7 @@ class TimeOrderedBuffer(Store):
 class SuppressBuffer(Store):
     """The updates that a suppression holds back, all in memory; the module's docstring has the methods.
 
-    As in Kafka Streams, the changelog is written at the commit, also if other stores log each write.
+    As in Kafka Streams, the changelog is written at the commit, even if all other stores log each write at once.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""Record caches: between two commits, the next operators get only the last update of each key.
+"""Record caches, which join several updates of a key: operators downstream get only the last one, at a flush.
 
-A cached store takes every write at once, so that reads need no extra layer. The cache holds an entry for each row that
+A store with a cache takes every write at once, so its reads see all updates. The cache has an entry for each row that
 was written or read. The entry of a changed row also has the row as of the last flush, and the source of its last
-change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call the
+change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call, the
 task's topic, offset, timestamp and headers are those of the record that made the last change.
 
 All stores of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
-exceeds the limit drops its own entries, the entry used longest ago first. If this entry has changed, the whole store
-is flushed. Sources: Kafka Streams' ThreadCache and NamedCache; docs/decisions/record-cache.md.
+exceeds the limit drops its own entries, beginning with the one used longest ago. If a dropped entry has changed, the
+whole store is flushed. Sources: Kafka Streams' ThreadCache and NamedCache; docs/decisions/record-cache.md.
 
 `cached_tables.py` and `cached_windows.py` have the stores with a cache.
 """
@@ -26,13 +26,14 @@ from streamapp.state.cache_entry import (
     context_bytes,
     size_of_kept,
 )
-from streamapp.state.write_behind import MISSING, FlushListener, Fold, Row, Write, WriteBehindStore
+from streamapp.state.store import FlushListener
+from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindStore
 
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 
 
 class RecordCache:
-    """The limit of all record caches of a process in bytes, and the bytes in use."""
+    """The limit that all record caches of a process share, and the bytes in use."""
 
     __slots__ = ("max_bytes", "used")
 
@@ -46,45 +47,46 @@ def _number(item: tuple[Any, CacheEntry]) -> int:
 
 
 class CachedStore(WriteBehindStore):
-    """A store with a record cache; a base class that precedes the store's own class."""
+    """The record cache of a store. A store with a cache derives from this class first, then from the plain store."""
 
     cached = True
     _write: Write
-    """Writes a row below the cache."""
+    """Writes a row to the store below the cache."""
 
     def attach(self, cache: RecordCache) -> None:
-        """Gives the store its cache, before `open_writes`."""
+        """Gives the store its cache. Called once, before `open_writes`."""
         self._cache = cache
         self._held: dict[Any, CacheEntry] = {}
-        """All entries of the cache."""
+        """All entries of this store by the key of their row."""
         self._news: dict[Any, CacheEntry] = {}
-        """The entries that have changed since the last flush."""
+        """The entries whose rows have changed since the last flush."""
         self._bytes = 0
         self._use = count(1).__next__
         self._by_use = LeastRecentlyUsed(self._held, self._use)
         self._telling = 0
-        """The number of flushes under way; a flush may cause another flush."""
+        """The number of flushes that are running now. A flush may cause another flush."""
         self._silent = False
-        """True if no listener needs updates: writes pass the cache by."""
+        """True if no listener needs updates, so that writes do not go through the cache."""
         self._stored = super().row
         self._listener: FlushListener | None = None
         self._of_table = False
-        """True for a table: a row that was missing at the last flush and is deleted now is not flushed."""
-        # A write is logged when its entry leaves the cache.
+        """True for a table, whose listener does not need a row that was inserted and deleted since the last flush."""
+        # A write is not logged at once, but when its entry leaves the cache.
         self._log_at_flush, self._log_each = self._log_each, False
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)
         self._beside_key, self._beside_value = self._beside()
 
     def _beside(self) -> tuple[int, int]:
-        """The bytes that an entry counts in addition to its key, and in addition to a value that is not None."""
+        """The bytes that count for an entry besides its key, and besides its value if this is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         self._listener, self._of_table = listener, True
 
     def let_through(self) -> None:
-        """The store has no listener. Writes pass the cache by, unless they are logged when they leave the cache."""
+        """Called if the store has no listener. Writes then do not go through the cache, unless the cache delays their
+        changelog records."""
         self._of_table = True
         self._silent = not self._log_at_flush and not self.spec.headers_format
         self.open_writes()
@@ -98,7 +100,7 @@ class CachedStore(WriteBehindStore):
         return self._put_news
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. A read counts as use, and puts a stored row into the cache."""
+        """The row of a key. A read marks the row's entry as used; a row without an entry gets one."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -150,7 +152,7 @@ class CachedStore(WriteBehindStore):
             if held is None:
                 entry.before, entry.size = self._before(row_key), 0
                 entry.key_bytes = self._beside_key + self._key_size(self._key_of(row_key))
-            else:  # a flush under way may still need the old entry
+            else:  # a flush that is running may still need the old entry
                 entry.before, entry.size, entry.key_bytes = held.row, held.size, held.key_bytes
             entry.used = 0
             self._held[row_key] = entry
@@ -158,14 +160,15 @@ class CachedStore(WriteBehindStore):
         return entry
 
     def _note_deletion(self, row_key: Any) -> None:
-        """Called when a row is deleted. Until the next flush the deletion is an entry, which reads use."""
+        """Called when a row is deleted. The deletion stays as an entry until the next flush, and reads mark it as
+        used."""
 
     def _before(self, row_key: Any) -> Row:
         """The row below the cache."""
         return self._stored(row_key)
 
     def _grow(self, size: int) -> None:
-        """Adds bytes of an entry to the count, and evicts entries if the cache exceeds its limit."""
+        """Adds the bytes of an entry to the bytes in use, and evicts entries if the cache exceeds its limit."""
         self._bytes += size
         cache = self._cache
         cache.used += size
@@ -173,7 +176,8 @@ class CachedStore(WriteBehindStore):
             self._make_room()
 
     def _rewriting(self) -> Write:
-        """The write for a row that has already changed since the last flush: steps for a new key are left out."""
+        """The write for a row that has already changed since the last flush. A subclass may leave out steps that only a
+        new key needs."""
         return self._write
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
@@ -232,7 +236,7 @@ class CachedStore(WriteBehindStore):
             self._flush(news)
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
-        """Hands on changed entries. Entries of deleted rows then leave the cache."""
+        """Hands changed entries to the listener. Afterwards, entries of deleted rows leave the cache."""
         self._telling += 1
         try:
             self._task.work_through(told, self._tell)
@@ -250,7 +254,7 @@ class CachedStore(WriteBehindStore):
             self._flush([(row_key, news)])
 
     def _tell(self, row_key: Any, news: CacheEntry) -> None:
-        """Hands a changed row to the store, the changelog and the listener."""
+        """Hands a changed row to the store below, to the changelog and to the listener."""
         row, before, show = news.row, news.before, self._values.show
         news.before = MISSING
         old, new = self._leaves(row_key, before, row), row[0]
@@ -268,7 +272,7 @@ class CachedStore(WriteBehindStore):
             )
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
-        """Hands a row to the store. Returns the old value in the store."""
+        """Hands a row to the store below. Returns the old value in this store."""
         return before[0]
 
     def _let_go(self, row_key: Any) -> None:
@@ -287,8 +291,8 @@ class CachedStore(WriteBehindStore):
                 others = sorted(news.items(), key=_number)
                 news.clear()
                 self._flush([(row_key, entry), *others])
-            # The count shrinks after the flush, as in Kafka Streams: stores that the flush writes to find the limit
-            # exceeded, and make room themselves.
+            # As in Kafka Streams, the bytes are subtracted after the flush. So stores to which the flush writes still
+            # find the limit exceeded, and evict entries, too.
             self._take_out(row_key, entry)
 
     def _take_out(self, row_key: Any, entry: CacheEntry) -> None:
@@ -304,7 +308,7 @@ class CachedStore(WriteBehindStore):
         return self._keys.show(row_key)
 
     def _row_key(self, key: Any) -> Any:
-        """The key in memory for a key in the form that listeners get."""
+        """The key in memory of a row. ``key`` has the form in which listeners get keys."""
         return key if key.__class__ is self._key_class else self._keep_key(key)
 
     def _heard_timestamp(self, row_key: Any, row: Row) -> int:
@@ -312,12 +316,13 @@ class CachedStore(WriteBehindStore):
 
 
 class ShowingCachedStore(CachedStore):
-    """A cached store whose reads also show rows that only the cache still has, until the cache evicts them.
+    """A store with a cache whose reads also show rows that only the cache still has.
 
-    As in Kafka Streams, a cache keeps rows after a flush. This shows in three kinds of stores: windows expire, a
-    bounded store evicts rows, and a plain table forgets timestamps.
+    As in Kafka Streams, a cache keeps entries after a flush. In three kinds of stores, the cache then has more than the
+    store below. The store has deleted expired windows, or evicted rows (``max_entries``), or keeps no timestamps (a
+    plain table).
     """
 
     def let_through(self) -> None:
-        """The store has no listener. Writes still go through the cache, because reads show its rows."""
+        """Called if the store has no listener. Writes still go through the cache, because reads show its rows."""
         self._of_table = True

@@ -1,4 +1,4 @@
-"""An entry of a record cache: its bytes as Kafka Streams counts them, and which one was used longest ago."""
+"""The entries of a record cache: their bytes as Kafka Streams counts them, and the search for the oldest one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from streamapp.state.write_behind import Row
 __all__ = ["ENTRY_BYTES", "CacheEntry", "LeastRecentlyUsed", "context_bytes", "size_of_kept"]
 
 ENTRY_BYTES = 3 * 8 + 1 + 2 * 8 + 4
-"""The bytes of an entry beside key, value, topic and headers: links, dirty flag, offset, timestamp and partition.
+"""The bytes of an entry besides key, value, topic and headers: links, dirty flag, offset, timestamp and partition.
 The source is Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``."""
 
 
 class CacheEntry:
-    """A row in a record cache, with the source of the record that changed the row last. The bytes of that record are
-    not kept: they would keep a whole batch in memory.
+    """A row in a record cache, with the source of the record that changed the row last.
 
-    An entry changes in place, which costs less than a new one.
+    The bytes of that record are not kept, because they would keep its whole batch in memory. An entry changes in place,
+    which is faster than a new object for each update.
     """
 
     __slots__ = (
@@ -38,23 +38,23 @@ class CacheEntry:
     )
 
     before: Row
-    """The row below the cache, of an entry that has changed since it left for the store."""
+    """The row as of the last flush, if the row has changed after it."""
     row: Row
     topic: str | None
-    """The topic of the record that changed the row last; offset, timestamp and headers are of the same record."""
+    """The topic of the record that changed the row last. Offset, timestamp and headers belong to the same record."""
     offset: int
     timestamp: int
     headers: Headers
     number: int
-    """The number of the last write."""
+    """The number of the last write. All reads and writes of a cache are numbered in their order."""
     used: int
     """The number of the last read; 0 if there was none."""
     value: Any
-    """The row's value, if it is known without being read from its bytes; else None."""
+    """The decoded value of the row, if it is known; None if it has to be decoded from its bytes."""
     key_bytes: int
-    """The bytes that the entry counts without value, topic and headers."""
+    """The bytes of the entry without value, topic and headers."""
     size: int
-    """The bytes that the entry counts."""
+    """The bytes of the entry, as they count for the limit of the cache."""
 
 
 def _last_use(item: tuple[Any, CacheEntry]) -> int:
@@ -65,9 +65,10 @@ def _last_use(item: tuple[Any, CacheEntry]) -> int:
 class LeastRecentlyUsed:
     """Finds the entry of a cache that was used longest ago.
 
-    A use leaves no more than a number in the entry. The first question sorts the entries, and later questions take the
-    next one of this order. An entry that was used since is passed over, and at the end of the order the entries are
-    sorted again. On average a question costs the same however many entries there are.
+    A use only writes a number into the entry, because uses are much more frequent than searches. The first search sorts
+    all entries by this number, and later searches take the next entry of this order. An entry that was used after the
+    sort is skipped. At the end of the order, all entries are sorted again. So the average time of a search does not
+    depend on the number of entries.
 
     >>> from itertools import count
     >>> uses, entries = count(1), {}
@@ -88,7 +89,8 @@ class LeastRecentlyUsed:
         self._sorted_at = 0
 
     def find(self) -> tuple[Any, CacheEntry]:
-        """The entry and its key; the next call gives another one. The cache has to hold an entry."""
+        """The key and the entry that was used longest ago. The next call gives another one. The cache must not be
+        empty."""
         entries, sorted_at = self._entries, self._sorted_at
         while True:
             eldest = self._eldest
@@ -102,7 +104,7 @@ class LeastRecentlyUsed:
 
 
 def context_bytes(topic: str | None, headers: Headers) -> int:
-    """The bytes that an entry counts for the record that changed it."""
+    """The bytes of topic and headers in an entry, as they count for the limit of the cache."""
     size = 0 if topic is None else len(topic)
     for name, value in headers:
         size += len(name) + (0 if value is None else len(value))
@@ -110,7 +112,7 @@ def context_bytes(topic: str | None, headers: Headers) -> int:
 
 
 def size_of_kept(codec: Codec) -> tuple[Callable[[Any], int], bool]:
-    """A function that gives the bytes of a key or value in its kept form; and whether all of them have equally many."""
+    """A function that gives the size of a key or value in its kept form, and True if all of them have the same size."""
     kept_class = codec.kept_class
     if kept_class is None or kept_class is bytes:
         return len, False

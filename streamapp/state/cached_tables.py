@@ -21,7 +21,7 @@ __all__ = [
 
 
 class _CachedKeys(CachedStore, KeyValueStore):
-    """A cached store by key, in which an entry that a range scan finds counts as used."""
+    """A store by key with a cache, in which a range scan marks the entries that it finds as used."""
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
@@ -114,7 +114,7 @@ class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
 
 
 class CachedPlainTableStore(ShowingCachedStore, _CachedKeys, PlainTableStore):
-    """A plain table whose cache still has the timestamps that the store below forgets."""
+    """A plain table with a cache. The store below keeps no timestamps, but the cache still has them."""
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
@@ -143,7 +143,7 @@ class _BelowPlainTable:
 
 
 class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
-    """A bounded store whose cache still has rows that the store below has evicted.
+    """A store of at most ``max_entries`` rows with a cache, which may have rows that the store below has evicted.
 
     A read that the cache answers does not count as use in the store below.
     """
@@ -153,7 +153,7 @@ class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
         return super()._caching(self._wait)
 
     def _wait(self, row_key: Any, row: Row) -> None:
-        """Writes nothing: the bounded store gets a row, and may evict another row, when the row leaves the cache."""
+        """Writes nothing yet. The store below gets the row when it leaves the cache, and may then evict another row."""
 
     def _before(self, row_key: Any) -> Row:
         return self._rows.get(row_key, MISSING)  # does not count as use in the bounded store
@@ -165,7 +165,7 @@ class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
         return old
 
     def _evicted(self, row_key: Any, row: Row) -> None:
-        # No entry in the cache: the next operators do not get an update for an eviction.
+        # The eviction is not an entry of the cache, so operators downstream get no update for it.
         self._remember(row_key, row)
         if self._log_at_flush:
             self._log(row_key, row)

@@ -24,23 +24,25 @@ __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowSt
 
 
 class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
-    """Windows and sessions, whose reads also show expired rows that are still in the cache.
+    """Window and session stores with a cache. Reads also show rows that have expired but are still in the cache.
 
-    As in Kafka Streams the cache has no stream time. The store's stream time advances when rows leave the cache for the
-    store. Only then the store refuses late rows and hides expired rows. Expired rows in the cache are looked up in
-    `_held`. Reads of live rows are those of the store below.
+    As in Kafka Streams, the cache knows no stream time. The store's stream time advances only when rows leave the
+    cache. So only then the store refuses late rows and hides expired rows. Expired rows in the cache are found in
+    `_held`; all other rows are read as in a store without a cache.
     """
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
         self._by_key: dict[Any, KeyImage] | None = None
-        """The rows in the cache by key, from the first look-up of expired rows on."""
+        """The rows in the cache by key. None until the first look-up of expired rows needs this index."""
         self._deleted: dict[Any, list[Any]] = {}
-        """The rows of each key that were deleted since the last flush. A look-up counts as use of these, too."""
+        """The rows of each key that were deleted since the last flush. A look-up of the key also counts as their
+        use."""
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
-        """The cache takes every row. The store refuses a late row when the row leaves the cache."""
+        """The step of a write that replaces the check for late rows. The cache takes every row, and the store refuses a
+        late row when the row leaves the cache."""
         images, keep_in_image, time_of = self._images, self._keep_in_image, self._time
 
         def write_and_see(row_key: Any, row: Row) -> None:
@@ -76,7 +78,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         return beside_key + prefix + self._suffix, beside_value
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. A read counts as use of an entry, but does not put a stored row into the cache."""
+        """The row of a key. A read marks the row's entry as used, but puts no row of the store into the cache."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -94,7 +96,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             self._deleted.clear()
 
     def _deleted_of(self, key: Any, time_from: int, time_to: int) -> list[Any]:
-        """The slots of a key's deleted rows that are still in the cache; neither the store nor an image has these."""
+        """The slots of a key's deleted rows that are still in the cache. Only the cache knows these rows."""
         found = {
             self._slot(row_key)
             for row_key in self._deleted.get(key, ())
@@ -151,11 +153,12 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
     def _passed(
         self, key: Any, shown: list[Any], time_from: int, time_to: int, reverse: bool
     ) -> Iterator[Any]:
-        """The rows that count as used when Kafka Streams' cache looks one key up; some may not be in the cache.
+        """The rows that Kafka Streams' cache would mark as used when one key is looked up. Some may not be in the
+        cache.
 
-        ``shown`` are the slots of the result. A backward look-up goes on to the begin of its first segment. The look-up
-        of a store in memory walks over all keys between the first and the last row. A cache with more than `_WALKED`
-        entries leaves this walk out.
+        ``shown`` are the slots of the rows in the result. Further rows count, because Kafka Streams' cache passes over
+        them. A backward look-up goes on to the start of its first segment. In a store in memory, the look-up passes
+        over all keys between the first and the last row. A cache with more than `_WALKED` entries leaves these out.
         """
         if self._exact and len(self._held) <= _WALKED:
             yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
@@ -176,7 +179,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         raise NotImplementedError
 
     def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
-        """The rows in the cache, ordered by time and key, from (``time_from``, ``key``) to (``time_to``, ``key``)."""
+        """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key."""
         suffix = self._suffix
         by_time = sorted(
             (self._time(row_key), self._row_bytes(row_key)[:-suffix], row_key) for row_key in self._held
@@ -247,8 +250,8 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _use_scanned(self, time_from: int, time_to: int) -> None:
         """Marks the entries that a scan of `on_window_close` passes in Kafka Streams, deletions included.
 
-        The scan goes by time. The scan notices its end at the first entry behind ``time_to``, which counts as used, too,
-        if the entry is in the last segment of the scan.
+        The scan goes by time, and notices its end at the first entry after ``time_to``. This entry also counts as used
+        if it is in the last segment of the scan.
         """
         last_segment = min(time_to, self._latest) // self._segment
         by_time = sorted(
@@ -277,9 +280,10 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _using_each(
         self, key: Any, rows: list[Any], time_from: int, time_to: int, reverse: bool
     ) -> Iterator[Any]:
-        """Yields the rows, and marks each row's entry as used just before: between two rows the reader may write.
+        """Yields the rows, and marks each row's entry as used just before the row is given.
 
-        As in Kafka Streams the cache is one row ahead if the next row is only in the store.
+        A reader may write between two rows, so the order of uses and writes matters. As in Kafka Streams, the next
+        entry is already marked if the next row is only in the store.
         """
         passed = self._passed(key, [(row[0], 0) for row in rows], time_from, time_to, reverse)
         ahead = -1
@@ -321,7 +325,7 @@ class CachedTimestampedWindowStore(CachedWindowStore, TimestampedWindowStore):
 
 
 class _LiveWindows:
-    """The reads of queries by range and window, without windows that have expired in the store."""
+    """The reads for window queries (KIP-796), without windows that have expired in the store."""
 
     def __init__(self, store: CachedWindowStore) -> None:
         self._store = store
@@ -384,7 +388,7 @@ class CachedSessionStore(_CachedTimes, SessionStore):
 
 
 class _LiveSessions:
-    """The reads of session queries, without sessions that have expired in the store."""
+    """The reads for session queries (KIP-796), without sessions that have expired in the store."""
 
     def __init__(self, store: CachedSessionStore) -> None:
         self._store = store

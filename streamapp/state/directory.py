@@ -1,4 +1,4 @@
-"""The folder of an application's local state: its lock, the check that it fits the topology, and its tasks."""
+"""The folder of an application's local state: its lock, a check against the topology, and a folder for each task."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""The version of the bytes in local state. A release that cannot read older bytes raises the version."""
+"""The version of the format of local state. A release with a format that older state does not have increases it, so
+that the old state is refused and not read wrongly."""
 
 _METADATA = "streamapp.json"
 _LOCK = ".lock"
 _WIPED = ".wiped-"
 _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
-"""The words of RocksDB's errors about missing or damaged files."""
+"""Words in RocksDB's errors that mean missing or damaged files."""
 _NO_IDS: Mapping[str, str] = {}
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
@@ -44,10 +45,10 @@ class DiskFullError(ProcessorStateError):
 
 
 class StateDirectory:
-    """``root/application_id``, locked by one process, with a folder for each task.
+    """The folder ``root/application_id``, locked by this process, with a folder for each task.
 
     The name of a task's folder is the task id (``0_3``: sub-topology 0, partition 3). The operating system releases the
-    lock when its process ends, also in a crash. Raises `LockError` if another process has the lock.
+    lock when the process ends, even after a crash. Raises `LockError` if another process has the lock.
 
     >>> import tempfile
     >>> with StateDirectory(tempfile.mkdtemp(), "flights") as directory:
@@ -80,14 +81,15 @@ class StateDirectory:
         topology: Mapping[str, Any] | None = None,
         compare: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        """Raises `ProcessorStateError` if the state does not belong to these arguments, and remembers them otherwise.
+        """Checks that the state on disk fits these arguments, and writes them beside the state for the next check.
 
-        State of another application, plan, partitioning or format is refused. State is also refused if a changelog was
-        deleted and created anew: the state does not match the new changelog's offsets. ``changelog_ids`` are Kafka's
-        ids of the topics. New topics, which a pattern subscription may find, are added.
+        Raises `ProcessorStateError` for state of another application, plan, partition count or format. State is also
+        refused if its changelog was deleted and created anew, because offsets of the old changelog mean nothing in the
+        new one. ``changelog_ids`` are Kafka's ids of the topics, by which the check notices a new topic. New topics,
+        which a pattern subscription may find, are added.
 
         ``topology`` is kept as JSON. If the plan differs, ``compare`` gets the topology that wrote the state, and
-        returns the changes for the error.
+        returns the differences as text for the error.
         """
         known = self._metadata()
         found = known.get("format", FORMAT_VERSION)
@@ -130,7 +132,7 @@ class StateDirectory:
             self._replace_metadata(wanted)
 
     def task_path(self, task_id: str) -> Path:
-        """The folder of a task. A missing folder is made."""
+        """The folder of a task, which is created if it is missing."""
         path = self._task_path(task_id)
         try:
             path.mkdir(exist_ok=True)
@@ -149,7 +151,7 @@ class StateDirectory:
         wiped = self.path / f"{_WIPED}{task_id}"
         try:
             if path.exists():
-                # Renamed first: a process that dies during the deletion leaves no folder that looks like a task's.
+                # First renamed, so that a process that dies during the deletion leaves no half-deleted task folder.
                 shutil.rmtree(wiped, ignore_errors=True)
                 path.rename(wiped)
                 shutil.rmtree(wiped)
@@ -180,7 +182,9 @@ class StateDirectory:
             known = json.loads((self.path / _METADATA).read_bytes())
         except FileNotFoundError:
             if self.task_ids():
-                raise self._refused(f"has state but no {_METADATA} that says whose") from None
+                raise self._refused(
+                    f"has state, but no {_METADATA}, which says to which application it belongs"
+                ) from None
             return {}
         except ValueError as error:
             raise self._refused(f"has a {_METADATA} that is not JSON ({error})") from error
@@ -211,7 +215,10 @@ class StateDirectory:
 
 
 def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:
-    """The fingerprint of the plan that wrote the state in ``root``; None without state. Takes no lock."""
+    """The fingerprint of the plan that wrote the state in ``root``; None if there is no state.
+
+    The state is not locked, so a worker may use it meanwhile.
+    """
     try:
         known = json.loads((Path(root) / application_id / _METADATA).read_bytes())
     except (OSError, ValueError):
@@ -220,7 +227,7 @@ def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str 
 
 
 def state_error(path: str | os.PathLike[str], error: BaseException) -> ProcessorStateError:
-    """Turns an error of the disk or of RocksDB into an error that says what to do."""
+    """The `ProcessorStateError` for an error of the disk or of RocksDB. Its message says what to do."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return DiskFullError(
             f"No space is left on the disk of {path} ({error}). Free some, or set state_dir to a larger "
@@ -244,7 +251,10 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
 
 
 def _locked(path: Path) -> int:
-    """Locks a file, and writes the process id into the file. Returns the descriptor that holds the lock."""
+    """Locks a file, and writes the process id into it for the error of the next process.
+
+    Returns the descriptor that holds the lock.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,12 +1,12 @@
 """A key-value store whose rows expire, for tables with a time to live.
 
-The store keeps an index of its rows by time. Rows and index are in the same table of the backend, and change in the
-same commit:
+An index of the rows by time finds the rows that expire without a scan. Rows and index are in the same table of the
+backend, and change in the same commit:
 
     0x00 key                    -> the row, as in every timestamped store
     0x01 timestamp (8) key      -> no bytes
 
-Only the part of the index that expires next is in memory, so that the store may be larger than the memory.
+Only the rows that expire next are in memory as a heap, so the store may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from streamapp.state.formats import LONG
 from streamapp.state.key_value import TimestampedKeyValueStore
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Row, StoreContext, Write
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import Row, Write
 
 __all__ = ["ExpiringStore"]
 
 _ROWS, _INDEX = b"\0", b"\1"
 _LOOKAHEAD = 16
-"""The number of reads for the index of one time to live."""
+"""The number of parts in which the index of one time to live is read."""
 
 
 class ExpiringStore(TimestampedKeyValueStore):
     """A `TimestampedKeyValueStore` whose rows have a time to live of ``expires_after_ms``.
 
     ``expire(expired)`` deletes the rows with timestamp + time to live <= ``observed``, in the order of timestamp and
-    key. For each deleted row, ``expire`` calls ``expired(key, old value, timestamp + time to live)``.
+    key. For each of them it calls ``expired(key, old value, timestamp + time to live)``.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class ExpiringStore(TimestampedKeyValueStore):
         self._step = max(1, expires_after_ms // _LOOKAHEAD)
         self._covered = 0
         self._next: list[tuple[int, bytes]] = []
-        """A heap of (timestamp, key bytes) of the rows before `_covered`; `expire` skips rows that have changed."""
+        """A heap of (timestamp, key bytes) of all rows with timestamps before `_covered`. `expire` skips an entry if
+        its row has changed."""
         self._indexed: dict[Any, int] = {}
-        """The timestamp in the backend's index for each dirty row; -1 without an entry."""
+        """The timestamp under which the backend's index has each dirty row; -1 if the index does not have it."""
         self._cleared = self._sealed_expired = self._expired = -1
 
     def expire(self, expired: Callable[[Any, Any, int], None]) -> None:
@@ -74,7 +76,7 @@ class ExpiringStore(TimestampedKeyValueStore):
         self._expired = max(self._expired, limit)
 
     def _cover(self, until: int) -> None:
-        """Reads the next part of the index, up to timestamps before ``until``."""
+        """Reads the next part of the index into the heap: all timestamps before ``until``."""
         begin, self._covered = self._covered, until
         for entry, _ in self._table.range(_INDEX + LONG.pack(begin), _INDEX + LONG.pack(until)):
             heappush(self._next, (int.from_bytes(entry[1:9], "big"), entry[9:]))

@@ -1,4 +1,4 @@
-"""The limit of open files of a process, because RocksDB keeps the files of its tables open."""
+"""The limit of open files of a process, which a worker may reach because RocksDB keeps its files open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def file_limit() -> int:
 
 
 def raise_file_limit() -> None:
-    """Raises the limit as far as the operating system allows, as Java does."""
+    """Raises the limit of open files as far as the operating system allows, as Java does by itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):  # macOS refuses its own hard limit
@@ -45,7 +45,7 @@ def files_needed(tasks: int) -> int:
 
 
 def too_few_files(limit: int) -> str:
-    """The text about too small a limit, with the ways to raise the limit."""
+    """The message about a limit that is too small, which says how to raise it."""
     return (
         f"This process may have {counted(limit, 'file')} open. A worker needs about {FILES_OF_A_PROCESS}, and "
         f"{FILES_OF_A_TASK} for each task with state: 4096 are enough for "

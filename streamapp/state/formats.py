@@ -1,4 +1,4 @@
-"""Kafka Streams' byte formats of changelogs, and the forms of keys and values in the memory of stores.
+"""Kafka Streams' byte formats of changelogs, and the form in which stores keep keys and values in memory.
 
 | store | key in the changelog |
 | --- | --- |
@@ -6,7 +6,7 @@
 | sessions | key, end (8 bytes), start (8 bytes) |
 | outer join | timestamp (8 bytes), is-left (1 byte), key |
 
-Numbers are big endian, so that the order of the bytes is the order of the times.
+Numbers are big endian, so that sorting the bytes sorts by time.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 
 # Serdes whose values wait in memory as objects, with the class of these values. The class is exact and immutable, and
-# two values are equal if and only if their bytes are equal. Floats do not qualify: 0.0 == -0.0. All other values wait
-# as bytes, so that a reader may change its copy, and a value without bytes fails at the put and not at the commit.
-# The function is true if a value of the class surely has bytes. A str beyond ASCII may have lone surrogates.
+# two values are equal if and only if their bytes are equal. So floats are excluded, because 0.0 == -0.0. All other
+# values wait as bytes. So a reader may change its copy, and a value that cannot be serialized fails at the put and not
+# at the commit. The function is true if a value of the class can surely be serialized: a str that is not ASCII may have
+# lone surrogates, which have no UTF-8.
 _KEPT_CLASSES: dict[type, tuple[type, Callable[[Any], bool]]] = {
     StringSerde: (str, str.isascii),
     LongSerde: (int, lambda value: -(2**63) <= value < 2**63),
@@ -68,11 +69,12 @@ def _identity(value: Any) -> Any:
 
 
 class Codec:
-    """The kept form of a store's keys or values, which is their form in memory: objects or bytes.
+    """Converts the keys or the values of a store between three forms: value, kept form, and bytes.
 
-    ``kept_class`` is the class of values that are kept as objects; ``sound`` says if an object surely has bytes. Both
-    are None if bytes are kept. ``keep`` makes the kept form of a value, and ``show`` the value of a kept form.
-    ``to_bytes`` and ``from_bytes`` convert between the kept form and bytes.
+    The *kept form* is the form in memory: the value itself for some serdes (text, integers), and bytes for all others.
+    ``keep`` makes the kept form of a value, and ``show`` the value of a kept form. ``to_bytes`` and ``from_bytes``
+    convert between kept form and bytes. ``kept_class`` is the class of values that are kept as objects. ``sound`` is
+    true for an object that can surely be serialized. Both are None if bytes are kept.
     """
 
     __slots__ = (
@@ -125,7 +127,7 @@ class Codec:
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all keys with this prefix; None if no key comes after them.
+    """The end of the range of all keys with this prefix: the first key after them, or None if there is none.
 
     >>> prefix_end(b"ab"), prefix_end(b"a\\xff"), prefix_end(b"\\xff")
     (b'ac', b'b', None)
@@ -135,7 +137,10 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 
 class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
-    """A value of either side of a join, as ``(is_left, value)``: 1 byte (1: left, 0: right), then the value's bytes."""
+    """The serde of ``(is_left, value)``, a value of one of the two sides of a join.
+
+    The first byte is 1 for the left side and 0 for the right side. The bytes of the value follow.
+    """
 
     persistent_name = "LeftOrRightSerde"
 
@@ -161,7 +166,9 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
 
 
 def pack_list(entries: Iterable[bytes]) -> bytes:
-    """Kafka's list format: strategy (1 byte; 1: sizes vary), count (4 bytes), then length and bytes of each entry.
+    """The bytes of a list in Kafka's format.
+
+    The first byte is 1, which means that sizes vary. Then come the count (4 bytes), and length and bytes of each entry.
 
     >>> pack_list([b"x"])
     b'\\x01\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x01x'
@@ -177,12 +184,12 @@ def unpack_list(data: bytes) -> list[bytes]:
 
 
 def sized(data: bytes | None) -> bytes:
-    """The length (4 bytes; -1 for None), then the bytes."""
+    """The length of the data (4 bytes; -1 for None), followed by the data."""
     return b"\xff\xff\xff\xff" if data is None else _INT.pack(len(data)) + data
 
 
 def pack_headers(headers: Headers) -> bytes:
-    """The count (4 bytes), then name and value of each header, each behind its length.
+    """The bytes of headers: their count (4 bytes), then name and value of each header, each after its length.
 
     >>> unpack_headers(pack_headers((("h", None),)) + b"value")
     ((('h', None),), b'value')
@@ -194,13 +201,13 @@ def pack_headers(headers: Headers) -> bytes:
 
 
 def unpack_headers(data: bytes) -> tuple[Headers, bytes]:
-    """The headers of bytes that begin with the output of `pack_headers`, and the bytes that follow."""
+    """The inverse of `pack_headers`: the headers at the start of the data, and the rest of the data."""
     reader = _Reader(data, 0)
     return reader.headers(), reader.rest()
 
 
 def _context_size(context: RecordContext) -> int:
-    """The bytes of a record's context, as Kafka Streams counts them for the limit of a buffer."""
+    """The size in bytes of a record's context, as Kafka Streams counts it for the limit of a buffer."""
     size = 20 + len(context.topic or "")
     for name, value in context.headers:
         size += len(name) + len(value or b"")
@@ -208,7 +215,8 @@ def _context_size(context: RecordContext) -> int:
 
 
 def _pack_context(context: RecordContext) -> bytes:
-    """The bytes of timestamp, offset, topic, partition and headers, without the raw bytes of the source record."""
+    """The bytes of a record's context: timestamp, offset, topic, partition and headers. Key and value of the source
+    record are left out."""
     topic = (context.topic or "").encode()
     parts = (
         LONG.pack(context.timestamp),
@@ -220,10 +228,10 @@ def _pack_context(context: RecordContext) -> bytes:
 
 
 class BufferedChange(NamedTuple):
-    """A row's latest update in the buffer of a suppression, from the value ``old`` to ``new``, as bytes.
+    """The latest update of a row in the buffer of a suppression: from the value ``old`` to ``new``, as bytes.
 
-    ``prior`` is the value before the first buffered update, which readers of the suppressed table still see.
-    ``context`` has the timestamp and headers of the update, and topic, partition and offset of its source record.
+    ``prior`` is the row's value before the first buffered update, which readers of the suppressed table still see.
+    ``context`` has timestamp and headers of the update, and topic, partition and offset of its source record.
     """
 
     prior: bytes | None
@@ -233,14 +241,15 @@ class BufferedChange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the update, as Kafka Streams counts them for the limit of a buffer."""
+        """The size of the update in bytes, as Kafka Streams counts it for the limit of a buffer."""
         old = 0 if self.old == self.prior else len(self.old or b"")
         return len(self.prior or b"") + old + len(self.new or b"") + _context_size(self.context)
 
     def pack(self, time: int) -> bytes:
-        """The value in the changelog: ``context``, ``prior``, ``old``, ``new``, then ``time``.
+        """The bytes of the value in the changelog: ``context``, ``prior``, ``old``, ``new``, then ``time``.
 
-        The length -2 of ``old`` means: the same as ``prior``. The buffer orders its rows by ``time``, in ms.
+        If ``old`` is the same as ``prior``, its length is written as -2 and its bytes are left out. ``time``, in ms, is
+        the time by which the buffer orders its rows.
         """
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)

@@ -1,6 +1,6 @@
 """Stores whose rows keep the headers of their records, for joins in memory and ``dsl_store_format="headers"``.
 
-In memory and in the local backend, headers are part of the value. In the changelog, headers are those of the record, as
+In memory and on disk, headers are part of the value. In the changelog they are the headers of the changelog record, as
 in Kafka Streams.
 """
 
@@ -14,14 +14,15 @@ from streamapp.serdes.base import Serde
 from streamapp.state.backend import WriteSet
 from streamapp.state.formats import Codec, pack_headers, unpack_headers
 from streamapp.state.key_value import SubscriptionStore
+from streamapp.state.store import ChangelogFn
 from streamapp.state.window import TimestampedWindowStore
-from streamapp.state.write_behind import ChangelogFn, Row, WriteBehindStore
+from streamapp.state.write_behind import Row, WriteBehindStore
 
 __all__ = ["HeadersSubscriptionStore", "HeadersWindowStore"]
 
 
 class HeadersCodec(Codec):
-    """A codec of (value, headers). The bytes of the headers come before the bytes of the value."""
+    """A codec of pairs (value, headers). In bytes, the headers come before the value."""
 
     __slots__ = ("show_value",)
 
@@ -82,7 +83,7 @@ class _HeadersStore(WriteBehindStore):
 class HeadersWindowStore(_HeadersStore, TimestampedWindowStore):
     """A `TimestampedWindowStore` with headers.
 
-    ``get`` gives ``(value, timestamp, headers)``. The rows of all other reads end with the headers.
+    ``get`` gives ``(value, timestamp, headers)``. The rows of all other reads have the headers as their last element.
     """
 
     def put(
@@ -112,7 +113,7 @@ class HeadersWindowStore(_HeadersStore, TimestampedWindowStore):
 
 
 class HeadersSubscriptionStore(_HeadersStore, SubscriptionStore):
-    """A `SubscriptionStore` with headers: reads give ``(value, timestamp, headers)`` and not ``(value, timestamp)``."""
+    """A `SubscriptionStore` with headers: reads give ``(value, timestamp, headers)``."""
 
     def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
         if value is None:

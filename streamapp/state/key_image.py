@@ -1,4 +1,4 @@
-"""The rows of one key of a window or session store, in memory and in order."""
+"""`KeyImage`: the rows of one key of a window or session store, in memory and ordered by time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ROW_BYTES = 250
 
 
 class KeyImage:
-    """All rows of one key from ``complete_from`` (ms) on, so that a look-up by time needs no scan of the backend.
+    """All rows of one key from the time ``complete_from`` (ms) on, so that a read by time needs no scan of the backend.
 
-    A slot is a row's place among the rows of its key: a tuple that begins with the row's time.
+    ``slots`` are the sort keys of the rows: tuples that begin with the row's time.
     """
 
     __slots__ = ("complete_from", "rows", "size", "slots")

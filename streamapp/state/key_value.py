@@ -1,4 +1,4 @@
-"""Key-value stores, plain and timestamped: the tables of the DSL, and stores of processors."""
+"""Key-value stores, without and with timestamps. Tables of the DSL and processors use them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import prefix_end
 from streamapp.state.row_memory import RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Row, StoreContext, WriteBehindStore
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import Row, WriteBehindStore
 
 __all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
 
 _SHOWN_BYTES, _SHOWN_TIMES = 300, 3
-"""The estimated memory of a decoded row: a constant in bytes, and a multiple of the bytes of its value."""
+"""The estimated memory of a decoded row: 300 bytes, and three times the bytes of its value."""
 
 
 class KeyValueStore(WriteBehindStore):
-    """Values by key.
+    """A store of one value for each key.
 
     - ``get(key)``: the value, or None.
-    - ``put(key, value, timestamp=None)``: sets the value; None deletes the key. The timestamp goes to the changelog.
-      The default is the timestamp of the current record.
-    - ``put_if_absent(key, value, timestamp=None)``: sets the value of a key that has none. Returns the old value.
+    - ``put(key, value, timestamp=None)``: sets the value; None deletes the key. The timestamp is written to the
+      changelog. Its default is the timestamp of the current record.
+    - ``put_if_absent(key, value, timestamp=None)``: sets the value if the key has none. Returns the value before.
     - ``delete(key, timestamp=None)``: deletes the key. Returns the old value.
     - ``range(low=None, high=None, reverse=False)``, ``all(reverse=False)``: (key, value) in the order of the key bytes.
       Bounds are inclusive, and None means no bound.
     - ``prefix_scan(prefix)``: (key, value) of the keys whose bytes begin with the prefix. The prefix is bytes, or a key
-      for the key serde.
+      that the key serde turns into bytes.
     """
 
     timestamped = False
@@ -88,9 +89,9 @@ class KeyValueStore(WriteBehindStore):
 
 
 class TimestampedKeyValueStore(KeyValueStore):
-    """Values with the timestamp of their last update.
+    """A `KeyValueStore` whose values have the timestamp of their last update.
 
-    Reads are those of `KeyValueStore`, but give ``(value, timestamp in ms)`` in place of the value.
+    Each read of `KeyValueStore` that gives a value gives ``(value, timestamp in ms)`` here.
     """
 
     timestamped = True
@@ -106,7 +107,7 @@ class TimestampedKeyValueStore(KeyValueStore):
     def folder(
         self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
     ) -> Callable[[Any, Any, int], tuple[Any, Any, int]]:
-        """A function of key, value and timestamp that folds a value into the row of its key (see `Fold`)."""
+        """A function of key, value and timestamp that adds the value to the aggregate of the key (`Fold`)."""
         key_class, keep_key, fold = self._key_class, self._keep_key, self._folder(initializer, aggregator)
 
         def fold_value(key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -115,9 +116,9 @@ class TimestampedKeyValueStore(KeyValueStore):
         return fold_value
 
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
-        """``get`` for a join, which reads a row more often than the row is written.
+        """The function with which a join reads rows, like `get` but faster if a row is read more often than written.
 
-        A row with an immutable value is decoded once, until the next write of the row.
+        If the value is immutable, the row is decoded once, and the decoded row is kept until the row is written again.
         """
         as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass has a get of its own
         return self.get if as_it_is else self._decoding_once()
@@ -149,7 +150,7 @@ class TimestampedKeyValueStore(KeyValueStore):
 
 
 class SubscriptionStore(TimestampedKeyValueStore):
-    """The subscriptions of a foreign-key join, the only store by key whose changelog has the headers of puts."""
+    """The subscriptions of a foreign-key join. Headers that ``put`` gets are written to the changelog."""
 
     def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
         if headers:
@@ -158,7 +159,7 @@ class SubscriptionStore(TimestampedKeyValueStore):
 
 
 class PlainTableStore(TimestampedKeyValueStore):
-    """A table without timestamps. Reads are those of other tables, with the timestamp -1 (unknown)."""
+    """A table that keeps no timestamps. Reads give ``(value, -1)``, where -1 means that the timestamp is unknown."""
 
     timestamped = False
 

@@ -1,6 +1,7 @@
-"""The kinds of stores for `Stores` and `Materialized`; `operator_kinds.py` has the kinds that only operators use.
+"""The kinds of stores that users choose with `Stores` and `Materialized`.
 
-A kind's parameters are times in ms and numbers of entries.
+`operator_kinds.py` has the kinds that only operators use. The fields of a kind are its parameters: times in ms, and
+numbers of entries.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from streamapp.state.key_value import (
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.row_shape import RowShape
 from streamapp.state.session_store import SessionStore
+from streamapp.state.store import Store
 from streamapp.state.store_kind import StoreKind, register, registered
 from streamapp.state.versioned import VersionedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import Store
 
 __all__ = [
     "ExpiringTable",
@@ -53,7 +54,7 @@ __all__ = [
 
 _VALUES_BY_KEY = "values by key"
 _CHANGELOG_RETENTION_MS = -1
-"""No limit: brokers judge age by the wall clock, windows by stream time.
+"""No limit, because brokers would delete by the wall clock, and windows expire by stream time.
 
 See docs/decisions/window-changelogs-keep-records.md.
 """
@@ -76,7 +77,7 @@ def same_changelog(one: str, other: str) -> bool:
 @register
 @dataclass(frozen=True, kw_only=True)
 class KeyValue(StoreKind):
-    """Plain values by key."""
+    """One value for each key."""
 
     persistent_name = "key_value"
     changelog_format = _VALUES_BY_KEY
@@ -88,7 +89,7 @@ class KeyValue(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Lru(StoreKind):
-    """Plain values of the ``max_entries`` keys that were used last."""
+    """One value for each of the ``max_entries`` keys that were used last."""
 
     persistent_name = "lru"
     shape: ClassVar[RowShape | None] = row_shape.BY_KEY
@@ -103,7 +104,7 @@ class Lru(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Table(StoreKind):
-    """Values by key with the timestamp of their last update: the tables of the DSL."""
+    """One value for each key, with the timestamp of its last update, for tables of the DSL."""
 
     persistent_name = "timestamped"
     changelog_format = _VALUES_BY_KEY
@@ -140,7 +141,7 @@ class LruTable(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpiringTable(Table):
-    """A table whose rows expire when stream time has passed their timestamp by ``expires_after_ms``."""
+    """A table whose rows expire when their timestamp is ``expires_after_ms`` behind stream time."""
 
     store_class: ClassVar[Callable[..., Store]] = ExpiringStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = None
@@ -161,10 +162,10 @@ class ExpiringTable(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class _ByTime(StoreKind):
-    """Rows that expire when stream time has passed their start (windows) or end (sessions) by ``retention_ms``.
+    """Rows that expire when their start (windows) or end (sessions) is ``retention_ms`` behind stream time.
 
-    The value 0 of ``segment_interval_ms`` stands for Kafka Streams' default. ``time_ordered`` is true for the store of
-    an aggregation with final results, which scans by time.
+    ``segment_interval_ms=0`` means Kafka Streams' default. ``time_ordered`` is true for the store of an aggregation
+    with final results, which scans by time to find the windows that have closed.
     """
 
     headers_format = True
@@ -196,10 +197,10 @@ class _ByTime(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Window(_ByTime):
-    """Plain values by key and window start.
+    """One value for each key and window start; with ``retain_duplicates``, each put adds a row.
 
-    With ``retain_duplicates`` each put adds a row. ``indexed`` means: the store has an index by key in Kafka Streams. A
-    time-ordered store on disk then gives ranges of keys in the order of other stores.
+    ``indexed`` is true if Kafka Streams' store has an index by key. A range of keys of a time-ordered store on disk
+    then has the same order as in all other stores.
     """
 
     persistent_name = "window"
@@ -232,7 +233,7 @@ class Window(_ByTime):
 @register
 @dataclass(frozen=True, kw_only=True)
 class TimestampedWindow(Window):
-    """Values with the timestamp of their last update, by key and window start: windowed tables of the DSL."""
+    """One value with the timestamp of its last update for each key and window start, for windowed tables of the DSL."""
 
     persistent_name = "timestamped_window"
     shape: ClassVar[RowShape | None] = row_shape.WINDOWS_TIMESTAMPED
@@ -243,7 +244,7 @@ class TimestampedWindow(Window):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Session(_ByTime):
-    """Values by key, start and end."""
+    """One value for each key and session (start, end)."""
 
     persistent_name = "session"
     shape: ClassVar[RowShape | None] = row_shape.SESSIONS
@@ -254,7 +255,7 @@ class Session(_ByTime):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Versioned(StoreKind):
-    """All versions of a key that are valid within ``retention_ms`` of stream time (KIP-889).
+    """All versions of a key's value that were valid within the last ``retention_ms`` of stream time (KIP-889).
 
     >>> [Versioned(retention_ms=hours * 3_600_000).segment_ms for hours in (1, 24)]
     [300000, 3600000]
@@ -288,6 +289,6 @@ class Versioned(StoreKind):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        # Every version is a record. The broker judges the lag by its own clock, and would compact versions of old
-        # timestamps away at once.
+        # Every version is a record. Compaction, which keeps only the last record of a key, must never begin: brokers
+        # judge a record's age by their own clock, so they would remove versions with old timestamps at once.
         return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}

@@ -1,4 +1,4 @@
-"""Scans for views: a row that its serdes cannot read is shown as unreadable, and does not end the scan."""
+"""Scans for web pages: a row whose bytes cannot be decoded is shown as unreadable, and the scan goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Unreadable", "lenient"]
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A key or value that its serde cannot read; ``why`` is the serde's error."""
+    """A key or value whose bytes the serde cannot decode. ``why`` is the text of the serde's error."""
 
     data: bytes
     why: str
@@ -20,10 +20,10 @@ class Unreadable:
 
 @contextmanager
 def lenient(store: Any) -> Iterator[None]:
-    """Within the block, scans of the store give an `Unreadable` for each unreadable key or value.
+    """Within the block, scans of the store give an `Unreadable` for each key or value that cannot be decoded.
 
-    A scan begins and ends within the block. Do not read by key within the block: the store keeps such a row for the
-    next record, which must get the error.
+    A scan must begin and end within the block. Do not read by key within the block, because the store would keep the
+    `Unreadable` for the next record, which must get the error instead.
 
     >>> from streamapp.state.formats import Codec
     >>> from streamapp import LongSerde
@@ -34,7 +34,7 @@ def lenient(store: Any) -> Iterator[None]:
     b'no'
     """
     changed: list[tuple[Any, str, Any]] = []
-    # A versioned store may keep rows that a scan has read with from_bytes, therefore only show is replaced.
+    # A versioned store may keep rows that a scan has read with from_bytes, so only show is replaced.
     parts = ("show",) if getattr(store, "versioned", False) else ("show", "from_bytes")
     for codec in (getattr(store, "_keys", None), getattr(store, "_values", None)):
         if codec is not None:

@@ -1,4 +1,4 @@
-"""A key-value store with a limit of entries, which evicts the least recently used entry."""
+"""A key-value store with a limit of entries: at the limit, the entry that was used longest ago is deleted (LRU)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from streamapp.state.formats import LONG
 from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import MISSING, Row, StoreContext, Write
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import MISSING, Row, Write
 
 __all__ = ["LruStore", "TimestampedLruStore"]
 
 
 class LruStore(KeyValueStore):
-    """A `KeyValueStore` of the ``max_entries`` entries that were read or written last, all in memory.
+    """A `KeyValueStore` in memory that keeps the ``max_entries`` entries that were read or written last.
 
-    An evicted entry gets a tombstone in the changelog. A scan does not count as use.
+    All other entries are evicted, with a tombstone in the changelog. A scan does not count as use of its entries.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class LruStore(KeyValueStore):
             )
         self._most = max_entries
         self._rows: OrderedDict[Any, Row] = OrderedDict()
-        """All rows, the least recently used row first."""
+        """All rows, in the order of their last use."""
         for key, data in table.range(None, None):
             self._rows[self._keys.from_bytes(key)] = self._unpack(data)
 
@@ -98,8 +99,8 @@ class LruStore(KeyValueStore):
 class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
     """The table of a DSL operator with a limit of entries.
 
-    The next commit deletes and logs evicted rows. If every write is logged at once, an eviction leaves no record, as in
-    Kafka Streams: the wrappers of its DSL do not log evictions.
+    An evicted row is deleted and logged at the next commit. In the test driver, which logs every write at once, an
+    eviction writes no changelog record. There the table does as Kafka Streams, whose DSL does not log evictions.
     """
 
     def _evicted(self, row_key: Any, row: Row) -> None:

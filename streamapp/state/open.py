@@ -8,7 +8,8 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.cache import RecordCache
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Store, StoreContext, WriteBehindStore
+from streamapp.state.store import Store, StoreContext
+from streamapp.state.write_behind import WriteBehindStore
 
 __all__ = ["open_store"]
 
@@ -20,10 +21,10 @@ def open_store(
     cache: RecordCache | None = None,
     memory: RowMemory | None = None,
 ) -> Any:
-    """The store of one task over its table in the task's `StateBackend`: a `Store` as ``spec.kind`` makes it.
+    """Opens the store that ``spec`` describes, for one task. ``table`` has its bytes in the task's `StateBackend`.
 
-    ``cache`` is the budget that the record caches of a process share; without one, or with one of no bytes, no store is
-    cached. ``memory`` is the limit of the rows that all stores of a process keep to be read again.
+    ``cache`` is the limit that the record caches of a process share. Without ``cache``, or with a limit of 0 bytes, the
+    store has no record cache. ``memory`` is the limit for rows that all stores of a process keep for later reads.
     """
     kind = spec.kind
     if spec.cached and kind.cached_class is not None and cache is not None and cache.max_bytes > 0:

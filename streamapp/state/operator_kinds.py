@@ -10,8 +10,8 @@ from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedB
 from streamapp.state.headers import HeadersSubscriptionStore, HeadersWindowStore
 from streamapp.state.key_value import SubscriptionStore
 from streamapp.state.kinds import TimestampedWindow
+from streamapp.state.store import Store
 from streamapp.state.store_kind import StoreKind, register
-from streamapp.state.write_behind import Store
 
 __all__ = [
     "HeadersSubscriptions",
@@ -34,7 +34,7 @@ class HeadersWindow(TimestampedWindow):
 @register
 @dataclass(frozen=True, kw_only=True)
 class OuterJoin(StoreKind):
-    """The records of an outer or left stream-stream join that have no match yet, by time."""
+    """The records of an outer or left stream-stream join that have no match yet, ordered by time."""
 
     persistent_name = "list"
     store_class: ClassVar[Callable[..., Store]] = OuterJoinStore

@@ -1,12 +1,13 @@
-"""The stores as users see them: protocols with the types of key and value, each with a read-only part.
+"""The methods of all stores that users see, as protocols. Each kind of store has a protocol, and one for reading only.
 
-A processor gets its store by the specification, which has the types for type checkers:
+The types of key and value are type arguments. If a processor asks for a store by its specification, type checkers know
+these types:
 
     SEEN = Stores.key_value("seen", StringSerde(), LongSerde())
     seen = context.get_state_store(SEEN)  # KeyValueStore[str, int]
 
-Timestamps are ms since the epoch. Rows of several keys come in the order of the key's bytes. Bounds are inclusive, and
-None means no bound. ``reverse`` reverses the order. Iterators are valid until the next write to the store. (Kafka
+All times are ms since the epoch. Rows of several keys come in the order of the keys' bytes. Bounds are inclusive, and
+None means no bound. ``reverse`` reverses the order. An iterator is valid until the next write to its store. (Kafka
 Streams: ``org.apache.kafka.streams.state``.)
 """
 
@@ -37,9 +38,9 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class ReadOnlyKeyValueStore(Protocol[K, V_co]):
-    """Values by key, for reading. (``ReadOnlyKeyValueStore``)
+    """The reads of a store with one value for each key. (``ReadOnlyKeyValueStore``)
 
-    A table of the DSL gives ``(value, timestamp)`` in place of the value.
+    The store of a table of the DSL gives ``(value, timestamp)`` where other stores give the value.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -74,41 +75,43 @@ class ReadOnlyKeyValueStore(Protocol[K, V_co]):
 
 
 class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
-    """Values by key, made by `Stores.key_value` or `Stores.lru`. (``KeyValueStore``)
+    """A store with one value for each key, made by `Stores.key_value` or `Stores.lru`. (``KeyValueStore``)
 
-    ``timestamp`` is written to the changelog. The default is the timestamp of the current record.
+    ``timestamp`` is only written to the changelog. Its default is the timestamp of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
         """Sets the value of a key; None deletes the key."""
 
     def put_if_absent(self, key: K, value: V, timestamp: int | None = None) -> V | None:
-        """Sets the value of a key that has none. Returns the old value; None if there was none."""
+        """Sets the value if the key has none, and returns None. Otherwise returns the present value."""
 
     def delete(self, key: K, timestamp: int | None = None) -> V | None:
-        """Deletes a key. Returns its last value."""
+        """Deletes a key. Returns its last value; None if there was none."""
 
 
 class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol[K, V]):
-    """Values with the timestamp of their last update, by key: the tables of the DSL. (``TimestampedKeyValueStore``)
+    """A store with one value for each key, and the timestamp of the value's last update. (``TimestampedKeyValueStore``)
 
-    Reads give ``(value, timestamp)``. Writes take value and timestamp as two arguments.
+    Tables of the DSL have such stores. Reads give ``(value, timestamp)``. Writes take value and timestamp as two
+    arguments; the default timestamp is that of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
         """Sets value and timestamp of a key; the value None deletes the key."""
 
     def put_if_absent(self, key: K, value: V, timestamp: int | None = None) -> tuple[V, int] | None:
-        """Sets the row of a key that has none. Returns the old row; None if there was none."""
+        """Sets the row if the key has none, and returns None. Otherwise returns the present row."""
 
     def delete(self, key: K, timestamp: int | None = None) -> tuple[V, int] | None:
-        """Deletes a key. Returns its last row."""
+        """Deletes a key. Returns its last row; None if there was none."""
 
 
 class ReadOnlyWindowStore(Protocol[K, V_co]):
-    """Values by key and window start, for reading. (``ReadOnlyWindowStore``)
+    """The reads of a store with a value for each key and window start. (``ReadOnlyWindowStore``)
 
-    A window expires when stream time has passed its start by the retention of the store.
+    A window expires when its start is the store's ``retention`` behind the stream time. Reads do not give expired
+    windows.
     """
 
     @property
@@ -138,17 +141,17 @@ class ReadOnlyWindowStore(Protocol[K, V_co]):
 
 
 class WindowStore(ReadOnlyWindowStore[K, V], Protocol[K, V]):
-    """Values by key and window start, made by `Stores.window`. (``WindowStore``)"""
+    """A store with a value for each key and window start, made by `Stores.window`. (``WindowStore``)"""
 
     def put(self, key: K, value: V | None, start: int, timestamp: int | None = None) -> None:
-        """Sets the value of a window; None deletes the window. An expired start is ignored."""
+        """Sets the value of a window; None deletes the window. Reads do not show a put into an expired window."""
 
 
 class TimestampedWindowStore(Protocol[K, V]):
-    """Values with timestamps, by key and window start: windowed tables of the DSL. (``TimestampedWindowStore``)
+    """A store with a value and its timestamp for each key and window start. (``TimestampedWindowStore``)
 
-    The methods are those of `WindowStore`. `get` gives ``(value, timestamp)``. Rows of the other reads have the
-    timestamp as their last element.
+    Windowed tables of the DSL have such stores. The methods are those of `WindowStore`. `get` gives ``(value,
+    timestamp)``, and rows of the other reads have the timestamp as their last element.
     """
 
     @property
@@ -181,7 +184,10 @@ class TimestampedWindowStore(Protocol[K, V]):
 
 
 class ReadOnlySessionStore(Protocol[K, V_co]):
-    """Values by key and session, for reading; both ends of a session are inclusive. (``ReadOnlySessionStore``)"""
+    """The reads of a store with a value for each key and session. (``ReadOnlySessionStore``)
+
+    A session is a span of time, and contains both its start and its end.
+    """
 
     @property
     def name(self) -> str:
@@ -213,7 +219,7 @@ class ReadOnlySessionStore(Protocol[K, V_co]):
 
 
 class SessionStore(ReadOnlySessionStore[K, V], Protocol[K, V]):
-    """Values by key and session, made by `Stores.session`. (``SessionStore``)"""
+    """A store with a value for each key and session, made by `Stores.session`. (``SessionStore``)"""
 
     def put(self, key: K, start: int, end: int, value: V | None, timestamp: int | None = None) -> None:
         """Sets the value of a session; None deletes the session."""
@@ -223,10 +229,10 @@ class SessionStore(ReadOnlySessionStore[K, V], Protocol[K, V]):
 
 
 class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
-    """Values by key and time, for reading. (``VersionedKeyValueStore``, KIP-889, KIP-968)
+    """The reads of a store with all versions of each key's value. (``VersionedKeyValueStore``, KIP-889, KIP-968)
 
-    A version is ``(value, valid from, valid to)``. The latest version has None as its last element. A version expires
-    when its end is older than the history retention.
+    A version is ``(value, valid from, valid to)``. The latest version has None as its last element. An earlier version
+    expires when its ``valid to`` is further behind the stream time than the history retention.
     """
 
     @property
@@ -234,7 +240,7 @@ class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
         """The name of the store."""
 
     def get(self, key: K_contra, as_of: int | None = None) -> tuple[V_co, int, int | None] | None:
-        """The latest version of a key, or the version at a time; None if there is none."""
+        """The latest version of a key, or the version that was valid at the time ``as_of``; None if there is none."""
 
     def history(
         self, key: K_contra, time_from: int | None = None, time_to: int | None = None, ascending: bool = True
@@ -243,14 +249,16 @@ class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
 
 
 class VersionedStore(ReadOnlyVersionedStore[K_contra, V], Protocol[K_contra, V]):
-    """Values by key and time, made by `Stores.versioned`. (``VersionedKeyValueStore``, KIP-889)"""
+    """A store with all versions of each key's value, made by `Stores.versioned`. (``VersionedKeyValueStore``,
+    KIP-889)"""
 
     def put(self, key: K_contra, value: V | None, timestamp: int) -> Any:
-        """Adds a version, or replaces the version of the same time. With None the key has no value from this time on.
+        """Adds a version, or replaces the version with the same timestamp.
 
-        Returns None for the latest version, else the time until which the version is valid. A version older than the
-        history retention is dropped and counted, and the result is the smallest 64-bit number.
+        With the value None the key has no value from this time on. Returns None if the version is the latest, otherwise
+        the time until which it is valid. A version older than the history retention is dropped and counted, and the
+        result is the smallest 64-bit number.
         """
 
     def delete(self, key: K_contra, timestamp: int) -> tuple[V, int, int | None] | None:
-        """Puts None. Returns the version that was valid at the time; None if there was none."""
+        """Puts None at this time. Returns the version that was valid at the time; None if there was none."""

@@ -1,4 +1,4 @@
-"""Local state on disk: one RocksDB database for each task, one column family for each store."""
+"""Local state on disk: each task has a RocksDB database, in which each store has a column family."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ _key = itemgetter(0)
 
 
 class RocksMemory:
-    """Memory that all tasks of a process share: one block cache and one limit on write buffers, in bytes.
+    """RocksDB's memory, which all tasks of a process share: a block cache, and a limit for write buffers, in bytes.
 
-    The two numbers bound the memory of RocksDB for any number of tasks and stores, because the cache also has index and
-    filter blocks. At the limit on write buffers, RocksDB starts flushes in the background. If the flushes fall behind,
-    more than one and a half times the limit is in use. A write then waits until its task's write buffers are flushed.
+    The two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are in
+    the cache, too. At the limit for write buffers, RocksDB starts to write them to disk in the background. If the disk
+    is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write buffers of
+    its task are on disk.
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
         self.cache: Cache = Cache(block_cache_bytes)
-        # False: RocksDB's own stall would wait until any database flushes, and perhaps no database does.
+        # False: RocksDB's own stall of writes could wait for ever, if no database has a reason to flush.
         self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
         self._most = write_buffer_bytes * 3 // 2
 
@@ -57,16 +58,16 @@ class RocksMemory:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of block cache and write buffers in use."""
+        """The bytes in use by block cache and write buffers."""
         return int(self.cache.get_usage() + self.write_buffers.get_usage())
 
 
 class RocksBackend:
-    """A `StateBackend` in the folder ``path``, which is made if needed.
+    """A `StateBackend` in the folder ``path``, which is created if needed.
 
-    A `WriteSet` is one RocksDB write, which goes through the write-ahead log without fsync. After a crash of the
-    process, state and offsets are those of the last write. After a power failure, state and offsets are those of one
-    earlier write, the same write for both.
+    Each `WriteSet` is a single RocksDB write, which goes to the write-ahead log without fsync. So after a crash of the
+    process, state and offsets are those of the last write. After a power failure some writes may be lost. State and
+    offsets are then those of the same earlier write, so the changelog has the rest.
 
     >>> import tempfile
     >>> from streamapp.state.backend import WriteSet
@@ -177,8 +178,8 @@ class _RocksTable:
             raise state_error(self._path, error) from error
 
     def _scan(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        # In rocksdict 0.3.29 items() ends silently at a damaged block, therefore status() is called at the end.
-        # set_iterate_lower_bound() sets the upper bound there, therefore this method applies the start itself.
+        # In rocksdict 0.3.29 items() ends silently at a damaged block, so status() is called at the end.
+        # Its set_iterate_lower_bound() sets the upper bound by mistake, so this method applies the start itself.
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
@@ -201,7 +202,7 @@ class _RocksTable:
         rows.status()
 
     def approximate_count(self) -> int:
-        # A key counts once for each write until RocksDB has compacted its writes.
+        # Until RocksDB has compacted its files, a key counts once for each of its writes.
         return self._rows.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def flush(self) -> None:
@@ -219,8 +220,8 @@ def _options(memory: RocksMemory) -> Options:
     blocks.set_bloom_filter(10, False)
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # The filter of a file may be as large as a small cache, which would read the whole filter at each look-up. With
-    # partitions of a block's size, the cache keeps the partitions in use.
+    # The filter of a file may be larger than a small cache, and each look-up would read the whole filter. So filters
+    # are split into partitions of the size of a block, and the cache keeps only the partitions in use.
     blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
     blocks.set_partition_filters(True)
     blocks.set_metadata_block_size(4096)
@@ -233,7 +234,8 @@ def _options(memory: RocksMemory) -> Options:
     options.set_write_buffer_size(16 * _MIB)
     options.set_arena_block_size(_MIB // 16)  # each store of each task takes a block, even without rows
     options.set_compression_type(DBCompressionType.lz4())
-    # The offsets never fill their write buffer, which would keep the log growing, and opening would take ever longer.
+    # The offsets never fill their write buffer. Without a limit, the log would keep growing, and so would the time to
+    # open the database.
     options.set_max_total_wal_size(64 * _MIB)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)

@@ -1,9 +1,9 @@
-"""The memory of clean rows, which stores keep to read them again: one limit for all stores of a process.
+"""Rows that stores keep in memory for later reads, with one limit for all stores of a process.
 
-A store keeps clean rows in two generations. When the young rows of the process take half of the limit, all stores turn.
-A turn drops the old generation, and the young generation becomes the old generation. A read makes an old row young
-again. Rows are not sorted by use, so that the time of a step does not depend on the number of rows. A store without
-reads and writes loses its rows to the other stores.
+Only clean rows are kept here: rows that are written to the backend, too. A store has two generations of them, young and
+old. When the young rows of the process take half of the limit, all stores *turn*. A turn drops the old generation, and
+the young one becomes the old one. A read makes an old row young again, so rows in use stay. Rows need not be sorted by
+their use, so a read takes the same time for any number of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OBJECT_BYTES = 40
 
 
 def kept_size(kept: Any) -> int:
-    """An estimate of the bytes of a key or value in its kept form (see `Codec`), also of a value with headers."""
+    """An estimate of the bytes in memory of a key or value in its kept form (see `Codec`)."""
     kind = kept.__class__
     if kind is bytes or kind is str:
         return getsizeof(kept)
@@ -33,11 +33,11 @@ def kept_size(kept: Any) -> int:
 
 class Turning(Protocol):
     def turn(self) -> None:
-        """Drops all rows without use since the last turn."""
+        """Drops all rows that were not used since the last turn."""
 
 
 class RowMemory:
-    """The limit in bytes, and the bytes in use.
+    """The limit in bytes that all stores of a process share, and the bytes in use.
 
     >>> memory = RowMemory(1_000)
     >>> rows = Generations(memory)
@@ -54,17 +54,17 @@ class RowMemory:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of the rows of all stores, at most the limit."""
+        """The bytes of the rows of all stores, which never exceed the limit."""
         return self._young + self._old
 
     def share(self, cache: Turning) -> None:
-        """Adds rows of a store, which turn together with those of all other stores."""
+        """Adds a store's rows to this memory, so that they turn together with those of all other stores."""
         self._turns.add(cache)
 
     def take(self, size: int) -> bool:
-        """Reserves ``size`` bytes, and turns all stores if necessary.
+        """Reserves ``size`` bytes, and turns all stores if there is not enough room.
 
-        Returns False, and reserves nothing, for more than half of the limit.
+        Returns False, and reserves nothing, if ``size`` is more than half of the limit.
         """
         young = self._young + size
         if young > self._half:
@@ -89,7 +89,7 @@ class Generations(Generic[T]):
         memory.share(self)
 
     def keep(self, key: Any, value: T, size: int) -> None:
-        """Keeps a value of ``size`` bytes, or drops the key if the memory limit is reached."""
+        """Keeps a value of ``size`` bytes. If it is too large for the limit, the key is dropped."""
         if self._take(size):
             self.young[key] = value
         else:
@@ -108,7 +108,7 @@ class Generations(Generic[T]):
 
 
 class Shown(Generic[T]):
-    """Values that are cheap to make again. A turn drops all values; ``rows`` stays the same dictionary."""
+    """Decoded rows, which can be decoded again, so a turn drops all of them. ``rows`` stays the same dictionary."""
 
     __slots__ = ("__weakref__", "rows")
 

@@ -1,7 +1,7 @@
-"""The shapes of rows, which tell views, DataFrames and queries how to read a store.
+"""The shapes of rows, from which views, DataFrames and queries know how to read a store.
 
-A store with a shape has the reads of the shape's family, which is a protocol of `protocols.py`. A store without a shape
-is internal to its operator.
+A shape belongs to a family of stores, for example window stores. Each store with this shape has the reads of the
+family's protocol in `protocols.py`. A store without a shape is internal to its operator, so nobody else reads it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = [
 ]
 
 FlatRow = tuple[Any, Any, int | None, int | None, int | None]
-"""Key, value, timestamp, start and end of a row; None if the shape has no such time. Times are ms since the epoch."""
+"""A row as (key, value, timestamp, start, end). A time that the shape does not have is None. Times are ms since the
+epoch."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,22 @@ class RowShape:
     """
 
     family: Literal["key_value", "window", "session", "versioned"]
-    """The reads of the store.
-
-    The families are `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore`, `ReadOnlySessionStore`, `ReadOnlyVersionedStore`.
-    """
+    """The protocol of the store's reads: `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore`, `ReadOnlySessionStore` or
+    `ReadOnlyVersionedStore`."""
     flat: Callable[[Any], Iterator[FlatRow]] = field(repr=False)
-    """A function that gives all rows of a store."""
+    """A function that gives all rows of a store as `FlatRow`."""
     timestamped: bool = False
     """True if rows have the timestamp of their last update."""
     start_end: tuple[str, str] | None = None
-    """The names of a row's two times in a DataFrame."""
+    """The column names of start and end in a DataFrame; None if rows have no such times."""
     identity: tuple[str, ...] = ("key", "start")
     """The parts of a `FlatRow` that together identify a row."""
     times_in_key: tuple[str, ...] = ()
-    """The times that follow the key in the changelog, 8 bytes each."""
+    """The times, 8 bytes each, that follow the key in the key of a changelog record."""
 
     @property
     def columns(self) -> dict[str, str]:
-        """The times that rows of this shape have, by their names in `FlatRow`, with their names in a DataFrame."""
+        """The column name in a DataFrame of each time that rows of this shape have, by its name in `FlatRow`."""
         named = {} if self.start_end is None else dict(zip(("start", "end"), self.start_end, strict=True))
         return named | {"timestamp": "timestamp"} if self.timestamped else named
 

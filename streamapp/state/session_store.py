@@ -1,4 +1,4 @@
-"""Session stores: rows by key, start and end, which expire by their end, as rows of window stores by their start."""
+"""Session stores: rows by key, start and end of the session. A row expires by the end of its session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END_START = struct.Struct(">qq")
 
 
 class SessionStore(TimeBucketedStore):
-    """Values by key and session.
+    """A store of one value for each key and session.
 
     - ``get(key, start, end)``: the value, or None.
     - ``put(key, start, end, value, timestamp=None)``: sets the value; None deletes the session. The timestamp goes to
@@ -129,7 +129,7 @@ class SessionStore(TimeBucketedStore):
         return reversed(found) if reverse else iter(found)
 
     def _find(self, key: Any, earliest_end: int, min_live: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a key's live sessions, by end; the key is in its kept form."""
+        """Slots and rows of a key's sessions that have not expired, ordered by end. The key is in its kept form."""
         earliest_end = max(earliest_end, min_live, 0)
         image = self._images.young.get(key) or self._image_of(key)
         if image is None or image.complete_from > earliest_end:
@@ -149,7 +149,8 @@ class SessionStore(TimeBucketedStore):
         return super()._read(row_key)
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Keeps no rows: images keep sessions, because sessions are looked up by key and time."""
+        """Keeps no single rows for later reads, because sessions are read by key and time, and images serve these
+        reads."""
         for row_key in rows:
             self._clean.forget(row_key)
 
@@ -185,10 +186,10 @@ class SessionStore(TimeBucketedStore):
         return self.find_sessions_range(None, None, 0, MAX_LONG, reverse)
 
     def find_closed(self, end_from: int, end_to: int) -> Iterator[tuple[Windowed, Any]]:
-        """(Windowed, value) of the sessions whose end is between two times, by end, start and key bytes.
+        """(Windowed, value) of the sessions whose end is between two times, ordered by end, start and key bytes.
 
-        Unlike the other reads, `find_closed` shows expired sessions as long as their segment lives. In memory the order
-        is the order of the other reads.
+        Unlike the other reads, `find_closed` also gives expired sessions, until their segment is deleted. In memory the
+        order is the order of the other reads.
         """
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:

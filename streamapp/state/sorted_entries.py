@@ -1,4 +1,4 @@
-"""Entries in order, of which some are added and removed while others are looked up."""
+"""A sorted list that stays fast when entries are added, removed and looked up in turn."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 __all__ = ["SortedEntries"]
 
 _MANY = 512
-"""Entries of a part when it is cut into two."""
+"""The number of entries above which a part of the list is split in two."""
 
 
 class SortedEntries:
-    """A sorted list in parts, none of which grows long: an addition or a removal moves a part and not the whole.
+    """A sorted list that consists of short parts, so that an addition or a removal moves only the entries of one part.
 
     >>> entries = SortedEntries()
     >>> entries.update([(3, "c"), (1, "a")])
@@ -39,7 +39,7 @@ class SortedEntries:
         return self._parts[0][0]
 
     def update(self, entries: Iterable[Any]) -> None:
-        """Adds entries; many at a time are sorted with all the others."""
+        """Adds entries. If there are many new ones, the whole list is sorted again, which is faster."""
         added = list(entries)
         if len(added) * 8 < self._count:
             for entry in added:
@@ -70,7 +70,7 @@ class SortedEntries:
             self._last[at] = part[-1]
 
     def remove(self, entry: Any) -> None:
-        """Removes an entry that is there."""
+        """Removes an entry, which must be in the list."""
         at = bisect_left(self._last, entry)
         part = self._parts[at]
         del part[bisect_left(part, entry)]
@@ -86,7 +86,7 @@ class SortedEntries:
         self._count = 0
 
     def between(self, start: Any, end: Any) -> Iterator[Any]:
-        """The entries from ``start`` to before ``end``, None is open; valid until the next change."""
+        """The entries from ``start`` to before ``end``; None means no bound. Valid until the list changes."""
         parts = self._parts
         first = 0 if start is None else bisect_left(self._last, start)
         for number in range(first, len(parts)):

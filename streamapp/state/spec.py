@@ -1,4 +1,4 @@
-"""The description of a state store: all that is needed to open the store, name its changelog and read its rows."""
+"""`StoreSpec`: the description of a state store, with its name, its kind, its serdes and its changelog settings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ __all__ = ["StoreSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSpec(Generic[S]):
-    """One state store.
+    """The description of one state store. Users make it with `Stores` or `Materialized`.
 
-    The type argument is the type of the store in a processor, for example ``StoreSpec[KeyValueStore[str, int]]``.
-    ``kind`` is a kind of `streamapp.state.kinds`, with the parameters of this kind. `Stores` and `Materialized` choose
-    the kind. Raises `InvalidStoreError` if ``kind`` is no `StoreKind`.
+    The type argument, for type checkers, is the store that a processor gets, such as
+    ``StoreSpec[KeyValueStore[str, int]]``. ``kind`` is a `StoreKind` with its parameters, for example the retention of
+    windows. ``persistent`` stores are on disk, all others in memory. A ``logged`` store has a changelog. Raises
+    `InvalidStoreError` if ``kind`` is no `StoreKind`.
 
     >>> from streamapp import LongSerde, Stores, StringSerde
     >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind
@@ -41,16 +42,17 @@ class StoreSpec(Generic[S]):
     persistent: bool = True
     logged: bool = True
     cached: bool = False
-    """True if the next operators get only the last update of each key, at a flush (Kafka Streams' record cache)."""
+    """True if the store has a record cache. Operators downstream then get only the last update of each key, at a
+    flush."""
     serde_topic: str | None = None
-    """The topic, without the application id, that the serdes are bound to.
+    """The topic to which the serdes are bound, without the application id.
 
-    None means the store's changelog, even if the store is not logged.
+    None means the name of the store's changelog, even if the store is not logged.
     """
     headers_format: bool = False
     """True for a table of the DSL on disk with ``dsl_store_format="headers"``.
 
-    The tombstones of such a table have the headers of the records that caused them in the changelog.
+    In the changelog of such a table, a tombstone has the headers of the record that caused the deletion.
     """
     topic_config: dict[str, str] = field(default_factory=dict)
     """Settings of the changelog, which override the settings of the kind."""

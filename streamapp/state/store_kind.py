@@ -1,7 +1,7 @@
-"""The port of a kind of store: all that the rest of streamapp asks of the kind.
+"""`StoreKind`: the interface of a kind of store, through which the rest of streamapp uses the kind.
 
-A new kind is one file: its store, and a frozen dataclass derived from `StoreKind`, with the decorator `register`.
-`tests/unit/state/test_toy_store.py` is such a file. `kinds.py` has the kinds of streamapp.
+A new kind is one file, with the store and a frozen dataclass derived from `StoreKind`, decorated with `register`.
+`tests/unit/state/test_toy_store.py` is an example. `kinds.py` has the kinds of streamapp.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streamapp.errors import InvalidStoreError
 if TYPE_CHECKING:
     from streamapp.state.cache import CachedStore
     from streamapp.state.row_shape import RowShape
-    from streamapp.state.write_behind import Store
+    from streamapp.state.store import Store
 
 __all__ = ["StoreKind", "register", "registered"]
 
@@ -27,48 +27,51 @@ T = TypeVar("T", bound="type[StoreKind]")
 class StoreKind:
     """A kind of store. A subclass is a frozen dataclass, and its fields are the parameters of this kind.
 
-    streamapp reads these attributes to describe and plan a topology and to open a store, never for each record.
+    streamapp reads these attributes when it plans a topology and when it opens a store, never for each record.
     """
 
     persistent_name: ClassVar[str]
-    """The name that plans, state folders and snapshots remember, and that users see. The name never changes."""
+    """The name that users see, and that plans, state folders and snapshots contain. So it must never change."""
     changelog_format: ClassVar[str] = ""
-    """Kinds with the same word can restore from each other's changelogs."""
+    """The name of the changelog's format. Kinds with the same name can restore from each other's changelogs."""
     shape: ClassVar[RowShape | None] = None
     """The shape of the rows for users; None if the store is internal to an operator."""
     store_class: ClassVar[Callable[..., Store]]
-    """Makes the store from its spec, its table in the backend, its task, a `RowMemory` and `store_options`."""
+    """Makes the store. The arguments are its `StoreSpec`, its table in the backend, its task, a `RowMemory`, and
+    `store_options` as keywords."""
     cached_class: ClassVar[Callable[..., CachedStore] | None] = None
-    """Makes the store with a record cache; None if the kind has no cache."""
+    """Makes the store with a record cache, with the same arguments; None if the kind has no cache."""
     latest_is_enough: ClassVar[bool] = True
-    """True if the last record of each key in the changelog restores the store."""
+    """True if the last record of each key in the changelog is enough to restore the store."""
     drops_rows: ClassVar[bool] = False
-    """True if rows go for other reasons than a deletion and the end of their retention."""
+    """True if rows may disappear for other reasons than a deletion and the end of their retention."""
     headers_format: ClassVar[bool] = False
-    """True if ``dsl_store_format="headers"`` applies to tables of this kind on disk."""
+    """True if ``dsl_store_format="headers"`` changes tables of this kind on disk."""
     keeps_headers: ClassVar[bool] = False
-    """True if rows end with the headers of their records."""
+    """True if each row also has the headers of its record, as its last element."""
 
     @property
     def store_options(self) -> Mapping[str, Any]:
-        """The keyword arguments of the store's class: the parameters of the kind."""
+        """The keyword arguments with which `store_class` is called: the parameters of the kind."""
         return vars(self)
 
     @property
     def topic_config(self) -> dict[str, str]:
-        """The settings of the changelog."""
+        """The settings of the changelog topic."""
         return {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 
     @property
     def window_size_ms(self) -> int:
-        """The length of the store's windows in ms; 0 if rows are no windows, or windows without length."""
+        """The length of the store's windows in ms; 0 if rows are not windows, or have no length (a join of equal
+        timestamps)."""
         return 0
 
     @property
     def segment_ms(self) -> int:
-        """The length of a segment in ms; 0 without segments.
+        """The length of a segment in ms; 0 if the kind has no segments.
 
-        A store forgets rows by segments. Rows of a scan may be out of time order by at most one segment.
+        A segment is a span of time whose rows are deleted together. In a scan, rows may be out of time order by at most
+        one segment.
         """
         return 0
 
@@ -83,7 +86,10 @@ class StoreKind:
         return 0
 
     def layout(self, persistent: bool) -> str:
-        """The layout of the rows on disk in the form that state folders remember: the name, and `layout_details`."""
+        """The text that identifies the format of the rows on disk, as part of the plan's fingerprint.
+
+        State with another text is refused.
+        """
         name = f"{self.persistent_name} with headers" if self.keeps_headers and persistent else str(self)
         return f"{name} {self.layout_details}"
 
@@ -94,7 +100,8 @@ class StoreKind:
 
     @property
     def remembered(self) -> dict[str, int]:
-        """The numbers that a snapshot keeps for a comparison with a later topology; 0 if the kind lacks a number."""
+        """The numbers that a snapshot contains, for a comparison with a later topology. 0 if the kind does not have
+        the number."""
         return {name: getattr(self, name, 0) for name in _REMEMBERED}
 
     def __str__(self) -> str:
@@ -102,16 +109,16 @@ class StoreKind:
 
 
 def register(kind: T) -> T:
-    """Makes a kind known under its name. Raises `InvalidStoreError` if another kind has the name.
+    """A decorator that registers a kind under its ``persistent_name``.
 
-    A subclass of a registered kind may keep the name as a variant, which has the same rows in the changelog. A variant
-    is not registered.
+    Raises `InvalidStoreError` if another kind has this name. A subclass of a registered kind may keep the name if it
+    has the same rows in the changelog. Such a variant is not registered.
     """
     known = _REGISTERED.setdefault(kind.persistent_name, kind)
     if known is not kind:
         raise InvalidStoreError(
-            f"the persistent name {kind.persistent_name!r} of {kind.__name__} is that of {known.__name__}; "
-            "give the kind one of its own"
+            f"the persistent name {kind.persistent_name!r} of {kind.__name__} is that of {known.__name__}, too; "
+            f"give {kind.__name__} another persistent_name"
         )
     return kind
 

@@ -1,7 +1,8 @@
-"""The base of window and session stores, whose rows expire by a time of the row.
+"""The base of window and session stores, whose rows expire by a time: the window's start, or the session's end.
 
-In the backend a row's key is its bucket (time // bucket size, 8 bytes), followed by its changelog key. Therefore a scan
-by time touches few buckets, and expiry is one range delete. The rows of one key are one short range in each bucket.
+In the backend, the key of a row begins with its *bucket* (time // bucket size, 8 bytes), followed by its changelog key.
+So a scan by time reads only some buckets, and a single range delete removes all expired buckets. The rows of a key are
+one short range in each bucket.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from streamapp.state.formats import LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Row, StoreContext, Write, WriteBehindStore
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import Row, Write, WriteBehindStore
 
 __all__ = ["TimeBucketedStore"]
 
 _TIME_SEQUENCE = struct.Struct(">qi")
 _META = b"\xff"
-"""The local key of the observed stream time and the last sequence number, behind the keys of all buckets."""
+"""The key of a row with the observed stream time and the last sequence number. This key sorts after all buckets."""
 _NO_TIME = -1
 
 
@@ -35,14 +37,17 @@ def _bucket_of(prefix: bytes) -> int:
 
 
 class TimeBucketedStore(WriteBehindStore):
-    """Rows by key and time, with buckets, expiry, and images of keys that are looked up by time."""
+    """Rows by key and time, with buckets and expiry.
+
+    When rows of one key are read by time, they stay in memory as an image (`KeyImage`), so the next read needs no scan.
+    """
 
     _ROW_BYTES = 350
     _timestamped_values = False
     _duplicates = False
     """True if each put adds a row."""
     _suffix = 0
-    """The number of bytes behind the key in a changelog key."""
+    """The number of bytes that follow the key in a changelog key, such as start and end of a session."""
 
     def __init__(
         self,
@@ -63,11 +68,11 @@ class TimeBucketedStore(WriteBehindStore):
         self._by_time = self._exact or time_ordered
         self._images: Generations[KeyImage] = Generations(self._memory)
         self._dirty_of: dict[Any, tuple[Any, Any]] = {}
-        """A linked list of a key's dirty rows: a row's key in memory, and the rest of the list (or None)."""
+        """The dirty rows of each key, as a linked list: (the row's key in memory, the rest of the list or None)."""
         self._buckets: set[int] | None = None
         """The buckets in the backend; None until the first look-up that needs the buckets."""
         self._dirty_known = 0
-        """The number of dirty rows in `_dirty_of`, which has the first rows of `_dirty`."""
+        """The number of rows of `_dirty`, from its beginning, that `_dirty_of` already has."""
         self._observed = _NO_TIME
         self._sequence = 0
         self._written_meta = self._sealed_meta = meta = table.get(_META)
@@ -76,7 +81,7 @@ class TimeBucketedStore(WriteBehindStore):
         self._deleted_before = self._sealed_live = self._first_live_bucket()
 
     def _min_live(self) -> int:
-        """The smallest time whose rows are visible."""
+        """The smallest time of a row that reads show; earlier rows have expired."""
         return self._observed - self._retention + 1
 
     def _bucket_size(self) -> int:
@@ -91,7 +96,7 @@ class TimeBucketedStore(WriteBehindStore):
         return max(0, self._observed - self._retention) // self._bucket
 
     def _observe(self, time: int) -> bool:
-        """Advances the observed stream time. For a time that is too old, counts a dropped row and returns False."""
+        """Advances the observed stream time. If ``time`` is too old, counts a dropped row and returns False."""
         if time > self._observed:
             self._observed = time
         oldest = self._observed - self._retention
@@ -109,19 +114,19 @@ class TimeBucketedStore(WriteBehindStore):
         raise NotImplementedError
 
     def _slot(self, row_key: Any) -> Any:
-        """A row's place among the rows of its key: a tuple that begins with the row's time."""
+        """The sort key of a row among the rows of its key: a tuple that begins with the row's time."""
         raise NotImplementedError
 
     def _slot_of(self, row_bytes: bytes) -> Any:
-        """A row's slot, from its changelog key."""
+        """The slot of a row, from its changelog key."""
         raise NotImplementedError
 
     def _takes(self, row_key: Any, row: Row) -> bool:
-        """Advances the observed stream time by a written row; False if the row is too old to keep."""
+        """Advances the observed stream time to the time of a written row. False if the row is too old to be kept."""
         raise NotImplementedError
 
     def _scan_order(self, row_bytes: bytes) -> Any:
-        """The sort key of rows of several keys."""
+        """The sort key of a row in a scan over several keys, from its changelog key."""
         raise NotImplementedError
 
     def _visible(
@@ -149,7 +154,7 @@ class TimeBucketedStore(WriteBehindStore):
                         yield data, row
 
     def _load(self, key: Any, time_from: int) -> KeyImage:
-        """The image of a key from a time on: the key's rows in the backend, replaced by its dirty rows."""
+        """Reads the image of a key from a time on: its rows in the backend, with its dirty rows in their place."""
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
         image = KeyImage(time_from // bucket * bucket)
         size = len(key_bytes) + suffix
@@ -166,7 +171,7 @@ class TimeBucketedStore(WriteBehindStore):
         return image
 
     def _dirty_rows_of(self, key: Any) -> Iterator[Any]:
-        """The keys in memory of a key's dirty rows."""
+        """The dirty rows of a key, each as the row's key in memory."""
         by_key, dirty = self._dirty_of, self._dirty
         new = len(dirty) - self._dirty_known
         if new:
@@ -193,7 +198,7 @@ class TimeBucketedStore(WriteBehindStore):
         return [self._expiring, *super()._write_steps()]
 
     def _expiring(self, write: Write) -> Write:
-        """The step that leaves out rows that are too late. Other steps log these rows nevertheless."""
+        """The step of a write that does not store rows that are too late. Outer steps still log these rows."""
         takes, store = self._takes, self._storing(write)
 
         def write_in_time(row_key: Any, row: Row) -> None:
@@ -203,7 +208,7 @@ class TimeBucketedStore(WriteBehindStore):
         return write_in_time
 
     def _storing(self, write: Write) -> Write:
-        """The write of a row of any time."""
+        """The function that writes a row without a check of its time."""
         images, keep_in_image = self._images, self._keep_in_image
 
         def store(row_key: Any, row: Row) -> None:
@@ -317,12 +322,12 @@ class TimeBucketedStore(WriteBehindStore):
             if head is not None:
                 yield chain((head,), rows)
             bucket += step
-            # Few buckets are tried one by one. Over a long gap the next bucket with rows is looked up.
+            # A few buckets are tried one by one. If the gap may be long, a scan finds the next bucket with rows.
             if head is None and (bucket - first if reverse else last - bucket) > 3:
                 bucket = self._next_bucket(bucket, first, last, reverse)
 
     def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:
-        """The next bucket with rows, from ``bucket`` (inclusive) on; None if there is none."""
+        """The next bucket that has rows, beginning with ``bucket`` itself; None if there is none."""
         if reverse:
             start, end = LONG.pack(first), LONG.pack(bucket + 1)
         else:

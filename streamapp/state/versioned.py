@@ -1,4 +1,4 @@
-"""Versioned key-value stores (KIP-889): all versions of a key within the history retention."""
+"""Versioned key-value stores (KIP-889): for each key, the present value and earlier values with their times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Store, StoreContext
+from streamapp.state.store import Store, StoreContext
 
 __all__ = ["NOT_PUT", "VersionedStore"]
 
@@ -27,17 +27,17 @@ _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), o
 class VersionedStore(Store):
     """Values by key and time.
 
-    - ``put(key, value, timestamp)``: adds or replaces a version. With None the key has no value from this time on.
-      Returns None for the latest version, else the time until which the version is valid. A version older than the
-      history retention is dropped and counted, and gives `NOT_PUT`.
+    - ``put(key, value, timestamp)``: adds a version, or replaces the version with this timestamp. With the value None
+      the key has no value from this time on. Returns None if the version is the latest, otherwise the time until which
+      it is valid. A version older than the history retention is dropped and counted; the result is `NOT_PUT`.
     - ``delete(key, timestamp)``: puts None. Returns the version that was valid at this time.
-    - ``get(key, as_of=None)``: (value, timestamp, valid_to) of the latest version, or of the version at a time. None if
-      there is none. The latest version has None as valid_to.
+    - ``get(key, as_of=None)``: (value, timestamp, valid_to) of the latest version, or of the version that was valid at
+      the time ``as_of``. None if there is none. The latest version has None as valid_to.
     - ``history(key, time_from=None, time_to=None, ascending=True)``: (value, timestamp, valid_to) of all versions that
       are valid at any time between two times. Bounds are inclusive, and None means no bound.
-    - ``all()``: (key, value, timestamp, valid_to) by key bytes, then time.
+    - ``all()``: (key, value, timestamp, valid_to) of all versions, ordered by key bytes, then time.
 
-    The observed stream time is the largest timestamp of all puts. Versions that ended longer ago than the history
+    The observed stream time is the largest timestamp of all puts. A version that ended longer ago than the history
     retention cannot be read. The latest version of a key never expires.
     """
 
@@ -80,7 +80,7 @@ class VersionedStore(Store):
             data = None if kept is None else self._values.to_bytes(kept)
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
-            # Every version is state of its own, therefore each is logged. Two puts of one version log the last value.
+            # Each version is part of the state, so each is logged. If a version is put twice, the last value is logged.
             # A deletion does not replace a value: without the value before it, a restore would keep an end of nothing.
             version = kept_key, timestamp, kept is None
             self._unlogged.pop(version, None)
@@ -93,7 +93,7 @@ class VersionedStore(Store):
         return existing
 
     def reader(self) -> Callable[[Any], tuple[Any, int, int | None] | None]:
-        """``get`` for a join."""
+        """The function with which a join reads rows, here simply `get`."""
         return self.get
 
     def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int, int | None] | None:
@@ -140,7 +140,7 @@ class VersionedStore(Store):
                 yield self._values.show(value), timestamp, valid_to
 
     def _floor(self) -> int:
-        """The begin of the oldest live segment: a version that ended before this time has expired."""
+        """The start of the oldest segment that is kept. A version that ended before this time has expired."""
         return max(0, self._observed - self._retention) // self.segment_ms * self.segment_ms
 
     def _apply(self, key: Any, value: Any, timestamp: int) -> int | None:
@@ -188,7 +188,7 @@ class VersionedStore(Store):
         self._seal()
 
     def _seal(self) -> None:
-        # Encoded here, so that puts after the flush do not become part of this commit.
+        # The rows are encoded at the flush, so that later puts do not become part of this commit.
         floor = self._floor()
         batch = self._batch = self._batch or []
         for key, versions in self._dirty.items():

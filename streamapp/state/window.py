@@ -1,8 +1,9 @@
 """Window stores: rows by key and window start, which expire by the stream time of the store.
 
 The observed stream time is the largest start of all puts. A row is visible while its start > observed stream time -
-retention. As in Kafka Streams, a persistent store forgets rows by segments. A put into a live segment is logged, even
-if the row is not visible. A put into an expired segment is dropped and counted.
+retention. As in Kafka Streams, a persistent store deletes rows by segments, which are spans of time. A put into a
+segment that still exists is logged, even if the row itself has expired and reads do not show it. A put into a deleted
+segment is dropped and counted.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
+from streamapp.state.store import StoreContext
 from streamapp.state.time_buckets import TimeBucketedStore
-from streamapp.state.write_behind import MISSING, Fold, Row, StoreContext
+from streamapp.state.write_behind import MISSING, Fold, Row
 
 __all__ = ["TimestampedWindowStore", "WindowStore"]
 
@@ -27,7 +29,7 @@ _START_SEQUENCE = struct.Struct(">qi")
 
 
 class WindowStore(TimeBucketedStore):
-    """Values by key and window start.
+    """A store of one value for each key and window start.
 
     - ``get(key, start)``: the value, or None.
     - ``put(key, value, start, timestamp=None, headers=())``: sets the value; None deletes the window. Timestamp and
@@ -37,9 +39,9 @@ class WindowStore(TimeBucketedStore):
       None means no bound.
     - ``fetch_all(time_from, time_to, reverse=False)``, ``all(reverse=False)``: (Windowed, value) of all keys.
 
-    Times are window starts in ms, and bounds are inclusive. In a persistent store that is not ordered by time, rows of
-    several keys come by segment, then key bytes, then start. In all other stores the rows come by start, then key
-    bytes. ``fetch_range`` of an indexed store gives the order of a store that is not ordered by time.
+    Times are window starts in ms, and bounds are inclusive. A read of several keys has one of two orders. In a
+    persistent store that is not ordered by time, rows come by segment, then key bytes, then start. In all other stores
+    they come by start, then key bytes. ``fetch_range`` of an indexed store always has the first order.
     """
 
     _suffix = _START_SEQUENCE.size
@@ -73,11 +75,11 @@ class WindowStore(TimeBucketedStore):
         self._duplicates = retain_duplicates
 
     def _min_live(self) -> int:
-        # Stores of on_window_close show one millisecond more: a window may close and expire at the same time.
+        # Stores of on_window_close keep rows 1 ms longer, because a window may close and expire at the same time.
         return self._observed - self._retention + (0 if self._inclusive else 1)
 
     def _bucket_size(self) -> int:
-        # on_window_close scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
+        # on_window_close scans by time. With the window size as bucket size, such a scan reads one bucket for a window.
         size = self._size
         return size if self._time_ordered and 0 < size < self._segment else self._segment
 
@@ -232,10 +234,9 @@ class WindowStore(TimeBucketedStore):
 
 
 class TimestampedWindowStore(WindowStore):
-    """Window rows with a timestamp: the tables of windowed aggregations.
+    """A `WindowStore` whose rows have the timestamp of their last update, for the tables of windowed aggregations.
 
-    The methods are those of `WindowStore`. ``get`` gives ``(value, timestamp)``, and the rows of all other reads end
-    with the timestamp.
+    ``get`` gives ``(value, timestamp)``, and the rows of all other reads have the timestamp as their last element.
     """
 
     _timestamped_values = True
@@ -251,7 +252,7 @@ class TimestampedWindowStore(WindowStore):
     def folder(
         self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
     ) -> Callable[[Any, int, Any, int], tuple[Any, Any, int]]:
-        """A function of key, window start, value and timestamp that folds a value into a window's row (see `Fold`)."""
+        """A function of key, window start, value and timestamp that adds a value to a window's aggregate (`Fold`)."""
         kept, fold = self.row_folder(initializer, aggregator)
 
         def fold_value(key: Any, start: int, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -262,9 +263,10 @@ class TimestampedWindowStore(WindowStore):
     def row_folder(
         self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
     ) -> tuple[Callable[[Any], Any], Fold]:
-        """Two functions: the first gives the kept form of a key, the second folds a value into a row (see `Fold`).
+        """Two functions: the first gives the kept form of a key, the second adds a value to a row's aggregate (`Fold`).
 
-        The key of a row is ``(kept key, window start, 0)``. For a record in many windows, call the first function once.
+        The second takes ``(kept key, window start, 0)`` as the key of the row. So a record that belongs to several
+        windows needs only one call of the first function.
         """
         key_class, keep_key = self._key_class, self._keep_key
 

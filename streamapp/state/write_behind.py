@@ -1,138 +1,51 @@
-"""The base of all stores: writes wait in memory until the commit, and reads see waiting rows first.
-
-The life of a store between two commits:
-
-    put ...            rows gather in `_dirty`; with `log_each_write` each row goes to the changelog at once
-    flush()            a store with a record cache (`cache.py`) calls its listener for each change
-    log_dirty()        the last dirty row of each key is encoded, once, and sent to the changelog
-    drain(write_set)   after the commit: the encoded rows join the write set; rows put since then stay dirty
-"""
+"""Stores whose writes wait in memory until the commit; reads see waiting rows first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
-from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordSource
+from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
 from streamapp.state.row_memory import Generations, RowMemory, Shown, kept_size
 from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
+from streamapp.state.store import ChangelogFn, Store, StoreContext
 
 __all__ = [
     "MISSING",
-    "ChangelogFn",
-    "FlushListener",
     "Fold",
     "Row",
-    "Store",
-    "StoreContext",
     "Write",
     "WriteBehindStore",
 ]
 
 Row = tuple[Any, int]
-"""The kept form of a value (None: deleted) and its timestamp."""
+"""A value in its kept form (see `Codec`; None: the row is deleted), and its timestamp in ms."""
 
 Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
 """Adds a value to the aggregate of a row. The arguments are the row's key in memory, key, value and timestamp in ms.
-The results are new value, old value and the row's timestamp. The old value of a new row is the initializer's."""
-
-FlushListener = Callable[[Any, Any, Any, int, Headers], None]
-"""Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""
-
-ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None]
-"""Sends one record of a store to the changelog. The arguments are store, key, value, timestamp in ms, headers."""
+The results are new value, old value and the row's timestamp. For a new row, the old value is the initializer's."""
 
 MISSING: Row = (None, -1)
 Write = Callable[[Any, Row], None]
 """Writes the row of a key."""
 
 
-class StoreContext(Protocol):
-    """The part of a task that stores need; `streamapp.engine.operator.TaskContext` describes the attributes."""
-
-    partition: int
-    topic: str | None
-    offset: int
-    timestamp: int
-    headers: Headers
-    log_each_write: bool
-
-    def log(
-        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
-    ) -> None: ...
-
-    def drop(self, count: int, where: str, reason: str) -> None: ...
-
-    def work_through(
-        self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
-    ) -> None: ...
-
-
-class Store:
-    """One state store of one task. The subclasses have the reads and writes."""
-
-    cached = False
-    versioned = False
-
-    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
-        self.spec = spec
-        self.name: str = spec.name
-        self._table = table
-        self._task = task
-        self._log_each = spec.logged and task.log_each_write
-        self._log_at_commit = spec.logged and not task.log_each_write
-
-    @property
-    def below_cache(self) -> Any:
-        """The store for queries by range and window (KIP-796), which do not see rows that only the record cache has."""
-        return self
-
-    def set_flush_listener(self, listener: FlushListener) -> None:
-        """Has no effect without a record cache: the writing operator forwards the update itself."""
-
-    def flush(self) -> None:
-        """Hands on the updates that a record cache holds back."""
-
-    def flush_key(self, key: Any) -> None:
-        """Hands on the update of one row that a record cache holds back; the key has the form for flush listeners."""
-
-    def log_dirty(self) -> None:
-        """Sends the rows since the last commit to the changelog, and marks them for `drain`."""
-        raise NotImplementedError
-
-    def drain(self, write_set: WriteSet) -> None:
-        """Moves the rows that `log_dirty` has marked into the write set. Without `log_dirty`, moves all dirty rows."""
-        raise NotImplementedError
-
-    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
-        """Adds changelog records to the write set, which the caller writes before the next read of the store."""
-        raise NotImplementedError
-
-    @property
-    def dirty_bytes(self) -> int:
-        """An estimate of the memory of all rows that wait for the commit, in bytes."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Gives back shared resources, such as a record cache's share of the limit."""
-
-
 class WriteBehindStore(Store):
-    """Rows by key over an `OrderedBytes`.
+    """The base of stores with rows by key, over an `OrderedBytes` of the backend.
 
-    A subclass chooses the form of a row's key in memory. `_row_bytes` gives the key in the changelog, and `_local_key`
-    the key in the backend.
+    A row has three keys. A subclass chooses the key in memory (``row_key``), for example (key, window start).
+    `_row_bytes` gives the key in the changelog, and `_local_key` the key in the backend.
     """
 
     _ROW_BYTES = 200
-    """The memory of a row in addition to key and value: an entry of a dictionary, a tuple, a timestamp."""
+    """The estimated bytes in memory of a row besides key and value: an entry of a dictionary, a tuple, a timestamp."""
 
     put_row: Write
-    """The function that writes a row, which `open_writes` makes. Every write calls this function."""
+    """The function that writes a row. `open_writes` makes this function, and every write calls it."""
 
     def __init__(
         self,
@@ -158,10 +71,10 @@ class WriteBehindStore(Store):
         self._memory = memory or RowMemory()
         self._dirty: dict[Any, Row] = {}
         self._sized_bytes = 0
-        """The bytes of the dirty rows; counted only if the sizes of values differ."""
+        """The bytes of the dirty rows. Counted only if values differ in size; otherwise `dirty_bytes` computes them."""
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
-        # Only few rows wait for the changelog with headers, therefore rows themselves have none.
+        # Headers for the changelog are kept beside the rows, because only few rows need them.
         self._log_headers: dict[Any, Headers] = {}
         self._clean: Generations[Row] = Generations(self._memory)
         # The rows that `TimestampedKeyValueStore.reader` has decoded, until the next write of each row.
@@ -174,14 +87,15 @@ class WriteBehindStore(Store):
         return Codec(self.spec.value_serde, self.name, "value")
 
     def _logger(self) -> ChangelogFn:
-        """The function that sends a record to the changelog; its value is the bytes of the value codec."""
+        """The function that sends a record to the changelog. Its value argument has the bytes of the value codec."""
         return self._task.log
 
     def open_writes(self) -> None:
-        """Makes `put_row` from the steps of a write. No other place knows all steps.
+        """Makes `put_row` from the steps of a write. Only this method knows all steps.
 
-        The innermost step lets the row wait for the commit. Around this step come the steps of the store's kind. The
-        outermost step notes the headers of tombstones for the changelog (`StoreSpec.headers_format`).
+        Each step is a function that wraps the step before. The innermost step lets the row wait for the commit. Then
+        follow the steps of the store's kind, such as expiry. The outermost step notes the headers of tombstones for the
+        changelog (`StoreSpec.headers_format`).
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():
@@ -242,7 +156,8 @@ class WriteBehindStore(Store):
         return row_bytes
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        """A function that gives a row's changelog key and local key. The local key of an expired row is None."""
+        """A function that gives a row's changelog key and local key. The local key is None for an expired row, which is
+        logged but not written to the backend."""
         row_bytes = self._row_bytes
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:
@@ -252,7 +167,7 @@ class WriteBehindStore(Store):
         return encode
 
     def row(self, row_key: Any) -> Row:
-        """The current row of a key with the value in its kept form. A missing row has the value None."""
+        """The current row of a key, with the value in its kept form. A missing row has the value None."""
         return self._dirty.get(row_key) or self._read(row_key)
 
     def _key_of(self, row_key: Any) -> Any:
@@ -264,10 +179,10 @@ class WriteBehindStore(Store):
         return self._ROW_BYTES + kept_size(self._key_of(row_key)) + kept_size(row[0])
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
-        """The read, the aggregator and the write of an aggregation as a single function, called for each record.
+        """A function for each record of an aggregation: reads the row, calls the aggregator, writes the row.
 
-        A row's timestamp is the largest timestamp of its records. The result None deletes the row, with the timestamp
-        of the record.
+        One function saves calls. A row's timestamp is the largest timestamp of its records. If the aggregator returns
+        None, the row is deleted, with the timestamp of the record.
         """
         (rows, row_of), put_row = self._rows_to_fold(), self.put_row
         show, keep, value_class, sound = (
@@ -302,13 +217,16 @@ class WriteBehindStore(Store):
         return fold
 
     def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
-        """Rows by key, and a function for all other rows. Rows have the timestamp that readers see."""
+        """A dictionary of rows for `_folder`, and a function that reads the rows that are not in the dictionary.
+
+        The rows have the timestamps that readers see.
+        """
         if type(self).row is WriteBehindStore.row:
             return self._dirty, self._read  # saves a call for each record
         return {}, self.row
 
     def _read(self, row_key: Any) -> Row:
-        """The row of a key that is not dirty."""
+        """The row of a key that has no dirty row: from memory, else from the backend."""
         clean = self._clean
         row = clean.young.get(row_key)
         if row is None:
@@ -373,7 +291,7 @@ class WriteBehindStore(Store):
             self._sized_bytes = sum(self._weigh(*entry) for entry in left.items()) if self._sized else 0
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Keeps written rows for later reads."""
+        """Keeps rows in memory that are now written to the backend, for later reads."""
         if self._memory.take(self.dirty_bytes):  # the bytes include rows written since the flush
             self._clean.young.update(rows)
         else:
@@ -420,11 +338,11 @@ class WriteBehindStore(Store):
         return self._table.approximate_count()
 
     def _dirty_between(self, start: bytes | None, end: bytes | None) -> list[tuple[bytes, Row]]:
-        """The dirty rows whose local keys lie in [start, end), in order."""
+        """The dirty rows whose local keys are in [start, end), in the order of these keys."""
         order, dirty = self._order, self._dirty
         new = len(dirty) - len(order)
         if new:
-            # Rows leave `_dirty` only in `drain`, therefore new rows stand at the end of the dict.
+            # Rows leave `_dirty` only in `drain`, so new rows are at the end of the dict.
             added = [
                 (self._local_key(row_key, self._row_bytes(row_key)), row_key)
                 for row_key in islice(reversed(dirty), new)
@@ -438,7 +356,7 @@ class WriteBehindStore(Store):
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        """All rows with local keys in [start, end), without deleted rows. Dirty rows replace rows of the backend."""
+        """All rows with local keys in [start, end), without deleted rows. A dirty row replaces the backend's row."""
         dirty = self._dirty_between(start, end)
         if reverse:
             dirty.reverse()

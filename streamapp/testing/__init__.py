@@ -1,4 +1,4 @@
-"""For tests and demonstrations: operators on a few records, workers as processes, and whether they have caught up."""
+"""Helpers for tests: operators on a few records, workers as processes, and a check that all input is processed."""
 
 from streamapp.testing.backlog import Backlog
 from streamapp.testing.trying import try_out

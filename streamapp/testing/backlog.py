@@ -1,4 +1,4 @@
-"""The remaining work of an application, seen from outside by the commits of its group."""
+"""The work that an application still has to do, as its committed offsets show it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ __all__ = ["Backlog"]
 
 
 class Backlog:
-    """The input topics of a plan, internal ones included, and how far the application's group has committed them.
+    """Compares the ends of an application's input topics with the offsets that its group has committed.
+
+    Repartition topics between sub-topologies count as input, too.
 
         with Backlog(plan, KafkaSettings.from_env()) as backlog:
             done, total = backlog.progress()
             finished = backlog.empty()
 
-    The backlog joins no group, so the workers do not notice. Raises `BrokerError` if Kafka does not answer.
+    A backlog does not join the group, so it causes no rebalance. Raises `BrokerError` if Kafka does not answer.
     """
 
     def __init__(self, plan: Plan, kafka: KafkaSettings, *, timeout: float = 30.0) -> None:
         self._admin, self._timeout = KafkaAdmin(kafka, timeout=timeout), timeout
         self._topics = sorted({topic for sub in plan.subtopologies for topic in sub.source_topics})
         self._partitions: list[TopicPartition] = []
-        """Kept from look to look: a cluster's metadata costs more than the rest."""
+        """Kept between calls, because metadata of the cluster is the most expensive request."""
         self._consumer = Consumer(
             {
                 **kafka.librdkafka(),
@@ -47,9 +49,10 @@ class Backlog:
         self._consumer.close()
 
     def progress(self) -> tuple[int, int]:
-        """(offsets committed, offsets there are) over all partitions; the total grows while work goes on.
+        """(committed offsets, end offsets), each summed over all partitions. Both grow while the application works.
 
-        The two need not become equal: markers of transactions have offsets too, and are not committed.
+        The two numbers may stay different when all work is done, because markers of transactions have offsets, too, and
+        may not be committed. `empty` tells if all work is done.
         """
         ends = self._ends()
         return sum(self._committed(ends).values()), sum(ends.values())
@@ -62,10 +65,10 @@ class Backlog:
             return False
         done = self._committed(ends)
         behind = [tp for tp, end in ends.items() if done[tp] < end]
-        # What an earlier topic still had would have appeared in a later one meanwhile, and moved its end.
+        # A record that was still in an earlier topic would meanwhile be in a later topic, and its end would differ.
         if self._has_records({tp: done[tp] for tp in behind}) or self._ends() != ends:
             return False
-        # Topics were perhaps still being made when they were looked up.
+        # Perhaps not all topics existed at the look-up, so the partitions are looked up again.
         known, self._partitions = self._partitions, self._look_up()
         return self._partitions == known
 
@@ -74,7 +77,7 @@ class Backlog:
         return self._admin.log_end_offsets(self._partitions) if self._partitions else {}
 
     def _look_up(self) -> list[TopicPartition]:
-        """All partitions of the topics; none as long as the workers have not made the internal topics."""
+        """All partitions of the topics; an empty list until the workers have created the internal topics."""
         counts = self._admin.partition_counts(self._topics)
         if len(counts) < len(self._topics):
             return []
@@ -85,12 +88,12 @@ class Backlog:
             found = committed(self._consumer, partitions, seconds=self._timeout)
         except KafkaException as error:
             raise BrokerError(
-                f"what the application has committed is not known: {error.args[0].str()}"
+                f"the committed offsets of the application cannot be read: {error.args[0].str()}"
             ) from error
         return {TopicPartition(tp.topic, tp.partition): max(0, tp.offset) for tp in found}
 
     def _has_records(self, starts: dict[TopicPartition, int]) -> bool:
-        """True if a record lies behind these offsets, and not only markers of transactions."""
+        """True if a record, and not only markers of transactions, comes at or after these offsets."""
         self._consumer.assign([KafkaPartition(*tp, offset) for tp, offset in starts.items()])
         try:
             waiting = set(starts)

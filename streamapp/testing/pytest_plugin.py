@@ -1,4 +1,4 @@
-"""Fixtures for pytest; an installed streamapp brings them along: `streams_driver`, `streams_broker`, `streams_worker`.
+"""Fixtures for pytest, which finds them by itself: `streams_driver`, `streams_broker`, `streams_worker`.
 
 def test_upper(streams_driver):
     driver = streams_driver(describe)
@@ -27,10 +27,10 @@ __all__ = ["streams_broker", "streams_driver", "streams_worker"]
 
 @pytest.fixture
 def streams_driver() -> Iterator[Callable[..., TopologyTestDriver]]:
-    """Opens a `TopologyTestDriver` for a topology, or for a function that describes one; all close after the test.
+    """A function that opens a `TopologyTestDriver`. All drivers close after the test.
 
-    ``streams_driver(topology, config=None, *, initial_wall_clock_ms=0)``. A function gets a `StreamsBuilder` of the
-    configuration, as `App` gives one to its topology.
+    The call is ``streams_driver(topology, config=None, *, initial_wall_clock_ms=0)``. ``topology`` is a `Topology` or a
+    function of a `StreamsBuilder`, as `App` takes it.
     """
     from streamapp.dsl import StreamsBuilder
     from streamapp.runners.local import TopologyTestDriver
@@ -55,10 +55,10 @@ def streams_driver() -> Iterator[Callable[..., TopologyTestDriver]]:
 
 @pytest.fixture(scope="session")
 def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A real Kafka on a free port, one for the session: ``streams_broker.bootstrap_servers``.
+    """A real Kafka on a free port, which all tests of the session share: ``streams_broker.bootstrap_servers``.
 
-    Tests keep apart by the names of their topics and applications. Needs Java and the extra ``spark``; raises
-    `BrokerError` with the way out.
+    So tests need different names of topics and applications. The broker needs Java and the extra ``spark``. If
+    something is missing, the fixture raises `BrokerError`, which says what to install.
     """
     from streamapp.broker import LocalKafka
 
@@ -68,10 +68,11 @@ def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKa
 
 @pytest.fixture
 def streams_worker(streams_broker: LocalKafka, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Starts a worker as a process of its own on `streams_broker`, and waits until its tables can be read.
+    """A function that starts a worker process on `streams_broker`, and waits until its tables can be read.
 
-    ``streams_worker(application, web_port=None, environ=None)``: ``application`` as ``faust -A`` takes it; without
-    ``web_port`` the worker gets a free one. All workers stop in order after the test, at the latest.
+    The call is ``streams_worker(application, web_port=None, environ=None)``. ``application`` is a module or an object
+    in it, as ``faust -A`` takes it. Without ``web_port`` the worker gets a free port. Workers that still run at the end
+    of the test commit and stop.
     """
     from streamapp.broker.ports import free_port
     from streamapp.testing.worker import WorkerProcess

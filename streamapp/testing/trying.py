@@ -1,4 +1,4 @@
-"""Operators tried out on a few records, in one line: for docstrings, notebooks and small tests."""
+"""`try_out`: runs operators on a few records in one line, for docstrings, notebooks and small tests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["try_out"]
 def try_out(
     describe: Callable[..., KStream[Any, Any] | KTable[Any, Any]], *inputs: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
-    """The (key, value) pairs that come out of what ``describe`` makes of its streams, in order.
+    """Runs the operators of ``describe`` on a few records, and returns their results as (key, value) pairs, in order.
 
-    Each input is a list of (key, value) or (key, value, timestamp in ms) records, and becomes one stream. The records
-    are written one after the other. Keys are text, and values are JSON; serdes need not be given. A table's changes
-    come out, None for a deletion.
+    Each input is a list of records, (key, value) or (key, value, timestamp in ms). ``describe`` gets one stream for
+    each input and returns a stream or a table. The records of the first input are processed first. Keys are text and
+    values are JSON, so no serde is needed. The results of a table are its changes, with None for a deletion.
 
     >>> try_out(lambda words: words.map_values(str.upper), [("a", "to"), ("b", "be")])
     [('a', 'TO'), ('b', 'BE')]

@@ -1,4 +1,4 @@
-"""A worker as a process of its own, for demonstrations and for tests that kill it."""
+"""`WorkerProcess`: a worker as a child process, for demonstrations and for tests that kill the worker."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _TAIL_LINES = 15
 
 
 class WorkerProcess:
-    """One worker of ``application`` (as ``faust -A`` takes it), which ends with this process, however that ends.
+    """One worker of ``application`` (a module or object, as ``faust -A`` takes it) as a child process.
 
-    ``environ`` is added to this process's environment; the worker's output goes to the file ``log``. The worker serves
-    its views at ``web_port``. ``datadir`` has its state (default: where the application says).
+    The worker ends when the present process ends, also if this one is killed. ``environ`` is added to the environment
+    of the present process. The worker's output goes to the file ``log``. The web server listens on ``web_port``.
+    ``datadir`` is the folder of its state (default: the application's setting).
 
         with WorkerProcess("agents", web_port=6066, log=Path("worker.log")) as worker:
             worker.wait_until_ready()
             print(worker.get("/tables/"))
 
-    Leaving the block stops the worker in order: it commits first. Raises `StreamsError` when it cannot be started,
-    or ends before it is ready, with the end of its log.
+    At the end of the block the worker commits and stops. Raises `StreamsError` if the worker cannot start, or if it
+    ends before it is ready; the message has the end of the log.
     """
 
     def __init__(
@@ -83,7 +84,10 @@ class WorkerProcess:
         return self._process.poll() is None
 
     def wait_until_ready(self, timeout: float = 120.0) -> None:
-        """Until every table can be read: the worker has its partitions and has restored them."""
+        """Waits until the worker has its partitions and has restored them, so that every table can be read.
+
+        Raises `StreamsError` if the worker ends meanwhile, or is not ready after ``timeout`` seconds.
+        """
         deadline = time.monotonic() + timeout
         while True:
             self.check()
@@ -108,7 +112,10 @@ class WorkerProcess:
             raise StreamsError(f"the worker has ended (exit code {code}); its log is {self.log}:\n{tail}")
 
     def get(self, path: str, *, timeout: float = 10.0) -> Any:
-        """The JSON that the worker answers to ``path``; `StreamsError` if it refuses, `OSError` if it is not there."""
+        """The JSON that the worker answers to ``path``, for example ``/tables/``.
+
+        Raises `StreamsError` if the worker refuses the request, and `OSError` if it cannot be reached.
+        """
         try:
             with open_worker(self.url + path, seconds=timeout) as answer:
                 return json.load(answer)
@@ -116,7 +123,8 @@ class WorkerProcess:
             raise StreamsError(f"{path}: {error.code} {error.read().decode(errors='replace')}") from error
 
     def stop(self, timeout: float = 40.0) -> int:
-        """Asks the worker to commit and end, and waits for it; returns its exit code."""
+        """Asks the worker to commit and end, and returns its exit code. After ``timeout`` seconds the worker is
+        killed."""
         if self.running:
             self._process.send_signal(SIGTERM)
             try:

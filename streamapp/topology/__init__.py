@@ -1,4 +1,4 @@
-"""Topologies and their plans: what is computed, before it runs anywhere."""
+"""Topologies, and the plans that runners make of them. Nothing here runs a topology."""
 
 from streamapp.topology.compat import Compatibility, Finding, Need, compare_topologies
 from streamapp.topology.plan import GlobalStore, InternalTopic, Plan, Subtopology

@@ -1,6 +1,7 @@
-"""The need of a deployment of a changed topology: nothing, a migration, or a reset; with reasons, store by store.
+"""Compares two versions of a topology: does a deployment need nothing, a migration, or a reset, and why?
 
-Kafka Streams has no such check: a changed topology is started, and meets the state and the topics of the old one.
+Kafka Streams has no such check: a changed topology starts with the state and the topics of the old version, and may
+read them wrongly.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ Snapshot = Mapping[str, Any]
 
 
 _SUPPLIERS = {"ABCMeta", "builtin_function_or_method", "function", "method", "partial", "type"}
-"""Python's types of suppliers, in snapshots of before 24 November 2026."""
+"""Names of operators in snapshots from before 24 November 2026, which stand for a user's processor."""
 
 
 class Need(IntEnum):
-    """The need of a deployment; a larger value needs more."""
+    """The work that a deployment needs. A larger value means more work."""
 
     NOTHING = 0
-    """Start the new version: state, internal topics and positions go on."""
+    """Start the new version, which goes on with the state, the internal topics and the positions of the old version."""
     MIGRATION = 1
-    """Nothing is wrong for good, but something has to be done or accepted; the finding says what."""
+    """The new version can go on, but something has to be done or accepted first. The finding says what."""
     RESET = 2
-    """State contradicts the new topology. Reset the application, rebuild the state by a backfill, or take a new
-    application id."""
+    """The existing state contradicts the new topology. Reset the application, rebuild the state by a backfill, or use a
+    new application id."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One change and its meaning. ``subject`` is what changed: a store, a topic, the application."""
+    """One difference between two versions. ``subject`` is the changed part: a store, a topic, or the application."""
 
     need: Need
     subject: str
@@ -55,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Compatibility:
-    """The result of `compare_topologies`."""
+    """The result of `compare_topologies`. Its text has one line for each finding."""
 
     findings: tuple[Finding, ...]
 
@@ -69,10 +70,11 @@ class Compatibility:
 
 
 def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | Snapshot) -> Compatibility:
-    """Compares two versions of a topology, each as it is or as `snapshot` gave it.
+    """Compares two versions of a topology. Each is a `Topology`, a plan, or the data of ``streamapp describe --json``.
 
-    The comparison covers the lasting parts: stores with their changelogs, repartition topics, source topics. Functions
-    and lambdas are not: what they compute may change without a word here. Raises `ConfigError` for what is no topology.
+    The comparison covers the parts that last longer than a process: stores with their changelogs, repartition topics,
+    source topics, schemas. Functions are not compared, so a function that computes something else gives no finding.
+    Raises `ConfigError` if an argument is no topology.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> def version(store: str) -> Topology:
@@ -114,7 +116,7 @@ def _data(topology: Topology | Plan | Snapshot) -> Snapshot:
 
 
 def _of_today(store: Snapshot) -> Snapshot:
-    """A store of a snapshot that was written when suppliers were remembered by their Python type."""
+    """A store of an old snapshot, in which a user's processor has the name of a Python type, in today's form."""
     operators = {USER_PROCESSOR if kind in _SUPPLIERS else kind for kind in store["operators"]}
     return {**store, "operators": sorted(operators)}
 
@@ -143,7 +145,7 @@ def _local_state(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
 
 
 def _schemas(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
-    """Schemas that both versions have under one subject. Snapshots of before 24 November 2026 have none."""
+    """Compares schemas with the same subject. Snapshots from before 24 November 2026 have no schemas."""
     known = old.get("schemas", {})
     for subject, after in new.get("schemas", {}).items():
         before = known.get(subject)
@@ -205,7 +207,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
 
 
 def _renamed(before: Snapshot, after: Snapshot) -> dict[str, str]:
-    """The names of stores in the old topology, with the names in the new topology, if only the name differs."""
+    """Stores that probably have a new name, because everything else is the same: the new name by the old name."""
     gone = [name for name in before if name not in after]
     come = [name for name in after if name not in before]
     found: dict[str, str] = {}

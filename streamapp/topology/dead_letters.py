@@ -1,4 +1,4 @@
-"""Dead letters need a topic: that is known before the first record fails."""
+"""The check, made while a topology is planned, that dead letters have a topic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["check_dead_letters"]
 
 
 def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
-    """Raises `ConfigError` for a node that may answer "dead_letter" while no topic is set."""
+    """Raises `ConfigError` if a node may answer "dead_letter" and ``dead_letter_queue_topic`` is not set."""
     if config.dead_letter_queue_topic is not None:
         return
     for node in nodes:
         if "dead_letter" in _answers(node):
             raise ConfigError(
-                f"{node.name} sends records to the dead letters, and there is no topic for them. Set "
+                f"{node.name} sends records to the dead letters, but there is no topic for them. Set "
                 "dead_letter_queue_topic in the StreamsConfig, or give on_error (of a Retry: then and "
                 "when_full) another answer"
             )

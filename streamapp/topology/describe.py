@@ -1,8 +1,7 @@
-"""The text of ``Topology.describe()``, letter by letter that of Kafka Streams.
+"""The text of ``Topology.describe()``, which is exactly the text of Kafka Streams for the same topology.
 
-Kafka Streams sorts nodes by the size of the sub-topology below them, and keeps several sets in the order of
-Java's hash tables. Where that order shows in the text it is reproduced here, so that a description can be compared with
-the Java application's.
+So a description can be compared with the Java application's. Kafka Streams sorts nodes by the number of nodes
+downstream, and several sets have the order of Java's hash tables. This module reproduces both orders.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ __all__ = ["describe_global_store", "describe_subtopology", "java_hash_order"]
 
 
 def java_hash_order(names: Iterable[str]) -> list[str]:
-    """The names in the iteration order of a ``java.util.HashSet`` that they were added to in this order."""
+    """The names in the order in which a ``java.util.HashSet`` gives them, if they are added in the order of
+    ``names``."""
     unique = list(dict.fromkeys(names))
     capacity = 16
     while len(unique) > capacity * 0.75:
@@ -34,7 +34,7 @@ def _java_bucket(text: str, capacity: int) -> int:
 
 
 class _Described:
-    """A node; how many nodes are below it, itself included, grows while its neighbours are being set."""
+    """A node with its neighbours. ``size`` is the number of nodes from here downstream, and grows with each child."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -86,7 +86,7 @@ def _function_name(function: object) -> str:
 
 
 def describe_subtopology(number: int, nodes: list[Node]) -> str:
-    """The paragraph of one sub-topology; nodes in the order in which they were added."""
+    """The paragraph of one sub-topology. ``nodes`` are in the order in which they were added."""
     by_name = {n.name: _Described(n) for n in nodes}
     order = java_hash_order(java_hash_order(by_name))
     for name in order:

@@ -1,4 +1,4 @@
-"""Groups of connected nodes: each group becomes a sub-topology."""
+"""Groups of nodes that are connected, directly or through a store. Each group becomes a sub-topology."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["NodeGroups"]
 
 
 class NodeGroups:
-    """Disjoint sets of node names (union-find)."""
+    """Disjoint sets of node names (a union-find structure)."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
@@ -20,7 +20,7 @@ class NodeGroups:
                 self._parent[b] = a
 
     def split(self, names: Iterable[str]) -> list[list[str]]:
-        """The names by group; groups, and names in them, in the order given."""
+        """The names by group. Groups, and names in a group, keep the order of ``names``."""
         groups: dict[str, list[str]] = {}
         for name in names:
             groups.setdefault(self._root(name), []).append(name)

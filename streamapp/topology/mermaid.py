@@ -10,7 +10,7 @@ __all__ = ["to_mermaid"]
 
 
 def to_mermaid(subtopologies: Iterable[Iterable[Node]]) -> str:
-    """Topics are drawn as stadiums, processors as boxes, stores as cylinders, sub-topologies as frames."""
+    """The text of the flowchart: topics are ovals, processors boxes, stores cylinders, sub-topologies frames."""
     ids: dict[str, str] = {}
     topics: dict[str, str] = {}
     body: list[str] = []

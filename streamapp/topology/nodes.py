@@ -15,7 +15,7 @@ __all__ = ["Node", "ProcessorNode", "SinkNode", "SourceNode"]
 
 @dataclass(frozen=True)
 class SourceNode:
-    """Reads topics (or, with ``pattern``, every topic whose whole name matches)."""
+    """A node that reads topics, or with ``pattern`` every topic whose whole name matches."""
 
     name: str
     topics: tuple[str, ...]
@@ -25,12 +25,15 @@ class SourceNode:
     timestamp_extractor: Callable[..., int] | None = None
     parents: tuple[str, ...] = ()
     on_error: Answer | Chooser | None = None
-    """None: the configuration's handler."""
+    """The answer to records that cannot be decoded; None: ``deserialization_exception_handler`` answers."""
 
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """One step: an `Operator`, or a supplier of processors; ``stores`` are the names it may use."""
+    """A node that processes records: ``operator`` is an `Operator`, or a supplier of a user's processors.
+
+    ``stores`` are the names of the stores that the node may use.
+    """
 
     name: str
     operator: Any
@@ -40,7 +43,7 @@ class ProcessorNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes to a topic, or to the topic that a function names for each record."""
+    """A node that writes to a topic. If ``topic`` is a function, it chooses the topic of each record."""
 
     name: str
     topic: str | Callable[..., str]

@@ -1,4 +1,7 @@
-"""The plan of a topology: sub-topologies, internal topics, stores. Immutable, and picklable for Spark."""
+"""`Plan`: a topology prepared for one application, with its sub-topologies, internal topics and stores.
+
+A plan is immutable, and picklable so that Spark can send it to its executors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ __all__ = ["GlobalStore", "InternalTopic", "Plan", "Subtopology"]
 
 @dataclass(frozen=True)
 class InternalTopic:
-    """A repartition or changelog topic; ``partitions`` None means: derived from the topics that feed it."""
+    """A repartition or changelog topic. ``partitions`` None: the count follows from other topics
+    (`Plan.partition_counts`)."""
 
     name: str
     kind: Literal["repartition", "changelog"]
@@ -29,7 +33,7 @@ class InternalTopic:
 
 @dataclass(frozen=True)
 class GlobalStore:
-    """A store that every process fills from all partitions of a topic."""
+    """A store that every process fills with the records of all partitions of a topic."""
 
     spec: StoreSpec
     topic: str
@@ -43,7 +47,7 @@ class GlobalStore:
 
 @dataclass(frozen=True)
 class Subtopology:
-    """A connected part of the topology; task p of it processes partition p of each of its source topics."""
+    """A connected part of a topology. Its task number p processes partition p of each of its source topics."""
 
     id: int
     nodes: tuple[Node, ...]
@@ -58,18 +62,21 @@ class Subtopology:
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
-        """Full names, external and internal, in the order of the sources; topics of patterns are not among them."""
+        """The full names of external and internal source topics, in the order of the sources.
+
+        Topics that a pattern finds are not included, because they are not known before the start.
+        """
         return tuple(dict.fromkeys(t for s in self.sources for t in s.topics))
 
     @cached_property
     def sink_topics(self) -> tuple[str, ...]:
-        """Full names of the topics that are known before the first record."""
+        """The full names of the topics that sinks write to, without topics that a function chooses."""
         sinks = (n.topic for n in self.nodes if isinstance(n, SinkNode))
         return tuple(dict.fromkeys(t for t in sinks if isinstance(t, str)))
 
     @property
     def name(self) -> str:
-        """A readable name: what it reads."""
+        """A readable name: the source topics or patterns, joined by +."""
         return "+".join(self.source_topics) or "+".join(s.pattern.pattern for s in self.sources if s.pattern)
 
     @staticmethod
@@ -93,7 +100,8 @@ class Subtopology:
 
 @dataclass(frozen=True)
 class Plan:
-    """A topology made ready for one application: names are complete, sub-topologies are told apart."""
+    """A topology prepared for one application: topics have their full names, and nodes are divided into
+    sub-topologies."""
 
     config: StreamsConfig
     subtopologies: tuple[Subtopology, ...]
@@ -105,7 +113,7 @@ class Plan:
 
     @cached_property
     def internal_topics(self) -> tuple[InternalTopic, ...]:
-        """All repartition topics and all changelogs that are not source topics at the same time."""
+        """All repartition topics, and all changelogs except those that are source topics at the same time."""
         topics: dict[str, InternalTopic] = {}
         for sub in self.subtopologies:
             for topic in sub.repartition_topics:
@@ -118,7 +126,7 @@ class Plan:
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
-        """External topics that the application reads, those of global stores included."""
+        """The external topics that the application reads, including those of global stores."""
         internal = {t.name for t in self.internal_topics}
         topics = [t for sub in self.subtopologies for t in sub.source_topics if t not in internal]
         return tuple(dict.fromkeys(topics + [g.topic for g in self.global_stores]))
@@ -130,7 +138,7 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when state on disk or internal topics would not fit a changed topology any more."""
+        """A hash that changes when existing state on disk or repartition topics no longer fit the topology."""
         parts = []
         for sub in self.subtopologies:
             for spec in sub.stores:
@@ -145,8 +153,7 @@ class Plan:
         return tuple(source for sub in self.subtopologies for source in sub.sources if source.pattern)
 
     def check_patterns(self, topics: Iterable[str]) -> None:
-        """Raises `TopologyError` for a topic that the patterns of two sources match: its records would belong to
-        either."""
+        """Raises `TopologyError` if a topic matches the patterns of two sources: only one source can read a topic."""
         if len(self._pattern_sources) < 2:
             return
         internal = {topic.name for topic in self.internal_topics}
@@ -161,19 +168,21 @@ class Plan:
                 )
 
     def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
-        """Partition counts of all internal topics, given those of the external source topics.
+        """The partition counts of all internal topics. ``external`` has the counts of the external source topics.
 
-        A repartition topic has the requested count, or the largest count among the sources of the writing
-        sub-topologies. A changelog has as many partitions as its sub-topology has tasks.
+        A repartition topic has the count that ``repartition(partitions=...)`` gives. Otherwise its count is the largest
+        one among the source topics of the sub-topologies that write to it. Topics that are joined get the same count. A
+        changelog has as many partitions as its sub-topology has tasks.
 
-        Raises `CopartitionError` where topics that are joined have different counts, `TopologyError` for a
-        source topic that has no count.
+        Raises `CopartitionError` if topics that are joined have different counts that cannot be changed, and
+        `TopologyError` for a source topic without a count.
         """
         missing = [t for t in self.source_topics if t not in external]
         if missing:
             raise TopologyError(
                 f"source topic{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))} "
-                f"{'do' if len(missing) > 1 else 'does'} not exist; create before starting {self.application_id}"
+                f"{'do' if len(missing) > 1 else 'does'} not exist; create {'them' if len(missing) > 1 else 'it'} "
+                f"before starting {self.application_id}"
             )
         counts = dict(external)
         repartition = {t.name: t for sub in self.subtopologies for t in sub.repartition_topics}
@@ -207,7 +216,7 @@ class Plan:
                     counts[name] = max(counts[t] for t in sources)
                     progressed.append(name)
             if not progressed:
-                # They feed each other in a cycle, as those of foreign-key joins do: what is known of it decides.
+                # These topics feed each other in a cycle, as in foreign-key joins. The counts that are known decide.
                 known = {n: [counts[t] for t in self._sources_of_writers(n) if t in counts] for n in pending}
                 progressed = [name for name in pending if known[name]]
                 counts.update({name: max(known[name]) for name in progressed})
@@ -225,7 +234,11 @@ class Plan:
     def _fixed_count(
         group: frozenset[str], counts: Mapping[str, int], repartition: Mapping[str, InternalTopic]
     ) -> int | None:
-        """The count that external topics, or those with a count of their own, give to topics that are joined."""
+        """The partition count that a group of joined topics must have, or None if no topic of the group decides it.
+
+        External topics decide, and repartition topics with a count of their own. Raises `CopartitionError` if two of
+        them differ.
+        """
         fixed = {t: counts[t] for t in group if t not in repartition or repartition[t].partitions is not None}
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))

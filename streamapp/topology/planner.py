@@ -1,4 +1,4 @@
-"""From the nodes of a topology to its plan: full names, internal topics and their configuration."""
+"""Makes the sub-topologies of a plan from the nodes of a topology: full names, internal topics and their settings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Planner", "bound_to", "changelog_config", "repartition_topic"]
 
 @dataclass(frozen=True)
 class Planner:
-    """The inputs of the planner. Topics and sources have the names that they have in the topology."""
+    """The parts of a topology from which sub-topologies are made. Topic names have no application id yet."""
 
     config: StreamsConfig
     stores: Mapping[str, StoreSpec]
     internal: Mapping[str, InternalTopic]
     source_changelogs: Mapping[str, str]
-    """Store -> the source topic that is its changelog."""
+    """The source topic that serves as changelog, by store."""
     copartitions: Sequence[tuple[str, ...]]
-    """Sources whose topics have to have the same number of partitions."""
+    """Groups of sources whose topics must have the same number of partitions."""
 
     def subtopology(self, number: int, nodes: Sequence[Node]) -> Subtopology:
         sources = {node.name: node for node in nodes if isinstance(node, SourceNode)}
@@ -53,7 +53,8 @@ class Planner:
         )
 
     def _bound(self, spec: StoreSpec, changelog: InternalTopic | None) -> StoreSpec:
-        """The store with serdes that know their topic: each reader or writer of its rows gets them from the plan."""
+        """The store with serdes bound to its topic, so that all code that reads or writes its rows uses the same
+        serdes."""
         if spec.serde_topic is not None:
             return bound_to(self._full_name(spec.serde_topic), spec)
         return bound_to(self._changelog_name(spec) if changelog is None else changelog.name, spec)
@@ -80,7 +81,7 @@ class Planner:
 
 
 def bound_to(topic: str, spec: StoreSpec) -> StoreSpec:
-    """The store with serdes that are bound to a topic."""
+    """A copy of the specification, with serdes bound to ``topic``."""
     key, value = spec.key_serde, spec.value_serde
     return replace(
         spec,
@@ -90,7 +91,7 @@ def bound_to(topic: str, spec: StoreSpec) -> StoreSpec:
 
 
 def repartition_topic(name: str, partitions: int | None) -> InternalTopic:
-    """A repartition topic, whose records are deleted once they are consumed and not before."""
+    """A repartition topic. Brokers delete none of its records by age; workers delete records after processing."""
     config = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -101,5 +102,5 @@ def repartition_topic(name: str, partitions: int | None) -> InternalTopic:
 
 
 def changelog_config(spec: StoreSpec) -> dict[str, str]:
-    """The topic configuration of a store's changelog."""
+    """The topic settings of a store's changelog: those of its kind, overridden by those of the store."""
     return spec.kind.topic_config | spec.topic_config

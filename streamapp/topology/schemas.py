@@ -1,4 +1,4 @@
-"""The schemas that a plan writes and reads, by their subjects."""
+"""The schemas of the records that an application writes and reads, by their subjects in the schema registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PlannedSchema", "planned_schemas"]
 
 @dataclass(frozen=True)
 class PlannedSchema:
-    """One schema of an application; ``serde`` is bound to ``topic``."""
+    """One schema of an application. ``serde`` is bound to ``topic``. ``writes`` is false for input topics."""
 
     topic: str
     serde: Serde[Any]
@@ -30,9 +30,10 @@ class PlannedSchema:
 
 
 def planned_schemas(plan: Plan) -> list[PlannedSchema]:
-    """The schemas of sources, sinks and stores, once for each subject and schema, in the plan's order.
+    """The schemas of sources, sinks and stores, each once for its subject, in the order of the plan.
 
-    Left out are topics that a function or a pattern names, and serdes inside operators (foreign-key joins).
+    The result lacks schemas that the plan does not know. Missing are schemas of topics that a function or a pattern
+    chooses, and of serdes inside foreign-key joins.
     """
     found: dict[tuple[str, str], PlannedSchema] = {}
     for each in _all(plan):

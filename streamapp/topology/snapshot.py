@@ -1,4 +1,4 @@
-"""A plan as plain data, to be kept beside a release and compared with the next one: ``streamapp describe --json``."""
+"""A plan as plain data (``streamapp describe --json``). Keep it with a release, to compare the next release with it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["FORMAT", "snapshot"]
 FORMAT = 1
 
 USER_PROCESSOR = "ProcessorOperator"
-"""A supplier of a user's processors is remembered by this name, whether it is a class, a function or a lambda."""
+"""The name of all users' processors in a snapshot, whether their supplier is a class, a function or a lambda."""
 
 
 def snapshot(plan: Plan) -> dict[str, Any]:
-    """The part of a plan that state, topics and positions have to fit; lists, dicts, strings and numbers only.
+    """The parts of a plan with which existing state, topics and positions have to agree, as JSON values.
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> builder = StreamsBuilder()

@@ -1,6 +1,6 @@
-"""`Topology`: named sources, processors, stores and sinks; the low-level way to describe an application.
+"""`Topology`: a graph of named sources, processors, stores and sinks, the low-level way to describe an application.
 
-The DSL writes into one of these. `Topology.describe` shows it, `Topology.plan` makes it ready to run.
+The DSL builds a `Topology`, too. `Topology.describe` shows it as text, and `Topology.plan` prepares it for a runner.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _FOR_BUILDERS = (
     "dsl_store_format",
     "ensure_explicit_internal_resource_naming",
 )
-"""Settings that decide what a builder builds."""
+"""Settings on which the result of a builder depends, so that they cannot change after the build."""
 
 
 class Topology:
-    """A graph of sources, processors, stores and sinks. The examples of its methods go on from this one.
+    """A graph of sources, processors, stores and sinks. The examples of the methods use the names of this example.
 
     >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
     >>> class Pass(Processor):
@@ -82,12 +82,11 @@ class Topology:
         pattern: re.Pattern[str] | None = None,
         on_error: Answer | Chooser | None = None,
     ) -> Topology:
-        """Adds a source that reads topics, or all topics that match a pattern. A topic has one source at most.
+        """Adds a source that reads topics, or all topics that match a pattern. (``Topology.addSource``)
 
+        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms (default: the record's own).
         ``on_error`` decides about records that cannot be decoded (default: ``deserialization_exception_handler``).
-
-        ``timestamp_extractor(record, partition_time)`` gives timestamps in ms (default: the records' own). Raises
-        `TopologyError` for a doubled name or topic. (``Topology.addSource``)
+        Raises `TopologyError` for a name that is in use, and for a topic that another source reads.
 
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
         ['in']
@@ -114,10 +113,11 @@ class Topology:
         return self
 
     def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
-        """Adds a step. ``supplier`` is called once a task and returns a `Processor` (the DSL gives operators).
+        """Adds a processor behind its parents. (``Topology.addProcessor``)
 
-        A supplier, or the processor that it gives, with an attribute ``stores`` (a list of `StoreSpec`) brings its
-        stores with it. Raises `TopologyError` for a doubled name or an unknown parent. (``Topology.addProcessor``)
+        ``supplier`` is called once for each task and returns a new `Processor`. The supplier or the processor may have
+        an attribute ``stores``, a list of `StoreSpec`; these stores are added and connected. Raises `TopologyError` for
+        a name that is in use, and for an unknown parent.
 
         >>> list(Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in").nodes)
         ['in', 'pass']
@@ -142,12 +142,12 @@ class Topology:
         partitioner: Callable[..., int | None] | None = None,
         on_error: Answer | Chooser | None = None,
     ) -> Topology:
-        """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says.
-        (``Topology.addSink``)
+        """Adds a sink that writes the records of its parents to a topic. (``Topology.addSink``)
 
-        ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it returns
-        None, Kafka's default partitioner decides by the key's bytes. ``on_error`` decides about results that cannot be
-        serialized, or that brokers refuse (default: ``production_exception_handler``).
+        ``topic`` is a name, or a function ``topic(key, value, record_context)`` that returns a name for each record.
+        ``partitioner(topic, key, value, partition_count)`` may choose the partition. Without a partitioner, or if it
+        returns None, Kafka's default partitioner chooses by the bytes of the key. ``on_error`` decides about results
+        that cannot be serialized, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)
@@ -169,8 +169,9 @@ class Topology:
         return self
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
-        """Adds a store and connects it to processors. The same spec may be added again, another one of its name not.
-        (``Topology.addStateStore``)
+        """Adds a store and connects it to processors. (``Topology.addStateStore``)
+
+        The same specification may be added again. Raises `TopologyError` for another specification with the same name.
 
         >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
         >>> list(topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()), "pass").stores)
@@ -190,8 +191,9 @@ class Topology:
         return self
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
-        """Lets a processor use stores; all processors of a store run in the same task.
-        (``Topology.connectProcessorAndStateStores``)
+        """Lets a processor use stores. (``Topology.connectProcessorAndStateStores``)
+
+        All processors that use a store belong to the same sub-topology, so that one task runs them.
 
         >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
         >>> _ = topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()))
@@ -237,8 +239,10 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[..., int] | None = None,
     ) -> Topology:
-        """Adds a store that every process fills from all partitions of a topic; all processors may read it.
-        (``Topology.addGlobalStore``)
+        """Adds a store that every process fills from all partitions of a topic. (``Topology.addGlobalStore``)
+
+        ``supplier`` returns the processor that writes the records to the store. All other processors may read the store
+        without being connected to it.
 
         >>> spec = Stores.key_value("airports", StringSerde(), StringSerde())
         >>> list(Topology().add_global_store(spec, "read", "airports", "keep", Pass, **text).stores)
@@ -277,15 +281,15 @@ class Topology:
         self._internal.setdefault(name, repartition_topic(name, partitions))
 
     def connect_source_store_and_topic(self, store: str, topic: str) -> None:
-        """The source topic is at the same time the changelog of the store (``reuse.ktable.source.topics``)."""
+        """Makes a source topic serve as the changelog of a store (optimisation ``reuse.ktable.source.topics``)."""
         self._source_changelogs[store] = topic
 
     def copartition_sources(self, *sources: str) -> None:
-        """The topics of these sources have to have the same number of partitions."""
+        """Requires that the topics of these sources have the same number of partitions, because they are joined."""
         self._copartitions.append(sources)
 
     def set_config(self, config: StreamsConfig) -> None:
-        """The configuration that the topology was built with."""
+        """Notes the configuration with which the topology was built."""
         self._config, self._built = config, True
 
     # ------------------------------------------------------------------ results
@@ -301,7 +305,7 @@ class Topology:
 
     @property
     def stores(self) -> Mapping[str, StoreSpec]:
-        """All stores, the global ones included.
+        """All stores by name, including global stores.
 
         >>> dict(Topology().add_source("in", "flights", **text).stores)
         {}
@@ -309,7 +313,7 @@ class Topology:
         return {**self._stores, **{name: g.spec for name, g in self._global_stores.items()}}
 
     def describe(self) -> str:
-        """Kafka Streams' text of this topology, letter by letter. (``Topology.describe``)
+        """The description of this topology, exactly as Kafka Streams writes it. (``Topology.describe``)
 
         >>> print(Topology().add_source("in", "flights", **text).describe().splitlines()[2])
             Source: in (topics: [flights])
@@ -322,7 +326,7 @@ class Topology:
                 text.append(describe_global_store(number, global_store.source, global_store.processor))
             else:
                 text.append(describe_subtopology(number, nodes))
-        # Java appends its two kinds of paragraphs so that whichever kind ends first leaves the rest in order.
+        # Java has two lists of paragraphs and appends the one with the next number, so all are ordered by number.
         return "Topologies:\n " + "".join("  " + t for t in text)
 
     def to_mermaid(self) -> str:
@@ -334,10 +338,11 @@ class Topology:
         return to_mermaid([nodes for _, nodes in self._subtopologies()])
 
     def plan(self, config: StreamsConfig | None = None) -> Plan:
-        """Makes the topology ready to run as one application.
+        """Prepares the topology to run as one application.
 
-        The settings of ``config`` go before those of the builder's configuration, which has the others. Raises
-        `TopologyError` if there is nothing to run, `ConfigError` for a setting that the builder would have needed.
+        The settings given in ``config`` override those of the configuration with which the topology was built. Raises
+        `TopologyError` if the topology is empty. Raises `ConfigError` for a setting that comes too late, because the
+        builder has already used another value.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
@@ -356,7 +361,7 @@ class Topology:
         return Plan(config, subtopologies, stores)
 
     def without_answers(self) -> Topology:
-        """A copy in which no node has an ``on_error`` of its own: the configuration's handlers decide.
+        """A copy in which no node has an ``on_error`` of its own, so that the configured exception handlers decide.
 
         >>> list(Topology().add_source("in", "flights", **text, on_error="skip").without_answers().nodes)
         ['in']
@@ -382,7 +387,7 @@ class Topology:
         return [[self._nodes[name] for name in names] for names in self._groups.split(self._nodes)]
 
     def _subtopologies(self) -> list[tuple[int, list[Node]]]:
-        """The groups that become sub-topologies, with their numbers; global stores take numbers, too."""
+        """The groups of nodes that become sub-topologies, with their numbers. A global store also uses up a number."""
         sources = {g.source.name for g in self._global_stores.values()}
         return [
             (number, nodes)

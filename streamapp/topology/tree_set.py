@@ -1,7 +1,8 @@
-"""A sorted set that goes wrong exactly as Java's does.
+"""A copy of Java's TreeSet, whose order `Topology.describe` needs to give the same text as Kafka Streams.
 
-Kafka Streams keeps the neighbours of a described node in a ``java.util.TreeSet`` and lets what they are sorted by grow
-afterwards. Where a later one then ends up follows from the shape of the tree.
+Kafka Streams keeps the neighbours of a node in a ``java.util.TreeSet``, sorted by a size that still grows after the
+insertion. So the set is not sorted correctly. The place of a later neighbour depends on the shape of Java's tree, which
+this class therefore copies.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Branch(Generic[T]):
 
 
 class TreeSet(Generic[T]):
-    """A red-black tree; ``compare`` gives a negative number, zero or a positive one."""
+    """A red-black tree. ``compare`` returns a negative number, zero or a positive number, as in Java."""
 
     def __init__(self, compare: Callable[[T, T], int]) -> None:
         self._compare = compare
@@ -79,7 +80,7 @@ class TreeSet(Generic[T]):
         self._root.red = False
 
     def _rotate(self, branch: _Branch[T], side: _Side) -> None:
-        """The branch goes down to the side, its child on the other side takes its place."""
+        """Rotates the tree: the branch moves down to ``side``, and its child of the other side takes its place."""
         other: _Side = "right" if side == "left" else "left"
         child: _Branch[T] = getattr(branch, other)
         moved: _Branch[T] | None = getattr(child, side)

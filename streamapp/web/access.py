@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from streamapp._base.secrets import from_environment
 from streamapp.broker.certificates import stamps
 from streamapp.errors import ConfigError
+from streamapp.web.oidc import OidcSettings
 from streamapp.web.users import Users
 
 __all__ = ["WebAccess", "is_loopback"]
@@ -54,8 +55,11 @@ class WebAccess:
         environ = os.environ if environ is None else environ
         self._users = _Watched(environ, _USERS, Users.parse)
         self._secret = _Watched(environ, _SECRET, _checked_secret)
-        if (self._users.get() is None) != (self._secret.get() is None):
-            there, missing = (_USERS, _SECRET) if self._secret.get() is None else (_SECRET, _USERS)
+        self.provider: OidcSettings | None = OidcSettings.from_env(environ)
+        """The identity provider whose tokens are taken, beside those of the users file."""
+        if (self.users is None) != (self._secret.get() is None):
+            known = _USERS if self.provider is None else "An identity provider"
+            there, missing = (known, _SECRET) if self._secret.get() is None else (_SECRET, _USERS)
             how = "`streamapp web secret`" if missing == _SECRET else "`streamapp web user NAME`"
             raise ConfigError(
                 f"{there} is set, and {missing} is not: users and the workers' secret come together. Set {missing} or "
@@ -76,7 +80,8 @@ class WebAccess:
     @property
     def users(self) -> Users | None:
         """The users, or None if there are none. Then everybody who can reach the port may do everything."""
-        return self._users.get()
+        found = self._users.get()
+        return Users({}, {}) if found is None and self.provider is not None else found
 
     @property
     def secret(self) -> bytes | None:

@@ -14,6 +14,7 @@ from aiohttp import web
 from streamapp.web.access import WebAccess
 from streamapp.web.caller import CALLER, Caller
 from streamapp.web.forwarding import HEADER, Signatures
+from streamapp.web.oidc import Oidc, ProviderSilent
 from streamapp.web.problem import Problem, problem_response
 from streamapp.web.rates import Buckets, address_of
 from streamapp.web.users import Identity, Users
@@ -44,6 +45,8 @@ class Authentication:
         self._access, self._signatures, self._own = access, signatures, own
         self._requests = Buckets(per_second=_REQUESTS_PER_SECOND, burst=_REQUESTS_AT_ONCE)
         self._failures = Buckets(per_second=_FAILURES_PER_SECOND, burst=_FAILURES_AT_ONCE)
+        provider = access.provider
+        self._provider = None if provider is None else Oidc(provider, access.client_context)
         self._comparing = asyncio.Lock()
         self._waiting = 0
 
@@ -107,7 +110,7 @@ class Authentication:
     async def _by_credentials(self, said: str, users: Users, address: str) -> Identity | None:
         scheme, _, given = said.partition(" ")
         if scheme.lower() == "bearer":
-            return users.of_token(given.strip())
+            return users.of_token(given.strip()) or await self._of_provider(given.strip())
         if scheme.lower() != "basic":
             return None
         try:
@@ -118,6 +121,14 @@ class Authentication:
             return None
         # A login that was right before costs nothing and is never locked out by another client of its address.
         return users.remembered(name, password) or await self._compare(users, name, password, address)
+
+    async def _of_provider(self, token: str) -> Identity | None:
+        if self._provider is None:
+            return None
+        try:
+            return await self._provider.identity(token)
+        except ProviderSilent as silent:
+            raise Problem(503, f"{silent}: ask again later", headers={"Retry-After": "10"}) from None
 
     async def _compare(self, users: Users, name: str, password: str, address: str) -> Identity | None:
         if not self._failures.has(address) or self._waiting >= _MOST_WAITING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from scripts import site, site_reference
+
+_CODE = re.compile(r"`([\w.]+)`")
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +25,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_public_name_stands_once_in_the_reference() -> None:
     names = [name for names in site_reference.PARTS.values() for name in names.split()]
     assert sorted(names) == sorted(site_reference.public_names())
+
+
+def test_the_reference_knows_every_public_module() -> None:
+    """Public are the modules of "The edge" in docs/house.md."""
+    edge = (site.ROOT / "docs" / "house.md").read_text().partition("## The edge")[2].partition("\n## ")[0]
+    modules = {
+        name.removeprefix("streamapp.")
+        for row in re.findall(r"^\|(.*?)\|", edge, re.M)
+        for name in _CODE.findall(row)
+    }
+    assert {"errors", "consumer", "runners.spark"} < modules
+    names = site_reference.public_names()
+    public = {f"{module}.{name}" for module in modules - {"streamapp"} for name in _names(module)}
+    assert {name for name in public if name.rpartition(".")[2] not in names} - names == set()
+
+
+def _names(module: str) -> list[str]:
+    return list(importlib.import_module(f"streamapp.{module}").__all__)
 
 
 def test_each_public_name_has_an_entry_on_the_site(built: Path) -> None:
@@ -76,3 +97,17 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.Monke
     )
     with pytest.raises(SystemExit, match="zensical"):
         site.build(tmp_path / "site")
+
+
+def test_no_link_and_no_picture_leads_nowhere(built: Path) -> None:
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    assert list(look_at_site.broken_links(built)) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    (tmp_path / "index.html").write_text('<img src="no.png"><a href="#no">x</a><a href="#yes" id="yes">y</a>')
+    assert [each.split(" leads to ")[1] for each in look_at_site.broken_links(tmp_path)] == [
+        "#no, and the page there has no such place",
+        "no.png, which is no file",
+    ]

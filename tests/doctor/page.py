@@ -30,6 +30,7 @@ _DANGERS = {
     "doubles": "records are processed twice.",
     "starves": "workers are idle, or slower than they could be.",
     "stalls": "processing stops.",
+    "costs": "nothing is lost or late, but the application uses more than it needs.",
 }
 
 

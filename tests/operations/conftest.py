@@ -15,14 +15,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from streamapp.broker import LocalKafka
 from streamapp.cli import main
 
+from ..consumer.feeding import Feed
 from ..worker.conftest import Cluster
+from .guarded import Guarded
 
 BEGAN_MS = 1_700_000_000_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"cluster", "kafka", "topic"}.intersection(getattr(item, "fixturenames", ())):
+        if {"cluster", "guarded", "kafka", "topic"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
 
 
@@ -31,6 +33,22 @@ def cluster(kafka: LocalKafka, tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(kafka.bootstrap_servers, tmp_path)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture(scope="package")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with Guarded(tmp_path_factory.mktemp("guarded")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def feed(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """Topics of a test, and the environment of a user who may do nothing yet."""
+    for name, value in guarded.environment("PLAIN").items():
+        monkeypatch.setenv(name, value)
+    feed = Feed(guarded.bootstrap_servers)
+    feed.create(partitions=1)
+    return feed
 
 
 @pytest.fixture

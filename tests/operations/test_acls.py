@@ -8,53 +8,29 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from streamapp import StringSerde
 from streamapp.consumer import ConsumerRecord, KafkaOutput, OutputTransaction, SyncReliableConsumer
-from streamapp.operations.acls import Acl, acls_of_consumers, acls_of_producer
-from streamapp.producer import SyncReliableProducer, UnsentRecords
+from streamapp.operations.acls import Acl, acls_of_consumers, acls_of_producer, acls_of_relay
+from streamapp.producer import Outbox, OutboxRelay, SqliteOutbox, SyncReliableProducer, UnsentRecords
 
 from ..consumer.feeding import Feed
 from ..processes import Worker, free_port, start_worker, until
-from ..secured import USER, SecuredKafka
+from ..secured import USER
 from ..worker.conftest import Cluster
 from . import kafka_tools
+from .guarded import Guarded, allow
 
 pytestmark = pytest.mark.broker
 _REFUSED = re.compile(r"authorization|AuthorizationFailed|does not exist|not authorized", re.IGNORECASE)
-
-
-class Guarded(SecuredKafka):
-    """Its users may do nothing that no ACL allows; who comes without TLS may do everything."""
-
-    def _write_cluster(self, cluster: Any) -> None:
-        super()._write_cluster(cluster)
-        with (self.data_dir / "broker-1" / "server.properties").open("a") as file:
-            file.write("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
-            file.write("super.users=User:ANONYMOUS\n")
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with Guarded(tmp_path_factory.mktemp("guarded")) as broker:
-        yield broker
 
 
 class Reference:
@@ -134,29 +110,6 @@ def acls_command(application: str, environment: dict[str, str], *more: str) -> s
     return done.stdout
 
 
-def allow(bootstrap: str, acls: list[dict[str, str]]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_acls([binding(acl) for acl in acls]).values():
-        future.result()
-
-
-def binding(acl: dict[str, str]) -> AclBinding:
-    kinds = {
-        "topic": ResourceType.TOPIC,
-        "group": ResourceType.GROUP,
-        "transactional-id": ResourceType.TRANSACTIONAL_ID,
-    }
-    return AclBinding(
-        kinds[acl["resource"]],
-        acl["name"],
-        ResourcePatternType[acl["pattern"].upper()],
-        acl["principal"],
-        acl["host"],
-        AclOperation[acl["operation"].upper()],
-        AclPermissionType.ALLOW,
-    )
-
-
 def label(acl: dict[str, str], id: str) -> str:
     return f"{acl['operation']} {acl['resource']} {acl['name'].removeprefix(id)}"
 
@@ -207,16 +160,6 @@ def test_with_one_right_less_the_application_does_not_work(
         assert not reference.lives(), reference.cluster.story()
     finally:
         reference.cluster.close()
-
-
-@pytest.fixture
-def feed(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """Topics of a test, and the environment of a user who may do nothing yet."""
-    for name, value in guarded.environment("PLAIN").items():
-        monkeypatch.setenv(name, value)
-    feed = Feed(guarded.bootstrap_servers)
-    feed.create(partitions=1)
-    return feed
 
 
 def grant(feed: Feed, acls: set[Acl], missing: str | None) -> None:
@@ -305,6 +248,30 @@ def test_a_producer_needs_each_of_its_rights_and_no_other(
         until(lambda: is_refused() or sent.done(), 90, lambda: caplog.messages)
     assert bool(refused) == (missing is not None), caplog.messages
     assert feed.written(feed.topic) == ([("k", 1)] if missing is None else [])
+
+
+RELAY_RIGHTS = ("Write topic -in", "Read topic -in", "Read group -outbox-", "Write transactional-id -outbox-")
+
+
+@pytest.mark.parametrize("missing", [None, *RELAY_RIGHTS])
+def test_a_relay_needs_each_of_its_rights_and_no_other(
+    feed: Feed, tmp_path: Path, missing: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = SqliteOutbox(str(tmp_path / "orders.db"))
+    database.create()
+    with closing(sqlite3.connect(tmp_path / "orders.db")) as connection, connection:
+        Outbox(database).add(connection, feed.topic, key=b"k", value=b"1")
+    relay = OutboxRelay(feed.group, database)
+    grant(feed, acls_of_relay(feed.group, [feed.topic]), missing)
+
+    def refused() -> bool:
+        return bool(re.search("authorization|no READ on the group", caplog.text, re.IGNORECASE))
+
+    with relay:
+        until(lambda: refused() or relay.metrics.relayed == 1, 90, lambda: caplog.text)
+    assert refused() == (missing is not None), caplog.text
+    assert feed.written(feed.topic) == ([("k", 1)] if missing is None else [])
+    assert database.count() == (1 if missing else 0)
 
 
 AGENT_RIGHTS = (

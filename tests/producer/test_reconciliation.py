@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from streamapp.cli import main
 from streamapp.producer import SyncReliableProducer
+from streamapp.producer.session import BookmarkedSession
 
 from .topics import Topics
 
@@ -80,6 +86,53 @@ def test_the_gap_is_sent_again_and_no_second_time(topics: Topics) -> None:
     assert "| republished | 0 |" in again.output
     keys = [key for rows in topics.read(topic).values() for key, _ in rows]
     assert sorted(keys) == sorted(name.encode() for name in names)
+
+
+def source_of(names: list[str]) -> str:
+    """A file with the records of a source, and its path."""
+    rows = ({"id": name, "key": name, "value": {"n": name}, "timestamp": 500} for name in names)
+    Path("source").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "source"
+
+
+@pytest.mark.parametrize("step", ["producer-sent", "producer-bookmarked", "producer-committed"])
+def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str) -> None:
+    topic = topics.create()
+    names = [f"o{number}" for number in range(40)]
+    send(topics, topic, names[::2])
+    arguments = ["reconcile", topic, "--source", source_of(names), "--republish", "10"]
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", *arguments]
+    killed = subprocess.run(
+        command, env={**os.environ, "STREAMAPP_FAILPOINT": f"{step}:kill:2"}, timeout=120, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = run(*arguments[1:])
+    assert again.exit_code == 0, again.output
+    sent = 20 if step == "producer-committed" else 10
+    assert f"| republished | {20 - sent:,} |" in again.output
+    keys = [key for rows in topics.read(topic).values() for key, _ in rows]
+    assert sorted(keys) == sorted(name.encode() for name in names)
+
+
+def test_no_more_records_go_in_a_second_than_asked(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, moments = 1_000.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    commit = BookmarkedSession.send
+
+    def sending(self: Any, records: Any, *rest: Any) -> Any:
+        moments.append((now, len(records)))
+        return commit(self, records, *rest)
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr("streamapp.producer.reconciliation.time", clock)
+    monkeypatch.setattr(BookmarkedSession, "send", sending)
+    result = run(topics.create(), "--source", source_of([f"o{n}" for n in range(45)]), "--republish", "10")
+    assert result.exit_code == 0, result.output
+    assert moments == [(1_000 + second, count) for second, count in enumerate((10, 10, 10, 10, 5))]
 
 
 def test_counts_by_window_and_key(topics: Topics) -> None:

@@ -52,7 +52,9 @@ def test_a_service_that_is_down_ends_the_run_whatever_the_handler_says() -> None
     config = CONFIG.replace(processing_exception_handler="skip")
     task, sent = task_of(described(service, Retry.by_key()), config=config, rules=BATCH_RULES)
     feed(task, "in", RECORDS)
-    with pytest.raises(StreamsError, match="a service fails .ConnectionError: no route.; run it again"):
+    with pytest.raises(
+        StreamsError, match="a service fails .ConnectionError: no route.; start the run again"
+    ):
         task.process()
     assert sent.records == []
 

@@ -15,11 +15,11 @@ __all__ = ["StreamAggregate", "StreamReduce"]
 
 @dataclass(frozen=True)
 class StreamAggregate(Operator):
-    """``KGroupedStream.aggregate`` and ``count``: aggregates the values of a key. Null keys and values are dropped.
+    """Aggregates the values of each key, for ``KGroupedStream.aggregate`` and ``count``.
 
-    The timestamp of a result is the largest of its records. A result of None deletes the row, with the timestamp of
-    the record. The first update has the initializer's value as its old value, as in Kafka Streams
-    (``KStreamAggregate``).
+    Records with a null key or value are dropped. The timestamp of a result is the largest timestamp of its records. If
+    the aggregator returns None, the row is deleted, with the timestamp of the present record. As in Kafka Streams, the
+    old value of a key's first update is the initializer's value. Source: ``KStreamAggregate``.
     """
 
     persistent_name = "StreamAggregate"
@@ -73,7 +73,7 @@ class StreamAggregate(Operator):
 
 @dataclass(frozen=True)
 class StreamReduce(Operator):
-    """``KGroupedStream.reduce``: combines the values of a key, beginning with the value of the first record."""
+    """Combines the values of each key, for ``KGroupedStream.reduce``. The first value of a key is the first result."""
 
     persistent_name = "StreamReduce"
 

@@ -1,4 +1,4 @@
-"""Aggregations by windows that are known from a timestamp alone: tumbling, hopping, unlimited and a user's own."""
+"""Aggregations by windows that follow from the timestamp alone: tumbling, hopping, unlimited, and a user's own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _new_tuple = tuple.__new__
 
 @dataclass(frozen=True)
 class WindowAggregate(WindowedAggregate):
-    """Aggregates the values of a key, null values too, in windows whose ends are exclusive.
+    """Aggregates the values of each key by windows whose ends are exclusive. Null values are aggregated, too.
 
-    Kafka Streams' class: ``KStreamWindowAggregate``.
+    Source: Kafka Streams' ``KStreamWindowAggregate``.
     """
 
     persistent_name = "WindowAggregate"
@@ -65,7 +65,10 @@ class WindowAggregate(WindowedAggregate):
         return place_in_one if self.windows.tumbling else place
 
     def _bind_all_or_none(self, store: Any, forward: TableForward) -> Place:
-        """The aggregator is called for all open windows before any of them is written."""
+        """As `bind_windows`, but the aggregator is called for all open windows before any window is written.
+
+        So a record whose function raises for one window is in no window.
+        """
         size, starts_of, get = self.windows.span_ms, self.windows.windows_for, store.get
         initializer, aggregator = self.initializer, self.aggregator
         results: deque[Any] = deque()

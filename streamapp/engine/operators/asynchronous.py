@@ -16,9 +16,9 @@ __all__ = ["AsyncMap"]
 
 @dataclass(frozen=True)
 class AsyncMap(Operator):
-    """Maps a record by a coroutine function of the value, or of key and value (``with_key``).
+    """Maps each record with a coroutine function, which gets the value, or with ``with_key`` key and value.
 
-    The function returns the new value, or, with ``pairs``, the new (key, value) pair.
+    The result of the function is the new value, or with ``pairs`` the new (key, value) pair.
     """
 
     persistent_name = "AsyncMap"

@@ -1,4 +1,4 @@
-"""The verdict of a `Retry` about a failed attempt, and the attempts of a runner on which no record waits."""
+"""The decision of a `Retry` after a failed attempt, and the attempts on a runner where no record can wait (Spark)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from streamapp.records import Headers
 __all__ = ["Verdict", "bind_at_once", "verdict"]
 
 Verdict = Answer | Literal["retry", "pause"]
-"""``pause``: a service is to blame."""
+"""An answer, "retry", or "pause" after the failure of a service, which does not count as an attempt."""
 
 
 def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> Verdict:
-    """``pause`` for the failure of a service, ``retry``, or the answer of ``choose``. Raises `ProcessingFailed`."""
+    """The decision after a failed attempt: "pause" if a service has failed, else the answer of ``choose``, or "retry".
+
+    Raises `ProcessingFailed` if ``choose`` raises or returns no answer.
+    """
     if isinstance(error, retry.failures):
         return "pause"
     if retry.choose is None:
@@ -37,22 +40,22 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
 
 
 def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str) -> ProcessFn:
-    """The operator on a runner that goes through history: the attempts follow each other without a wait.
+    """Binds an operator with a `Retry` on a runner where no record waits: all attempts follow each other at once.
 
-    The order of all records stays. A failure of a service ends the run. Somebody starts the run again when the service
-    is back.
+    So the order of all records stays. If a service fails, the run ends with `ProcessingFailed`, because waiting is not
+    possible. The user starts the run again when the service is back.
     """
     if retry.times is None:
         raise UnsupportedOperation(
             ctx.name,
             "Spark",
-            "its Retry has times=None, and a record that never works would never end",
+            "its Retry has times=None, and a record that always fails would be tried for ever",
             "Give Retry a number of times, or run this topology on workers",
         )
     if next(iter(ctx.store(store).all()), None) is not None:
         raise StreamsError(
-            f"records wait for a retry in {store}, and none waits on Spark: let workers go on until they are done "
-            "(streamapp_parked_records in /metrics)"
+            f"records wait for a retry in {store}, but records cannot wait on Spark: run workers until no record waits "
+            "any more (streamapp_parked_records in /metrics)"
         )
     held, failures, name, times = HeldContext(ctx), ctx.failures, ctx.name, retry.times
     run, release, discard = operator.bind(held), held.release, held.discard
@@ -64,7 +67,8 @@ def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str)
         answer = verdict(retry, ctx, error, attempt)
         if answer == "pause":
             raise ProcessingFailed(
-                f"{name}: a service fails ({type(error).__name__}: {error}); run it again when the service answers"
+                f"{name}: a service fails ({type(error).__name__}: {error}); start the run again when the service "
+                "answers"
             ) from error
         if answer == "retry":
             if attempt <= times:

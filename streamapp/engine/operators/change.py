@@ -13,13 +13,15 @@ __all__ = ["ChangeSerde"]
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_LATEST_FLAG = 3
-"""Newer writers add this number to the other flags, and put ``is_latest`` as a byte before the flag (KIP-904)."""
+"""Newer versions of Kafka Streams add this number to the flag, and write ``is_latest`` as a byte before the flag
+(KIP-904)."""
 
 
 class ChangeSerde(Serde[Change]):
-    """Kafka Streams' bytes of a change: the new and the old value, then a flag.
+    """Kafka Streams' bytes of a table's change, with a flag as the last byte that says which values there are.
 
-    If the change has both values, the length of the new value comes first.
+    Flag 0: only the old value. Flag 1: only the new value. Flag 2: the length of the new value (a varint), the new
+    value, the old value.
 
     >>> from streamapp.serdes import StringSerde
     >>> ChangeSerde(StringSerde()).serialize(("new", "old", True))
@@ -69,7 +71,7 @@ class ChangeSerde(Serde[Change]):
 
 
 def _varint(number: int) -> bytes:
-    """Kafka's zig-zag varint of a number; the number is at least 0."""
+    """Kafka's zig-zag varint of a number that is not negative: 7 bits in each byte, the lowest first."""
     rest = number << 1
     data = bytearray()
     while rest > 0x7F:

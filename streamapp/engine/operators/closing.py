@@ -1,4 +1,4 @@
-"""Two additions to Kafka Streams: late records as a side output, and time that goes on while the input is quiet."""
+"""Two additions to Kafka Streams: late records as a stream of their own, and windows that close without new input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_CHECK_MS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class LateOutput(Operator):
-    """An operator that hands each late record once to the child named ``late``.
+    """The base of operators that hand late records to the child named ``late``, each of them once.
 
     A record is late for an aggregation if at least one of its windows is closed.
     """
@@ -36,10 +36,11 @@ class LateOutput(Operator):
 def bind_idle(
     ctx: NodeContext, timeout_ms: int | None, process: ProcessFn, advance: Callable[[int], None]
 ) -> ProcessFn:
-    """``process``, with a punctuator that lets time go on while the input is quiet.
+    """``process``, together with a punctuator that advances time while no records come.
 
-    After ``timeout_ms`` without a record, ``advance(elapsed)`` is called at intervals. ``elapsed`` are the ms of the
-    wall clock since the last record or the last call. Without a time-out the result is ``process`` itself.
+    After ``timeout_ms`` without a record, ``advance(elapsed)`` is called at intervals until the next record.
+    ``elapsed`` is the time on the wall clock since the last record or the last call, in ms. If ``timeout_ms`` is None,
+    the result is ``process`` itself.
     """
     if timeout_ms is None:
         return process

@@ -15,10 +15,11 @@ __all__ = ["Expiring"]
 class Expiring(Operator):
     """Runs the operator that writes a table, and deletes the rows whose time to live is over.
 
-    Time is the largest timestamp that an operator on the store has seen. A row expires when time reaches the row's
-    timestamp + ``ttl_ms``. Before a record that advances time is processed, the expired rows are deleted, in the
-    order of timestamps and key bytes. A deletion is a tombstone in the store, in its changelog and downstream. The
-    tombstone has the time of expiry as its timestamp. A row that is too old when it is written is deleted at once.
+    Stream time is the largest timestamp that an operator on the store has seen. A row expires when stream time reaches
+    the row's timestamp + ``ttl_ms``, so rows expire only when records come. Before a record that advances stream time
+    is processed, the expired rows are deleted, in the order of timestamps and key bytes. Each deletion is a tombstone
+    in the changelog and downstream, with the time of expiry as its timestamp. A row that is too old when it is written
+    is deleted at once.
     """
 
     persistent_name = "Expiring"

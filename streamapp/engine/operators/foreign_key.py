@@ -1,4 +1,7 @@
-"""Foreign-key joins of tables (KIP-213). One topic carries subscriptions to the right table, a second the answers.
+"""Foreign-key joins of tables (KIP-213): a value of the left row is the key of the right row.
+
+The two rows are usually in different partitions. So each left row sends a *subscription* to the partition of its
+foreign key. The answer is the right row, and comes again after each change of the right row.
 
     left table -> SubscriptionSend -> (subscription topic, by foreign key)
       -> SubscriptionReceive (store) -> SubscriptionJoin -> (response topic, by primary key) -> ResponseJoin -> result
@@ -6,9 +9,9 @@
 
 The bytes in both topics and in the subscription store's changelog are Kafka Streams'.
 
-Each side reads rows of a table, and puts them into the result. So a row's update leaves the record caches before the
-row is read (`TableView.bind_flushed`). Otherwise a later update could cancel the first in the cache, and the result
-would keep a row that is gone. Kafka Streams reads rows out of its caches.
+Before a side of the join reads a row, the row's pending update is flushed out of the record cache
+(`TableView.bind_flushed`). Otherwise an insertion and a deletion could cancel each other in the cache, and the result
+would keep the deleted row. Here streamapp differs from Kafka Streams, which does not flush before it reads.
 """
 
 from __future__ import annotations
@@ -50,11 +53,11 @@ _SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
 _SEED = 104729
 
 FOREIGN_KEY, PRIMARY_KEY, VALUE_HASH = "-fk", "-pk", "-vh"
-"""Kafka Streams' suffixes of the subscription topic's name. No topics have these names. Serdes are bound to the names
-for keys inside a subscription, and for values that are hashed."""
+"""Suffixes of the subscription topic's name, as in Kafka Streams. No topics have these names. Serdes of keys inside a
+subscription, and of values that are hashed, are bound to these names as if they were topics."""
 
 _LEFT_OUT = object()
-"""In place of a foreign key, if the extractor has raised and the record is already counted."""
+"""Stands for the foreign key of a row whose extractor has raised, so that the drop is not counted a second time."""
 
 
 class Instruction(IntEnum):
@@ -67,7 +70,11 @@ class Instruction(IntEnum):
 
 
 class Subscription(NamedTuple):
-    """A left row's interest in a foreign key. ``hash`` (16 bytes) is of the row's value; None: the row is deleted."""
+    """The request of a left row for the right row of its foreign key.
+
+    ``hash`` (16 bytes) is the hash of the left row's value; None means that the row is deleted. The answer repeats the
+    hash, so that an answer to an earlier value of the left row can be dropped.
+    """
 
     hash: bytes | None
     instruction: int
@@ -76,7 +83,10 @@ class Subscription(NamedTuple):
 
 
 class SubscriptionResponse(NamedTuple):
-    """The right side's answer. ``primary_partition`` is the partition for the answer, and not in its bytes."""
+    """The right side's answer to a subscription. ``value`` is the right row's value, or None if there is no such row.
+
+    ``primary_partition`` is the partition to which the answer goes, and is no part of the bytes.
+    """
 
     hash: bytes | None
     value: Any
@@ -84,18 +94,21 @@ class SubscriptionResponse(NamedTuple):
 
 
 def value_hash(data: bytes) -> bytes:
-    """Kafka Streams' Murmur3 (128 bits, x64, its own seed) of a serialized value."""
+    """The hash of a serialized value: Murmur3 (128 bits, x64) with the seed of Kafka Streams."""
     first, second = mmh3.hash64(data, seed=_SEED, x64arch=True, signed=False)
     return first.to_bytes(8, "big") + second.to_bytes(8, "big")
 
 
 def response_partition(topic: str, key: Any, value: SubscriptionResponse, count: int) -> int | None:
-    """The partitioner of answers: an answer goes to the partition of its left row."""
+    """The partitioner of the response topic, which sends an answer to the partition of its left row."""
     return value.primary_partition
 
 
 class SubscriptionSerde(Serde[Subscription]):
-    """Bytes: flag and version, instruction, hash, primary key, primary partition (``SubscriptionWrapperSerde``)."""
+    """The bytes of a subscription, as in Kafka Streams (``SubscriptionWrapperSerde``).
+
+    One byte for flag and version, one for the instruction, the hash, the primary key, the primary partition (4 bytes).
+    """
 
     persistent_name = "SubscriptionSerde"
 
@@ -139,7 +152,10 @@ class SubscriptionSerde(Serde[Subscription]):
 
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
-    """Bytes: flag and version, hash, value (``SubscriptionResponseWrapperSerde``)."""
+    """The bytes of an answer, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
+
+    One byte for flag and version, the hash, the value.
+    """
 
     persistent_name = "SubscriptionResponseSerde"
 
@@ -174,7 +190,10 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
 
 
 class _CombinedKeys:
-    """Keys of the subscription store: length of the foreign key, foreign key, primary key."""
+    """The keys of the subscription store: length of the foreign key, foreign key, primary key.
+
+    So all subscriptions to a right row follow each other in the store.
+    """
 
     def __init__(self, topic: str, foreign: Serde[Any], primary: Serde[Any]) -> None:
         self._foreign = foreign.bind(f"{topic}{FOREIGN_KEY}", True)
@@ -192,7 +211,7 @@ class _CombinedKeys:
 
 
 class Asking:
-    """The way for `ResponseJoin` to subscribe again; `SubscriptionSend` of the same task sets ``ask``."""
+    """Lets `ResponseJoin` subscribe again for a left row. `SubscriptionSend` of the same task sets the function."""
 
     ask: Callable[[Any, Any, int, Headers], bool]
     """Subscribes for a left row (key, value, timestamp in ms, headers), with an instruction that is always answered.
@@ -201,9 +220,10 @@ class Asking:
 
 @dataclass(frozen=True)
 class SubscriptionSend(Operator):
-    """Turns a change of the left table into subscriptions under the row's foreign key.
+    """Turns each change of the left table into subscriptions, whose key is the row's foreign key.
 
-    An inner join drops a row without foreign key. A left join subscribes for such a row, and gets the answer None.
+    If the foreign key changes, the old subscription is deleted and a new one is sent. An inner join drops a row without
+    foreign key. A left join subscribes for such a row, too, and gets the answer None.
     """
 
     persistent_name = "SubscriptionSend"
@@ -283,7 +303,7 @@ class SubscriptionSend(Operator):
 
 @dataclass(frozen=True)
 class SubscriptionReceive(Operator):
-    """Keeps the subscriptions to the right table's keys, and hands on (foreign key, subscription)."""
+    """Stores the subscriptions to the right table's keys, and hands each on to `SubscriptionJoin`, which answers it."""
 
     persistent_name = "SubscriptionReceive"
 
@@ -303,8 +323,8 @@ class SubscriptionReceive(Operator):
             if key is None and subscription.instruction != ask_always:
                 drop("null_key")
                 return
-            # The answer may flush the right row's update, and the update would be sent to a kept subscription, too.
-            # So the subscription is answered first, and kept then.
+            # The answer may flush an update of the right row, which goes to all stored subscriptions. So the
+            # subscription is answered first and stored afterwards, otherwise it would be answered twice.
             forward(key, subscription, timestamp, headers)
             if key is not None:
                 combined = keys.encode(key, subscription.primary_key)
@@ -320,7 +340,7 @@ class SubscriptionReceive(Operator):
 
 @dataclass(frozen=True)
 class SubscriptionJoin(Operator):
-    """Answers a new subscription from the right table's current row."""
+    """Answers a new subscription with the current row of the right table."""
 
     persistent_name = "SubscriptionJoin"
 
@@ -347,7 +367,7 @@ class SubscriptionJoin(Operator):
 
 @dataclass(frozen=True)
 class ForeignTableJoin(Operator):
-    """Sends a changed row of the right table to all subscribers of its key."""
+    """Sends each changed row of the right table to all left rows that have subscribed to its key."""
 
     persistent_name = "ForeignTableJoin"
 
@@ -382,11 +402,11 @@ class ForeignTableJoin(Operator):
 
 @dataclass(frozen=True)
 class ResponseJoin(Operator):
-    """Joins an answer with the left row, unless the row has changed since its subscription.
+    """Joins an answer with the left row. An answer to an earlier value of the left row (another hash) is dropped.
 
-    An inner join may drop an answer that would delete the result, because the row has changed. The row's next
-    subscription gets no answer if the right row is missing, so the old result would stay. With
-    ``foreign_key_join_recheck`` the join then subscribes again, with an instruction that is always answered.
+    In an inner join, the dropped answer may be the one that deletes the result. The subscription of the row's new value
+    gets no answer if the right row is missing, so the old result would stay for ever. Therefore, with
+    ``foreign_key_join_recheck``, the join subscribes again, with an instruction that is always answered.
     """
 
     persistent_name = "ResponseJoin"

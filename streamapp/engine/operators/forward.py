@@ -24,10 +24,10 @@ TableForward = Callable[[Any, Any, Any, int, Headers], None]
 
 
 class TableWrite(Protocol):
-    """As `TableForward`, with ``arrived``: the time in ms of the record that causes the update.
+    """As `TableForward`, with a further argument ``arrived``: the timestamp in ms of the record that caused the update.
 
-    A deletion has no time of its own. The store and its changelog get ``arrived``, the time of Kafka Streams' record
-    context. None: the update has the time of its record.
+    The store and its changelog get this timestamp for a deletion, as in Kafka Streams. None: they get the update's
+    timestamp.
     """
 
     def __call__(
@@ -40,13 +40,15 @@ def nowhere(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
 
 
 def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-    """The forward function of an operator whose updates come from elsewhere: a cache, or the close of a window."""
+    """The forward function of an operator whose updates are forwarded elsewhere: at the flush of a record cache, or at
+    the close of a window."""
 
 
 def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
-    """The function that hands a change to the children, after the operator has written its store.
+    """The function with which an operator hands a change to its children, after it has written its store.
 
-    A cached store hands changes to the children at its flush. The function is then `emit_nothing`.
+    A store with a record cache hands changes to the children itself, at its flush. The function then does nothing
+    (`emit_nothing`).
     """
     forward = ctx.forward
 
@@ -69,8 +71,8 @@ def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForwar
 def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:
     """The function that writes one update to a table's store and hands the change to the children.
 
-    A versioned store takes updates out of order, and says if an update is the latest of its key. An update that is
-    older than the store's history is not written and not handed on.
+    A versioned store also takes updates that come out of order, and the change says if the update is the latest of its
+    key. An update older than the history of the store is neither written nor handed on.
     """
     if store.versioned:
         return _versioned_writer(ctx, store, send_old)

@@ -1,4 +1,4 @@
-"""An operator with ``on_error``, and the contexts in which such an operator is bound."""
+"""`Guarded`: an operator with ``on_error``, whose exceptions do not reach the configured exception handler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["Guarded", "HeldContext", "guarded"]
 
 
 class HeldContext:
-    """The context of an operator whose results are held until its function returns. A record that fails gives none."""
+    """A `NodeContext` that holds an operator's results back until its function returns.
+
+    So a record whose function raises halfway gives no results at all.
+    """
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
@@ -68,10 +71,10 @@ class HeldContext:
 
 @dataclass(frozen=True)
 class Guarded(Operator):
-    """Runs an operator, and answers its exceptions with ``on_error`` instead of the configuration's handler.
+    """Runs an operator, and follows ``on_error`` for its exceptions instead of the configured exception handler.
 
-    With ``holds`` the operator gives all results of a record or none. A processor's forwards are out before the
-    processor raises (``holds`` False). ``on_error`` does not answer exceptions of its children.
+    With ``holds`` the operator gives all results of a record or none. Without it, for a user's processor, results that
+    were forwarded before the exception are out already. Exceptions of the operators downstream are not answered here.
     """
 
     persistent_name = "Guarded"
@@ -131,7 +134,7 @@ def guarded(operator: Operator, on_error: Answer | Chooser | None, *, holds: boo
 
 
 class _Below(HeldContext):
-    """Hands results on at once, and notes exceptions of the children."""
+    """A `NodeContext` that hands results on at once, and remembers exceptions of operators downstream."""
 
     raised: Exception | None = None
 

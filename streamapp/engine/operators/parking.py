@@ -1,8 +1,8 @@
-"""`Parking`: an operator whose failed records wait in a store for another attempt.
+"""`Parking`: an operator whose failed records wait in a store for another attempt (`Retry.by_key`, `Retry.in_place`).
 
-The records of a lane (a key, or the partition) stay in their order: a record waits behind earlier records of its
-lane. An attempt gives all results of the record or none. One commit holds the rows of the store and the results, so
-no attempt is lost or counted twice.
+Records wait in lanes: a lane is a key, or the whole partition. A record waits behind earlier records of its lane, so
+the order within a lane stays. An attempt gives all results of a record or none. One commit has both the waiting records
+and the results, so a crash neither loses an attempt nor counts it twice.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Parking"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _MOST_MS = 1_000
-"""The time for attempts in one call of the punctuator. The task's inputs have their turn between calls."""
+"""The time for attempts in one call of the punctuator, so that many waiting records do not hold up the inputs."""
 
 _AT_ONCE = 32
-"""The number of records that a task takes before it reads ``room`` again. Each of the records may be parked."""
+"""The largest number of records that a task takes before it reads ``room`` again, because each may be parked."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,18 @@ class Parking(Operator):
 
 @dataclass(slots=True)
 class _Circuit:
-    """A service that does not answer. Times are ms since the epoch."""
+    """The state of an open circuit breaker: a service does not answer. Times are ms since the epoch."""
 
     since: int
     error: str
     attempts: int
     due: int
     lane: bytes
-    """The lane whose head asks the service again."""
+    """The lane whose first record is used to ask the service again."""
 
 
 class _Waiting:
-    """The lanes of one operator in one task."""
+    """The waiting records of one operator in one task: parks records, tries them again, opens the circuit breaker."""
 
     def __init__(self, described: Parking, ctx: NodeContext) -> None:
         self._ctx, self._task, self._name = ctx, ctx.task, ctx.name
@@ -124,7 +124,7 @@ class _Waiting:
     # ------------------------------------------------------------------ new records
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Tries a record, or parks the record if its lane is occupied or the circuit breaker is open."""
+        """Tries a record. If earlier records of its lane wait or the circuit breaker is open, parks the record."""
         if self._circuit is not None or (self._lanes and self._lane_of(key) in self._lanes):
             self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, None)
             return
@@ -146,7 +146,7 @@ class _Waiting:
             self._ctx.failures.settle(error, self._name, answer, reason="skipped")
 
     def _lane_of(self, key: Any, alone: bool = False) -> bytes:
-        """The name of a key's lane. ``alone``: a record without key gets a new lane."""
+        """The name of a key's lane. With ``alone``, each record without a key gets a lane of its own."""
         if self._retry.by == "partition":
             return b""
         if key is None:
@@ -169,7 +169,7 @@ class _Waiting:
         now, retry = self._task.wall_clock_ms(), self._retry
         if self._full and retry.when_full != "wait" and answer != "pause" and self._circuit is None:
             full = OverflowError(
-                f"{self._name} has {counted(self._records.records, 'record')} waiting for a retry, which is its bound"
+                f"{self._name} has {counted(self._records.records, 'record')} waiting for a retry, which is its limit"
             )
             full.__cause__ = error
             self._ctx.failures.settle(full, self._name, retry.when_full, reason="parking_full")
@@ -227,7 +227,7 @@ class _Waiting:
             self._wake()
 
     def _probe(self, circuit: _Circuit, now: int) -> bool:
-        """Asks the service again with a record that has met the failure. Returns True if the service answers."""
+        """Asks the service again: tries a record that saw the failure. Returns True if the service answers."""
         if now < circuit.due:
             return False
         lane = self._lanes.get(circuit.lane)
@@ -238,7 +238,7 @@ class _Waiting:
         return self._circuit is None
 
     def _goes_on(self, until: int) -> bool:
-        """True if another attempt may begin: time is left, and the circuit of the service is closed."""
+        """True if another attempt may begin: time is left, and the circuit breaker is closed."""
         return self._circuit is None and self._task.wall_clock_ms() < until
 
     def _drain(self, lane: Lane, now: int, until: int) -> None:

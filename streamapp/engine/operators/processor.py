@@ -1,4 +1,4 @@
-"""A user's processors (``process``, ``process_values``, `Topology.add_processor`) as operators."""
+"""The operator that runs a user's processor (``process``, ``process_values``, `Topology.add_processor`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BoundProcessorContext:
     """The `ProcessorContext` of one processor in one task."""
 
     key: Any = None
-    """The key of the current record, if the processor must not change the key."""
+    """The key of the current record, to check that a fixed-key processor does not change it."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx

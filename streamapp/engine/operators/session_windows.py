@@ -17,11 +17,12 @@ __all__ = ["SessionWindowAggregate"]
 
 @dataclass(frozen=True)
 class SessionWindowAggregate(WindowedAggregate):
-    """Aggregates the values of a key, null values too, by session. Both ends of a session are inclusive.
+    """Aggregates the values of each key by session. Null values are aggregated, too. Both ends of a session are
+    inclusive.
 
-    A record within the gap of one or several sessions joins and merges them. Each merged session is deleted (a
-    tombstone), also a single session that grows. A result's timestamp is the end of its session. Source:
-    ``KStreamSessionWindowAggregate``.
+    A record within the gap of one or several sessions joins them to one session. The key of a row contains start and
+    end of the session. So a session that grows or merges gets a new row, and each old row a tombstone. A result's
+    timestamp is the end of its session. Source: ``KStreamSessionWindowAggregate``.
     """
 
     persistent_name = "SessionWindowAggregate"

@@ -1,4 +1,4 @@
-"""Aggregations by sliding windows (KIP-450): the timestamps of the records decide which windows there are."""
+"""Aggregations by sliding windows (KIP-450), whose bounds follow from the timestamps of the records."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _Row = tuple[Any, int]
 
 @dataclass(frozen=True)
 class SlidingWindowAggregate(WindowedAggregate):
-    """Folds the values of a key by sliding windows of length d (``difference_ms``).
+    """Aggregates the values of each key by sliding windows of length d (``difference_ms``).
 
-    Both ends of a window are inclusive. A record at t has a *left* window [t - d, t] and a *right* window (t, t + d].
-    A right window exists only if it holds a record. A record opens its left window, the right window of the record
-    before, and, if a later record is there, its own right window. The record joins every window that holds t. No
-    window starts before 0: records earlier than d share the window [0, d]. Null values are dropped. A record is late
-    if its right window is closed. Source: ``KStreamSlidingWindowAggregate``.
+    Both ends of a window are inclusive. A record at t has a *left* window [t - d, t] and a *right* window
+    [t + 1, t + 1 + d]. A right window exists only if a record is in it. So a new record opens its own left window and
+    the right window of the record before. If a later record is there already, the new record also opens its own right
+    window. The record is added to every window that contains t.
+
+    No window starts before 0, so records earlier than d share the window [0, d]. Null values are dropped. A record is
+    late if its right window is closed. Source: ``KStreamSlidingWindowAggregate``.
     """
 
     persistent_name = "SlidingWindowAggregate"
@@ -67,7 +69,7 @@ class SlidingWindowAggregate(WindowedAggregate):
 
 
 class _WindowUpdate:
-    """Brings one record into the windows of its key. A task uses one instance for all records."""
+    """Adds one record to the windows of its key. A task uses one instance for all records, one after the other."""
 
     key: Any
     value: Any
@@ -96,7 +98,10 @@ class _WindowUpdate:
         self.writes.clear()
 
     def write(self) -> None:
-        """Writes the windows and hands them on. A user's function may raise, so its calls come before all writes."""
+        """Writes the windows and hands them on.
+
+        All calls of the user's function come before, so if the function raises, no window has the record.
+        """
         for start, new, old, put_at, timestamp in self.writes:
             self.put(self.key, new, start, put_at)
             self.forward(
@@ -168,7 +173,7 @@ class _WindowUpdate:
         self.add_to(0, combined or (self.initializer(), timestamp))
 
     def open_right(self, right: _Row | None) -> None:
-        """Opens (t, t + d] with the aggregate of ``right``, if ``right`` holds a record later than t."""
+        """Opens the right window of t with the aggregate of ``right``, if ``right`` has a record later than t."""
         if right is None or right[1] <= self.timestamp:
             return
         self.writes.append((self.timestamp + 1, right[0], None, right[1], right[1]))

@@ -1,8 +1,10 @@
-"""Retry topics: a record that fails goes to a topic for each delay, waits there, and comes back. Its order is given up.
+"""Retry topics (`Retry.topics`): a record that fails waits in an internal topic, and then comes back for an attempt.
 
-    Staged -> (retry topic 1, 2, ...) -> Delayed -> (topic of those that come back) -> Staged, with ``again``
+    Staged -> (retry topic 1, 2, ...) -> Delayed -> (topic of records that come back) -> Staged, with ``again``
 
-A record travels as a `ParkedRecord`, so it is tried as itself, and a dead letter names the first place of the record.
+Each delay has a topic. Later records do not wait, so the order of the records changes. A record travels as a
+`ParkedRecord`, which has its source. So a later attempt sees the timestamp and headers of the first attempt. A dead
+letter names the topic, partition and offset where the record was read first.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from streamapp.serdes.base import Serde
 __all__ = ["Delayed", "ParkedRecordSerde", "Staged", "partition_it_came_from"]
 
 _AT_ONCE = 1_000
-"""Records that a task takes out of a retry topic while they wait."""
+"""The largest number of records that a task takes out of a retry topic and keeps until they are due."""
 
 
 class ParkedRecordSerde(Serde[ParkedRecord]):
-    """The values of retry topics: JSON that `streamapp topic read` shows."""
+    """The serde of retry topics. Values are JSON, so that `streamapp topic read` shows them as text."""
 
     persistent_name = "ParkedRecordSerde"
 
@@ -40,16 +42,16 @@ class ParkedRecordSerde(Serde[ParkedRecord]):
 
 
 def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int) -> int:
-    """A record goes through the retry topics in its own partition."""
+    """The partitioner of retry topics: a record keeps the partition number of its source."""
     return value.source.partition % count
 
 
 @dataclass(frozen=True)
 class Staged(Operator):
-    """Runs an operator of one function; a record whose call raises goes to the child of ``sinks`` for its next delay.
+    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay.
 
-    With ``again`` the records are `ParkedRecord` that come back. ``named`` is the operator's name in letters and
-    counters.
+    ``sinks`` are the children that write these topics, one for each delay. With ``again`` the records are those that
+    come back, each a `ParkedRecord`. ``named`` is the operator's name in dead letters and counters.
     """
 
     persistent_name = "Staged"
@@ -62,7 +64,7 @@ class Staged(Operator):
     value_serde: Serde[Any]
     again: bool = False
     raises: bool = False
-    """True: exceptions come out, and no record goes to a retry topic."""
+    """True: exceptions of the first attempt come out, and no record goes to a retry topic."""
 
     @property
     def side_outputs(self) -> tuple[str, ...]:
@@ -100,7 +102,7 @@ class _Attempts:
             self._run(key, value, timestamp, headers)
         except Exception as error:
             self._held.discard()
-            # Written before the function was called, the record would cost every record its bytes.
+            # Only a record that fails is serialized, because this costs time.
             record = ParkedRecord(
                 None if key is None else self._keys.serialize(key),
                 None if value is None else self._values.serialize(value),
@@ -114,7 +116,7 @@ class _Attempts:
         self._held.release()
 
     def come_back(self, key: Any, record: ParkedRecord, timestamp: int, headers: Headers) -> None:
-        """A later attempt."""
+        """The next attempt of a record that comes back from a retry topic."""
         self._task.work_as(record.source, self._try, record)
 
     def _try(self, record: ParkedRecord) -> None:
@@ -149,7 +151,7 @@ class _Attempts:
 
 @dataclass(frozen=True)
 class Delayed(Operator):
-    """Hands the records of a retry topic on when their time has come."""
+    """Keeps the records of a retry topic until their delay is over, then hands them on."""
 
     persistent_name = "Delayed"
 
@@ -162,7 +164,10 @@ class Delayed(Operator):
 
 
 class _Delay:
-    """The records of one retry topic that a task has taken, in one lane: all of them wait equally long."""
+    """The records that a task has taken out of one retry topic.
+
+    All of them have the same delay, so the first one is always due first, and one lane is enough.
+    """
 
     def __init__(self, described: Delayed, ctx: NodeContext) -> None:
         self._task, self._name, self._forward = ctx.task, ctx.name, ctx.handled(ctx.forward)

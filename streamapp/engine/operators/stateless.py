@@ -1,4 +1,4 @@
-"""The operators that look at one record at a time and remember nothing."""
+"""Stateless operators: each handles one record at a time and remembers nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ __all__ = [
 
 
 def _pair(given: Any, operator: str) -> tuple[Any, Any]:
-    """A pair that is no plain tuple, such as a list or a named tuple. Text of two letters is none."""
+    """Two elements of a list or a named tuple as (key, value).
+
+    Raises `TypeError` for other results, also for text of two letters, which Python could unpack.
+    """
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return given[0], given[1]
     raise TypeError(f"the function of {operator} has to give (key, value), not {given!r:.60}")
@@ -34,7 +37,7 @@ def _pair(given: Any, operator: str) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Filter(Operator):
-    """Hands on the records for which the predicate holds (does not hold: ``negate``)."""
+    """Hands on the records for which the predicate is true, or with ``negate`` the records for which it is false."""
 
     persistent_name = "Filter"
 
@@ -57,7 +60,7 @@ class Filter(Operator):
 
 @dataclass(frozen=True)
 class DropNullKeys(Operator):
-    """Drops records without a key before a repartition topic whose downstream operators need a key."""
+    """Drops records without a key before a repartition topic, if the operators behind the topic need a key."""
 
     persistent_name = "DropNullKeys"
 
@@ -75,7 +78,7 @@ class DropNullKeys(Operator):
 
 @dataclass(frozen=True)
 class MapValues(Operator):
-    """One value for each value; the mapper gets the value, or key and value."""
+    """Replaces each value by the mapper's result. The mapper gets the value, or with ``with_key`` key and value."""
 
     persistent_name = "MapValues"
 
@@ -96,7 +99,7 @@ class MapValues(Operator):
 
 @dataclass(frozen=True)
 class Map(Operator):
-    """One (key, value) pair for each record."""
+    """Replaces each record by the (key, value) pair that the mapper returns."""
 
     persistent_name = "Map"
 
@@ -116,7 +119,7 @@ class Map(Operator):
 
 @dataclass(frozen=True)
 class SelectKey(Operator):
-    """A new key for each record."""
+    """Replaces the key of each record by the mapper's result."""
 
     persistent_name = "SelectKey"
 
@@ -133,7 +136,7 @@ class SelectKey(Operator):
 
 @dataclass(frozen=True)
 class FlatMap(Operator):
-    """Any number of (key, value) pairs for each record."""
+    """Replaces each record by the (key, value) pairs that the mapper returns, in their order."""
 
     persistent_name = "FlatMap"
 
@@ -153,7 +156,10 @@ class FlatMap(Operator):
 
 @dataclass(frozen=True)
 class FlatMapValues(Operator):
-    """Any number of values for each value; the mapper gets the value, or key and value."""
+    """Replaces each record by one record for each value that the mapper returns.
+
+    The mapper gets the value, or with ``with_key`` key and value.
+    """
 
     persistent_name = "FlatMapValues"
 
@@ -176,7 +182,7 @@ class FlatMapValues(Operator):
 
 @dataclass(frozen=True)
 class Peek(Operator):
-    """Calls a function with each record and hands the record on."""
+    """Calls a function with key and value of each record, then hands the record on."""
 
     persistent_name = "Peek"
 
@@ -194,7 +200,7 @@ class Peek(Operator):
 
 @dataclass(frozen=True)
 class ForEach(Operator):
-    """Calls a function with each record; nothing follows."""
+    """Calls a function with key and value of each record. No operator follows."""
 
     persistent_name = "ForEach"
 
@@ -211,7 +217,7 @@ class ForEach(Operator):
 
 @dataclass(frozen=True)
 class PassThrough(Operator):
-    """Hands records on as they are: merges, and the ends of branches."""
+    """Hands records on unchanged: a node for merges and for the ends of branches."""
 
     persistent_name = "PassThrough"
 
@@ -221,7 +227,7 @@ class PassThrough(Operator):
 
 @dataclass(frozen=True)
 class Branch(Operator):
-    """Hands each record to the child of the first predicate that holds; one more child takes the rest."""
+    """Hands each record to the child of the first predicate that is true. One more child, if any, takes the rest."""
 
     persistent_name = "Branch"
 
@@ -246,7 +252,7 @@ class Branch(Operator):
 
 @dataclass(frozen=True)
 class ToStream(Operator):
-    """The new values of a table's changes."""
+    """Turns each change of a table into a record with the new value."""
 
     persistent_name = "ToStream"
 

@@ -18,9 +18,9 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True)
 class StreamJoinWindow(Operator):
-    """Keeps the records of one side for the other side.
+    """Stores the records of one side, so that later records of the other side can join them.
 
-    A record is handed on before it is kept, so no record joins itself.
+    A record is handed on before it is stored, so it does not join itself if both sides are the same stream.
     """
 
     persistent_name = "StreamJoinWindow"
@@ -39,14 +39,13 @@ class StreamJoinWindow(Operator):
 
 
 class _JoinTime:
-    """The time of one join, which both of its sides share."""
+    """The stream time of one join, which both of its sides share."""
 
     def __init__(self) -> None:
         self.stream_time = -1
         self.earliest_unmatched = _NEVER
-        """The join looks for unmatched records once stream time is past this timestamp, plus window and grace (ms).
-
-        As in Kafka Streams, the oldest unmatched record may be earlier.
+        """The timestamp in ms of an unmatched record. The join looks for unmatched records when this record's window
+        is closed, to save a scan for each record. As in Kafka Streams, an older unmatched record may exist.
         """
 
     def unmatched_since(self) -> int:
@@ -55,18 +54,19 @@ class _JoinTime:
 
 @dataclass(frozen=True)
 class StreamStreamJoin(LateOutput):
-    """One side of a stream-stream join: joins each record with the records in the other side's window.
+    """One side of a stream-stream join: joins each record with the records of the other side in its window.
 
-    ``before_ms``, ``after_ms`` and ``grace_ms`` are those of the `JoinWindows`, as the left side sees them. A result
-    has the larger timestamp of its two records. Source: ``KStreamKStreamJoin``.
+    ``before_ms``, ``after_ms`` and ``grace_ms`` come from the `JoinWindows`, as the left side sees them. A result has
+    the larger timestamp of its two records. Source: ``KStreamKStreamJoin``.
 
-    A record without match on an ``outer`` side waits in ``outer_store`` until its window is closed. The next record at
-    stream time then joins the waiting records with None: ordered by time, right side before left, then by key.
-    Without an outer store (windows with the legacy grace period) a record without match is joined with None at once.
+    On an ``outer`` side, a record without a match waits in ``outer_store`` until its window is closed. The next record
+    that is not behind stream time then emits the waiting records with None as the other value. They are ordered by
+    time, right side before left, then by key. Without an outer store (`JoinWindows.of`) a record without a match is
+    emitted with None at once.
 
-    An inner side drops null keys and null values. An outer side drops null values and joins null keys with None
-    (KIP-962). The child ``late`` gets each record whose window is closed when the record comes. Such a record is
-    joined, too, if the other side still has a match.
+    An inner side drops null keys and null values. An outer side drops null values, and joins null keys with None
+    (KIP-962). The child ``late`` gets each record whose window is already closed when the record comes. Such a record
+    is still joined, if the other side has a match.
     """
 
     persistent_name = "StreamStreamJoin"
@@ -93,7 +93,7 @@ class StreamStreamJoin(LateOutput):
         )
         emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
         if unmatched is not None:
-            # The next look for unmatched records depends on the last look. A restart must not change its time.
+            # Each look for unmatched records decides the time of the next one, which a restart must not change.
             known = ctx.task.remember(f"{self.shared}.unmatched", time.unmatched_since)
             oldest = min((row[0] for row in unmatched.all()), default=_NEVER)
             time.earliest_unmatched = oldest if known < 0 else known
@@ -189,9 +189,9 @@ class StreamStreamJoin(LateOutput):
 
 @dataclass(frozen=True)
 class StreamStreamSelfJoin(Operator):
-    """A stream joined with itself over one window store (the ``single.store.self.join`` optimisation).
+    """Joins a stream with itself, with one window store instead of two (the ``single.store.self.join`` optimisation).
 
-    The results and their order are those of the inner join with two stores. Source: ``KStreamKStreamSelfJoin``.
+    Results and their order are the same as with two stores. Source: ``KStreamKStreamSelfJoin``.
     """
 
     persistent_name = "StreamStreamSelfJoin"

@@ -18,12 +18,12 @@ __all__ = ["StreamGlobalTableJoin", "StreamTableJoin"]
 
 @dataclass(frozen=True)
 class StreamTableJoin(Operator):
-    """Joins a stream's record with the row of its key. The result has the record's timestamp.
+    """Joins each record of a stream with the table's row for its key. The result has the record's timestamp.
 
-    A versioned table gives the row as of the record's time, another table the current row. With a grace period, a
-    record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record. So late updates of the
-    (versioned) table are seen. Inner joins drop null keys and null values, left joins null values. Source:
-    ``KStreamKTableJoinProcessor``.
+    A versioned table gives the row that was valid at the record's time; any other table gives its current row. With a
+    grace period, a record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record. So late updates
+    of the (versioned) table count, too. An inner join drops null keys and null values, a left join only null values.
+    Source: ``KStreamKTableJoinProcessor``.
     """
 
     persistent_name = "StreamTableJoin"
@@ -34,7 +34,8 @@ class StreamTableJoin(Operator):
     grace_ms: int | None = None
     buffer_store: str | None = None
     on_error: Answer | Chooser | None = None
-    """The answer for records that have waited in the buffer. Without a buffer, `Guarded` has the answer."""
+    """The answer to exceptions for records that have waited in the buffer. A join without a buffer has none here: a
+    `Guarded` around the join answers."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if self.on_error is not None:
@@ -89,9 +90,10 @@ class StreamTableJoin(Operator):
 
 @dataclass(frozen=True)
 class StreamGlobalTableJoin(Operator):
-    """Joins a stream's record with the row whose key a selector gives. The result has the record's key and timestamp.
+    """Joins each record of a stream with a row of a global table. ``key_selector`` computes the key of the row.
 
-    An inner join drops a record whose selected key is None. Null values are always dropped.
+    The result has the record's key and timestamp. An inner join drops a record whose selected key is None. Records with
+    a null value are always dropped.
     """
 
     persistent_name = "StreamGlobalTableJoin"

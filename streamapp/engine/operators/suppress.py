@@ -1,4 +1,4 @@
-"""Suppression: holds a table's updates back until a window closes, or for a time (KIP-328)."""
+"""Suppression (KIP-328): holds the updates of a table back until a window closes, or for a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["SuppressView", "TableSuppress"]
 
 @dataclass(frozen=True)
 class TableSuppress(Operator):
-    """Buffers the latest update of each key, and emits the update when stream time is ``wait_ms`` past the key's time.
+    """Buffers the latest update of each key, and emits it when stream time is ``wait_ms`` past the key's time.
 
-    The time of a key is the time of its first buffered update; for final results, the end of its window. A tombstone
-    of a window is not emitted: no result of the window has been emitted before. Source:
+    The time of a key is the timestamp of its first buffered update, or for final results the end of its window. For
+    final results, the deletion of a window is not emitted, because no result of the window was emitted before. Source:
     ``KTableSuppressProcessorSupplier``.
 
     With ``idle_timeout_ms``, windows also close by the wall clock while there is no input. Later updates of such a
-    window are dropped, so that each window has one final result.
+    window are dropped, so that each window has only one final result.
     """
 
     persistent_name = "TableSuppress"
@@ -105,7 +105,7 @@ class TableSuppress(Operator):
 
 @dataclass(frozen=True)
 class SuppressView(TableView):
-    """The table behind a suppression, for readers: without the updates that the suppression holds back."""
+    """The table behind a suppression, as joins read it: without the updates that the suppression holds back."""
 
     parent: TableView
     store: str

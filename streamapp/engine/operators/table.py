@@ -1,7 +1,8 @@
-"""The operators of tables. They hand changes to each other: (new value, old value, is_latest).
+"""The operators of tables. The value of each record between them is a change: (new value, old value, is_latest).
 
-``store`` None: the table is not materialized. ``send_old``: an operator downstream needs old values. ``versioned``:
-the table upstream is versioned, so ``is_latest`` may be False.
+Fields of the operators: ``store`` is the store of the table, or None if the table is not materialized. ``send_old`` is
+true if an operator downstream needs old values. ``versioned`` is true if the table upstream is versioned, so that
+``is_latest`` may be False.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TableSource(Operator):
-    """Turns a topic's or a stream's records into a table's updates. Records without key are dropped."""
+    """Turns the records of a topic or a stream into changes of a table. Records without a key are dropped."""
 
     persistent_name = "TableSource"
 
@@ -71,7 +72,8 @@ class TableSource(Operator):
 
 @dataclass(frozen=True)
 class TableFilter(Operator):
-    """The rows for which the predicate holds. A row for which the predicate no longer holds is deleted."""
+    """Keeps the rows for which the predicate is true. If a row changes and the predicate becomes false, the result's
+    row is deleted."""
 
     persistent_name = "TableFilter"
 
@@ -88,13 +90,13 @@ class TableFilter(Operator):
         def compute(key: Any, value: Any) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
-        # The deletion of a row that was never forwarded tells readers nothing, except in a versioned table's history.
+        # Nobody needs the deletion of a row that was never forwarded, except the history of a versioned table.
         return _derived(ctx, self, compute, skip_empty=self.send_old and not self.versioned)
 
 
 @dataclass(frozen=True)
 class TableMapValues(Operator):
-    """Maps the values of a table's rows. A deletion stays a deletion."""
+    """Replaces the value of each row by the mapper's result. Deletions are handed on without a call of the mapper."""
 
     persistent_name = "TableMapValues"
 
@@ -118,7 +120,7 @@ class TableMapValues(Operator):
 
 @dataclass(frozen=True)
 class TableTransformValues(Operator):
-    """Transforms the values of a table's rows by a `ValueTransformer`, which gets deletions, too."""
+    """Replaces the value of each row by the result of a `ValueTransformer`, which is also called for deletions."""
 
     persistent_name = "TableTransformValues"
 
@@ -137,7 +139,10 @@ def _derived(
     compute: Callable[[Any, Any], Any],
     skip_empty: bool = False,
 ) -> ProcessFn:
-    """The function of a table that is computed row by row from another table. Its store, if any, has the old values."""
+    """The function of a table that is computed row by row from another table.
+
+    With a store, old values are read from the store. Without one, they are computed from the other table's old values.
+    """
     store_name, send_old = table.store, table.send_old
     of_new, of_old = new_and_old(ctx, compute, table.on_error)
     if store_name is None:
@@ -168,10 +173,11 @@ def _derived(
 
 @dataclass(frozen=True)
 class TableRepartitionMap(Operator):
-    """Maps a table's rows to the (key, value) by which the rows are grouped. Needs old values of the table upstream.
+    """Maps each row of a table to (group key, value), for ``KTable.group_by``. Needs the old values of the table.
 
-    A change within a group is one record. A change from one group to another is two records: first the removal, then
-    the addition. A row without pair, key or value is in no group.
+    If a row changes but stays in its group, one record has old and new value. If a row moves to another group, a first
+    record removes the row from the old group. A second record adds the row to the new group. A row for which the mapper
+    returns None, or None as key or value, is in no group.
     """
 
     persistent_name = "TableRepartitionMap"
@@ -212,7 +218,7 @@ class TableRepartitionMap(Operator):
 
 @dataclass(frozen=True)
 class TableAggregate(Operator):
-    """Aggregates a grouped table: the subtractor takes the old value out, then the adder puts the new value in.
+    """Aggregates a grouped table: the subtractor removes a row's old value, then the adder adds the row's new value.
 
     A result's timestamp is the largest timestamp of the changes in it.
     """
@@ -250,7 +256,7 @@ class TableAggregate(Operator):
 
 @dataclass(frozen=True)
 class TableReduce(Operator):
-    """Reduces a grouped table: the subtractor takes the old value out, then the adder puts the new value in."""
+    """Reduces a grouped table: the subtractor removes a row's old value, then the adder adds the row's new value."""
 
     persistent_name = "TableReduce"
 

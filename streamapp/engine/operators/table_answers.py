@@ -1,7 +1,7 @@
-"""``on_error`` of tables: a row whose function raises is not in the result, as if the function had returned None.
+"""``on_error`` of tables: if the function raises for a row, the row is not in the result, as if it had returned None.
 
-The result stays a function of the source table. A join that reads the row, and a later change that takes the old value
-back, get the same answer.
+The same function is called again when a join reads the row, and when a later change needs the row's old value. Each of
+these calls gets None, too, so that all results agree.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["OrNone", "new_and_old", "or_none"]
 
 
 class OrNone:
-    """A function that gives None where the user's function raises: somebody has answered for that row already.
+    """A function that returns None where the user's function raises, because the first call has handled the error.
 
-    A failure of a service still raises. A class, so that it can be pickled.
+    The failure of a service still raises. `OrNone` is a class, and not a nested function, so that it can be pickled.
 
     >>> OrNone(int)("x") is None
     True
@@ -38,7 +38,7 @@ class OrNone:
 
 
 def or_none(function: Callable[..., Any], on_error: Answer | Chooser | None) -> Callable[..., Any]:
-    """The function for readers of the table. Without ``on_error`` it is the function itself."""
+    """The function for readers of the table: `OrNone`, or the function itself without ``on_error``."""
     return function if on_error is None else OrNone(function)
 
 
@@ -48,8 +48,11 @@ def new_and_old(
     on_error: Answer | Chooser | None,
     instead: Any = None,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The function for new values, which answers for an exception and gives ``instead``, and the function for old
-    values."""
+    """Two functions, for new and for old values of rows.
+
+    If the user's function raises, the first one handles the exception by ``on_error`` and returns ``instead``. The
+    second one returns None, because the exception was handled when the old value was new.
+    """
     if on_error is None:
         return function, function
     failures, name = ctx.failures, ctx.name

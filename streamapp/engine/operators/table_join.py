@@ -1,4 +1,4 @@
-"""Table-table joins by key: each side looks up the other side's row, and a merger joins the two streams of results."""
+"""Table-table joins by key. Each side looks up the other side's row, and a merger puts both sides' results together."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["TableJoin", "TableJoinMerger"]
 
 @dataclass(frozen=True)
 class TableJoin(Operator):
-    """One side of a join. ``joiner`` takes this side's value, then the other's.
+    """One side of a table-table join. ``joiner`` gets this side's value, then the other side's.
 
-    ``alone``: rows of this side are in the result also without a match. ``other_alone``: rows of the other side are. A
-    left join has ``alone`` on its left side, an outer join on both.
+    With ``alone``, rows of this side are in the result even without a match; with ``other_alone``, rows of the other
+    side are. A left join has ``alone`` on its left side, an outer join on both sides.
     """
 
     persistent_name = "TableJoin"
@@ -63,7 +63,7 @@ class TableJoin(Operator):
 
 @dataclass(frozen=True)
 class TableJoinMerger(Operator):
-    """Takes the results of both sides, and keeps them in a store if the result is materialized."""
+    """Hands on the results of both sides, and writes them to a store if the result is materialized."""
 
     persistent_name = "TableJoinMerger"
 

@@ -1,4 +1,4 @@
-"""Value transformers (``KTable.transform_values``), for the operator of a table and for readers of the table."""
+"""Value transformers (``KTable.transform_values``). The table's operator has one, and so has each view of the table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ __all__ = ["ValueTransformer", "bind_transformer"]
 
 
 class ValueTransformer(Protocol):
-    """A transformer of values, which the supplier of ``KTable.transform_values`` makes for each task.
+    """Computes the values of a table for ``KTable.transform_values``, whose supplier makes one transformer for each
+    task.
 
-    A transformer may use state stores through the context, but may not forward. (Kafka Streams:
-    ``ValueTransformerWithKey``.)
+    A transformer may use state stores through its context. Its only result is the returned value, so ``forward`` of the
+    context raises `StreamsError`. (Kafka Streams: ``ValueTransformerWithKey``.)
     """
 
     def init(self, context: Any) -> None:
-        """Prepares the transformer. Called once, before the first record."""
+        """Called once, before the first record. ``context`` is a `ProcessorContext`."""
 
     def transform(self, key: Any, value: Any) -> Any:
         """Returns the new value. ``value`` is None if the row is deleted."""
 
     def close(self) -> None:
-        """Releases resources. Called once, after the last record."""
+        """Called once, when the task closes, to release resources of the transformer."""
 
 
 def bind_transformer(ctx: NodeContext, supplier: Callable[[], ValueTransformer]) -> Callable[[Any, Any], Any]:
-    """The ``transform`` of a new transformer. The task calls the transformer's ``init`` and ``close``."""
+    """Makes a transformer, has the task call its ``init`` and ``close``, and returns its method ``transform``."""
     transformer = supplier()
     if not callable(getattr(transformer, "transform", None)):
         raise StreamsError(

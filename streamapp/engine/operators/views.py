@@ -1,7 +1,8 @@
-"""Views, by which joins read the other table: its store, or a chain of operators over a store.
+"""Views: the ways in which a join reads the rows of a table.
 
-A view is a part of the topology's description. `TableView.bind` makes the view a function on one task. Each read of a
-table that is not materialized computes the row from the parent's row.
+The view of a materialized table reads its store. A table without a store, such as a filtered table, has another view.
+Each read of this view computes the row from the parent table's row. Views are part of the topology's description, and
+`TableView.bind` turns a view into a function for one task.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
 
 
 class TableView:
-    """The description of a readable table. A row is None or a tuple that starts with value and timestamp in ms."""
+    """The base class of views. A row is a tuple that starts with value and timestamp (ms), or None if it is missing."""
 
     @property
     def store_names(self) -> tuple[str, ...]:
-        """The stores with which a node that reads the table has to be connected."""
+        """The stores that the view reads. A node with this view has to be connected with them."""
         raise NotImplementedError
 
     def bind(self, ctx: NodeContext) -> ValueGetter:
@@ -45,10 +46,11 @@ class TableView:
         raise NotImplementedError
 
     def bind_flushed(self, ctx: NodeContext) -> ValueGetter:
-        """As `bind`, but the row's update leaves the record caches before the row is read.
+        """As `bind`, but an update of the row that waits in a record cache is flushed before the row is read.
 
-        A join of tables that hands on rows needs this. An insertion and a deletion between two flushes cancel each
-        other in a cache. A join that has read the row in between would get no update for the deletion.
+        A join of tables that hands on the rows it reads needs this flush. Otherwise an insertion and a deletion between
+        two flushes cancel each other in the cache. A join that has read the row in between would not learn of the
+        deletion, and its result would keep the row.
         """
         get = self.bind(ctx)
         stores = [store for store in map(ctx.store, self.store_names) if store.cached]
@@ -183,7 +185,10 @@ class MapView(_DerivedView):
 
 @dataclass(frozen=True)
 class TransformView(_DerivedView):
-    """The rows of another table, with values by the view's own transformer. The transformer gets missing rows, too."""
+    """The rows of another table, with the values of a transformer that only this view uses.
+
+    The transformer is also called for missing rows, with None.
+    """
 
     supplier: Callable[[], Any]
     on_error: Answer | Chooser | None = None
@@ -194,7 +199,7 @@ class TransformView(_DerivedView):
         def get(*at: Any) -> Any:
             row = read(*at)
             value, timestamp = (None, -1) if row is None else (row[0], row[1])
-            # The record that wrote the row is not known any more (KTableTransformValuesGetter).
+            # The record that wrote the row is no longer known, so its context is empty (KTableTransformValuesGetter).
             result = task.work_as(RecordContext(None, -1, -1, timestamp), transform, at[0], value)
             return None if result is None else (result, timestamp)
 
@@ -203,7 +208,10 @@ class TransformView(_DerivedView):
 
 @dataclass(frozen=True)
 class JoinView(TableView):
-    """The result of a table-table join, computed from both sides. ``*_alone``: a row of this side needs no match."""
+    """The result of a table-table join, computed from the rows of both sides.
+
+    With ``left_alone``, a row of the left side is in the result even without a match; likewise ``right_alone``.
+    """
 
     left: TableView
     right: TableView

@@ -1,4 +1,4 @@
-"""Windowed aggregations: stream time, lateness, final results and idle inputs, the same for every kind of window."""
+"""The base of all windowed aggregations: stream time, late records, final results and idle inputs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from streamapp.records import NO_HEADERS, Headers
 __all__ = ["Place", "WindowedAggregate"]
 
 Place = Callable[[Any, Any, int, Headers, int], int]
-"""Brings a record into its windows: key, value, timestamp, headers, close time. Returns how many of them are closed."""
+"""Adds a record to its open windows, and returns the number of its windows that are already closed. The arguments are
+key, value, timestamp, headers, close time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedAggregate(LateOutput):
     """Aggregates the values of a key by window. Null keys are dropped.
 
-    This class decides when a window is closed. The *close time* is the operator's stream time less
-    ``closes_after_ms``. A window is closed once the close time is past the last timestamp of the window. For each
-    closed window, a record is dropped and counted as late. The child for late records gets the record once. With
-    ``emit_final`` a window has one result, when it closes (KIP-825).
+    This class decides when a window is closed. The *close time* is the operator's stream time minus
+    ``closes_after_ms``. A window is closed when the close time is past the last timestamp of the window. A record is
+    not added to its closed windows, and is counted as late once for each of them. The child for late records gets it
+    only once. With ``emit_final`` a window has a single result, which is emitted when the window closes (KIP-825).
 
-    Each kind of window has a subclass. `bind_windows` brings a record into its windows. `closed_rows` finds the
-    windows that the close time has passed. `bind_forward` hands an update on.
+    Each kind of window has a subclass with three methods. `bind_windows` adds a record to its windows. `closed_rows`
+    finds the windows that the close time has passed. `bind_forward` hands an update on.
     """
 
     takes_null_values: ClassVar[bool] = True
@@ -39,9 +40,9 @@ class WindowedAggregate(LateOutput):
     emit_final: bool = False
     send_old: bool = False
     idle_timeout_ms: int | None = None
-    """See `bind_idle`."""
+    """The time without records after which the windows close by the wall clock; None: never (`bind_idle`)."""
     all_or_none: bool = False
-    """True: the operator has ``on_error``. If a function raises, the record goes into none of its windows."""
+    """True for an operator with ``on_error``: if a function raises, the record is added to none of its windows."""
 
     @property
     @abstractmethod
@@ -50,15 +51,16 @@ class WindowedAggregate(LateOutput):
 
     @abstractmethod
     def bind_windows(self, store: Any, forward: TableForward) -> Place:
-        """The function that brings a record into its open windows."""
+        """The function that adds a record to its open windows."""
 
     @abstractmethod
     def closed_rows(
         self, store: Any, last_close: int, close_time: int
     ) -> Iterable[tuple[Any, Any, int]] | None:
-        """The windows that closed between two close times: `Windowed` key, value, timestamp of the result.
+        """The windows that closed between two close times, as (`Windowed` key, value, timestamp of the result).
 
-        ``last_close`` is -1 at first. None: no window can have closed, and ``last_close`` stays as it is.
+        ``last_close`` is the close time of the last call with a result, or -1 at first. The result None means that no
+        window can have closed; the next call then gets the same ``last_close``.
         """
 
     def bind_forward(self, ctx: NodeContext, store: Any) -> TableForward:

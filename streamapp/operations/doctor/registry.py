@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKS", "Check", "Finding", "Threat", "check", "examine"]
 
-Threat = Literal["loses", "doubles", "starves", "stalls"]
+Threat = Literal["loses", "doubles", "starves", "stalls", "costs"]
 Found = Iterator[tuple[str, str]]
 """The subject and the observation of each finding."""
 

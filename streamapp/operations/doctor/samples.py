@@ -16,6 +16,11 @@ __all__ = ["RECORDS", "Sample", "sample"]
 
 RECORDS = 1_000
 """The most records of a partition in a sample."""
+_REFUSED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 _SECONDS = 20.0
 """The time limit in seconds for all partitions together. Records that arrive later are not in the sample."""
 
@@ -27,12 +32,18 @@ class Sample(NamedTuple):
     timestamps: list[int]
 
 
-def sample(client: Mapping[str, Any], positions: Sequence[Position]) -> dict[TopicPartition, Sample]:
-    """The last records of each partition. The reader joins no group and commits nothing."""
+def sample(
+    client: Mapping[str, Any], positions: Sequence[Position]
+) -> tuple[dict[TopicPartition, Sample], list[str]]:
+    """The last records of each partition, and the partitions that could not be read to their end, with the reasons.
+
+    The reader joins no group and commits nothing.
+    """
     found = {each.partition: Sample([], []) for each in positions}
     waiting = {each.partition for each in positions if each.end > each.start}
     if not waiting:
-        return found
+        return found, []
+    problems: dict[str, str] = {}
     consumer = Consumer(
         {
             **client,
@@ -60,6 +71,9 @@ def sample(client: Mapping[str, Any], positions: Sequence[Position]) -> dict[Top
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
                         waiting.discard(tp)
+                    elif error.code() in _REFUSED:
+                        problems[tp.topic] = error.str()
+                        waiting = {each for each in waiting if each.topic != tp.topic}
                 elif tp in waiting:
                     found[tp].keys.append(message.key())
                     found[tp].timestamps.append(message.timestamp()[1])
@@ -67,4 +81,5 @@ def sample(client: Mapping[str, Any], positions: Sequence[Position]) -> dict[Top
                         waiting.discard(tp)
     finally:
         consumer.close()
-    return found
+    problems |= {str(tp): f"not all were read within {_SECONDS:g} s" for tp in waiting}
+    return found, [f"the last records of {name}: {problem}" for name, problem in sorted(problems.items())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,7 +116,9 @@ class Survey:
     def topics(self) -> Mapping[str, Topic]:
         """The existing topics of the application, and Kafka's own topics of offsets and transactions."""
         there = self.subject.topics  # asked first: has the clearest error for brokers that do not answer
-        roles = {name: role for name, role in self._roles().items() if name in there}
+        roles = self._roles()
+        self._look_for_hidden({*roles, *self._internal} - there.keys())
+        roles = {name: role for name, role in roles.items() if name in there}
         if not roles:
             return {}
         answers = ask(self.subject.admin.describe_topics, TopicCollection(list(roles)), seconds=_SECONDS)
@@ -145,6 +147,22 @@ class Survey:
                 configs.get(name, {}),
             )
         return found
+
+    @property
+    def _internal(self) -> set[str]:
+        return set() if self.plan is None else {topic.name for topic in self.plan.internal_topics}
+
+    def _look_for_hidden(self, names: Collection[str]) -> None:
+        """Brokers name no topic that this client may not describe. Asked by name, they say so."""
+        if not names:
+            return
+        answers = ask(self.subject.admin.describe_topics, TopicCollection(sorted(names)), seconds=_SECONDS)
+        for name, answer in answers.items():
+            try:
+                answer.result()
+            except KafkaException as exc:
+                if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    self.unseen.append(f"the topic {name}: {exc.args[0].str()}")
 
     def of_role(self, *roles: Role) -> list[Topic]:
         return [topic for topic in self.topics.values() if topic.role in roles]
@@ -177,7 +195,9 @@ class Survey:
         """The last records of the inputs."""
         inputs = {topic.name for topic in self.of_role("input")}
         found = [each for each in self.positions if each.partition.topic in inputs]
-        return sample(self.subject.client, found)
+        samples, problems = sample(self.subject.client, found)
+        self.unseen += problems
+        return samples
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:
@@ -197,6 +217,12 @@ class Survey:
     def transactions(self) -> Sequence[OpenTransaction] | None:
         """The open transactions of the cluster; None if this client cannot see them."""
         return self._seen("open transactions", lambda: open_transactions_of(self.subject.settings))
+
+    @property
+    def hides_transactions(self) -> bool:
+        """Brokers may hide transactions from this client: they have an authorizer, or do not show their settings."""
+        configs = [broker.config for broker in self.brokers.values()]
+        return any(not config or config.get("authorizer.class.name") for config in configs)
 
     @cached_property
     def features(self) -> Mapping[str, int] | None:

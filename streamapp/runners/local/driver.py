@@ -302,7 +302,7 @@ class TopologyTestDriver:
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     driver.close()
         >>> print(str(caught[0].message).split(") ")[1])
-        gave None for each of 1 records, which drops each record; is a return missing?
+        gave None for each of 1 record, which drops each record; is a return missing?
         """
         for watch in self._watches:
             watch.warn()

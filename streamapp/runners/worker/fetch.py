@@ -83,7 +83,8 @@ class Fetcher:
         return result
 
     def _readable(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-        """The offset at which reading goes on from a position (negative: no position) in a log from first to end.
+        """The offset at which reading begins, for a committed position (negative: none) and a log from ``first`` to
+        ``end``.
 
         Raises `TaskCorruptedError` for a position beyond the end of the log.
         """

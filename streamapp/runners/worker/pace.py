@@ -44,7 +44,8 @@ class Pace:
         return int(self._limit)
 
     def records(self, waiting_bytes: int) -> int:
-        """The number of records that the worker may still process: at least one, so that the work goes on."""
+        """The number of records that the worker may still process before a commit; at least one, so that it never
+        stops."""
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:

@@ -16,16 +16,13 @@ from math import inf
 from confluent_kafka import KafkaError
 
 from streamapp._base.counted import counted
-from streamapp.broker.refused import OF_THE_BATCH, OF_THE_TOPIC, REMEDIES
+from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TOPIC, REMEDIES, refusal_text
 from streamapp.engine.collector import ResultRefused
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.sender import Failure
 from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["Refusals", "ResultsRefused", "refusal"]
-
-_FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
-"""Errors that end the worker without a call of the handler, as in Kafka Streams (``RecordCollectorImpl``)."""
 
 
 class ResultsRefused(TransactionAborted):
@@ -34,12 +31,8 @@ class ResultsRefused(TransactionAborted):
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
     """The error for a result that was refused."""
-    size = len(key or b"") + len(value or b"")
-    when = f", timestamp {timestamp}" if timestamp > 0 else ""
     code = error.code()
-    return ResultRefused(
-        f"{error.str()} (key and value: {counted(size, 'byte')}{when})", REMEDIES[code], final=code in _FINAL
-    )
+    return ResultRefused(refusal_text(error, key, value, timestamp), REMEDIES[code], final=code in FINAL)
 
 
 class Refusals:

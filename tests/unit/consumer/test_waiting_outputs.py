@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from streamapp import StreamsConfig, StringSerde
-from streamapp.consumer import KafkaOutput
+from streamapp.consumer import Batch, KafkaOutput
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.output_commits import OutputCommits
@@ -142,3 +142,67 @@ def test_a_client_that_is_no_member_of_its_group_commits_nothing() -> None:
     assert not commits._commit(session, calls.dispatcher.step())
     assert calls.step() == ({FIRST: 1}, [b"0"])
     client.close()
+
+
+def refused(calls: Calls, unit: Unit, settled: Settled) -> None:
+    calls.dispatcher.refused(unit, settled)
+    metrics = calls.dispatcher.look()[0]
+    assert metrics.taken == sum(metrics[1:7])
+
+
+def test_a_refused_call_that_is_given_up_leaves_its_letters_and_the_other_outputs() -> None:
+    calls = Calls()
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a", b"b", b"c"))
+    units = calls.begin()
+    calls.end(*units)
+    letter = OutputRecord("dead", b"k", b"letter", 500)
+    refused(calls, units[1], Settled(dead=units[1].items, letters=[letter]))
+    assert calls.step() == ({FIRST: 3}, [b"0", b"2", b"letter"])
+    assert calls.dispatcher.look()[0][1:6] == (2, 0, 0, 0, 1)
+    calls.dispatcher.step_committed(calls.dispatcher.step())
+    assert calls.step() == ({}, [])
+
+
+def test_nothing_of_a_partition_is_committed_while_a_refused_call_waits() -> None:
+    calls = Calls()
+    now = 100.0
+    calls.dispatcher._clock = lambda: now
+    for source in (FIRST, SECOND):
+        calls.dispatcher.open(source, 0)
+        calls.dispatcher.take_in(source, records(0, b"a"))
+    first, second = calls.begin()
+    calls.end(first, second)
+    refused(calls, first, Settled(back=first.items, delay_ms=2_000))
+    assert calls.step() == ({SECOND: 1}, [b"0"])
+    now = 103.0
+    assert calls.step() == ({FIRST: 1, SECOND: 1}, [b"0", b"0"])
+    refused(calls, first, Settled(back=first.items, fail=StreamsError("no")))
+    now = 1e9
+    assert calls.step() == ({SECOND: 1}, [b"0"]), "the others are committed before the end"
+
+
+def test_a_batch_with_a_refused_output_begins_anew_at_the_last_commit_record_by_record() -> None:
+    calls = Calls(batch=Batch(records=10, target_ms=1_000))
+    dispatcher = calls.dispatcher
+    dispatcher.open(FIRST, None)
+    dispatcher.take_in(FIRST, records(5, b"a"))
+    calls.end(*calls.begin())
+    dispatcher.step_committed(dispatcher.step())
+    dispatcher.take_in(FIRST, records(6, b"a", b"b", b"c", b"d"))
+    two, busy = calls.begin()
+    assert [len(unit.items) for unit in (two, busy)] == [2, 2]
+    calls.end(two)
+    dispatcher.repeat(two)
+    assert dispatcher.begin_anew() == {}, "a call is under way"
+    assert calls.step() == ({}, [])
+    calls.end(busy)
+    assert calls.step() == ({}, [])
+    assert dispatcher.begin_anew() == {FIRST: 6}
+    assert dispatcher.begin_anew() == {}
+    dispatcher.take_in(FIRST, records(6, b"a", b"b", b"c", b"d"))
+    units = calls.begin()
+    assert [len(unit.items) for unit in units if unit.items[0].offset in (6, 7)] == [1, 1]
+    calls.end(*units, *calls.begin())
+    metrics = dispatcher.look()[0]
+    assert metrics.taken == sum(metrics[1:7])

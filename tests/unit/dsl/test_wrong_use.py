@@ -230,7 +230,7 @@ ARGUMENTS = {
         "needs key_selector",
     ),
     "grace": (lambda d: d.stream.join(d.table, max, grace=5), "needs a versioned table"),
-    "table with stream": (lambda d: d.table.join(d.stream, max), r"to_table\(\) it"),
+    "table with stream": (lambda d: d.table.join(d.stream, max), r"with to_table\(\)"),
     "late side": (lambda d: d.stream.join(d.stream, max, NEAR).late_records("both"), '"left" or "right"'),
     "store": (lambda d: d.builder.add_state_store("x"), "takes a StoreSpec"),
     "global store": (lambda d: d.builder.add_global_store("x", "t", Shared, **TEXT), "takes a StoreSpec"),

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from streamapp import App, StreamsConfig
 from streamapp.cli import main
 from streamapp.consumer import KafkaOutput, ReliableConsumer
-from streamapp.producer import SyncReliableProducer
+from streamapp.producer import OutboxRelay, SqliteOutbox, SyncReliableProducer
 
 Rights = Callable[..., list[str]]
 
@@ -70,6 +70,20 @@ def test_a_producer_needs_more_for_transactions(rights: Rights) -> None:
         "Write topic orders litera",
         "Write transactional-id shop- prefix",
     ]
+
+
+def test_a_relay_has_transactions_of_its_own(rights: Rights) -> None:
+    expected = [
+        "Read group shop-outbox- prefix",
+        "Read topic orders litera",
+        "Write topic orders litera",
+        "Write transactional-id shop-outbox- prefix",
+    ]
+    assert rights(OutboxRelay("shop", SqliteOutbox("orders.db")), "--write", "orders") == expected
+    done = CliRunner().invoke(main, ["acls", "shop", "--relay", "--write", "orders", "--json"])
+    assert done.exit_code == 0, done.output
+    assert {each["principal"] for each in json.loads(done.stdout)} == {"User:shop"}
+    assert len(json.loads(done.stdout)) == len(expected)
 
 
 def test_an_app_without_a_topology_has_its_group_its_agents_and_its_consumers(rights: Rights) -> None:

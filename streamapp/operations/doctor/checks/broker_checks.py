@@ -116,9 +116,9 @@ def without_leader(survey: Survey) -> Found:
 @check(
     "SA107",
     "brokers create topics by themselves",
-    "starves",
-    reason="Brokers create a missing topic on first use, with their default number of partitions (often 1). With one "
-    "partition, only one worker has work. If the name was misspelt, nobody reads the topic.",
+    "loses",
+    reason="Brokers create a missing topic on first use, with their default number of partitions (often 1). If the "
+    "name was misspelt, nobody reads the topic, and its records are lost for the application.",
     remedy="Set auto.create.topics.enable=false on all brokers, and create topics with their number of partitions.",
     page=_KAFKA + "#brokerconfigs_auto.create.topics.enable",
 )
@@ -156,9 +156,9 @@ def one_rack(survey: Survey) -> Found:
 @check(
     "SA109",
     "the application names a rack that no broker is in",
-    "starves",
+    "costs",
     reason="client_rack lets a worker read from brokers in its rack (KIP-392). If no broker is in this rack, "
-    "all reads go to the leaders.",
+    "all reads go to the leaders, also in other racks, and the traffic between racks is paid for.",
     remedy="Set client_rack to the broker.rack of the brokers in the same zone, or remove the setting.",
     page="worker.md#standbys-and-tasks-that-move",
 )

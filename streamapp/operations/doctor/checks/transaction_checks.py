@@ -69,6 +69,14 @@ def hanging_transaction(survey: Survey) -> Found:
     if survey.transactions is None:
         return
     known = {tp for each in survey.transactions for tp in each.partitions}
+    if survey.hides_transactions:
+        # Brokers list only transactions that this client may describe, so these may be as alive as any.
+        survey.unseen += [
+            f"the transaction that holds {tp} at offset {still[tp]}: it hangs, or this client has no DESCRIBE on its "
+            "transactional id. kafka-transactions --bootstrap-server ... find-hanging, as a super user, tells"
+            for tp in sorted(still.keys() - known)
+        ]
+        return
     for tp in sorted(still.keys() - known):
         yield str(tp), f"abort --topic {tp.topic} --partition {tp.partition} --start-offset {still[tp]}"
 

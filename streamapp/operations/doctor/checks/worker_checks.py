@@ -121,7 +121,9 @@ def too_little_memory(survey: Survey) -> Found:
         return
     config, there = survey.plan.config, _memory()
     wanted = config.state_memory_bytes + config.statestore_cache_max_bytes + _PROCESS_BYTES
-    if there is not None and wanted > there:
+    if there is None:
+        survey.unseen.append("the memory of this machine: the system does not tell")
+    elif wanted > there:
         yield "this machine", f"{wanted >> 20:,} MiB with state_memory_bytes, {there >> 20:,} MiB are there"
 
 

@@ -1,4 +1,5 @@
-"""Faust's assignor, which fails where a changelog is so new that the brokers' list of topics does not have it yet."""
+"""Faust's assignor for global tables whose changelog is new. Faust's own assignor fails while the brokers' list of
+topics does not have such a changelog yet."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 10.0
-"""The longest time that a rebalance waits for records in work, and for which a commit repeats transactions."""
+"""The longest time that a rebalance waits for agents to finish their records, and that a commit is tried again."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
 
@@ -58,19 +58,19 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         asyncio.run_coroutine_threadsafe(self.consumer.fail(error, None), self.consumer.loop)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Makes Faust's check for partitions that do not move, without its error for partitions without a position.
+        """Makes Faust's check for partitions that do not move, but passes over partitions without a position.
 
-        Partitions have no position right after a rebalance. Faust's error would end the worker.
+        Partitions have no position right after a rebalance, and Faust's check would then end the worker.
         """
         with suppress(AssertionError):
             super().verify_event_path(now, tp)
 
 
 class _NoOffsets(dict[TP, Any]):
-    """Keeps no offset, in place of Faust's dict of the last offsets that were read.
+    """A dict that keeps nothing.; replaces Faust's dict of the last offsets that were read.
 
-    Faust drops a record that comes again. A partition that was set back delivers its records again, and the agents need
-    these records.
+    With its own dict, Faust drops a record that comes again. But after a partition is set back, its records come again,
+    and agents must process them.
     """
 
     def __getitem__(self, tp: TP) -> None:
@@ -173,7 +173,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
 
     def topic_partitions(self, topic: str) -> int | None:
-        """The number of partitions. None: aiokafka's metadata does not have the topic, and aiokafka itself gives 0."""
+        """The number of partitions.
+
+        None: aiokafka does not know the topic yet (aiokafka itself gives 0, which Faust would take for a number).
+        """
         return super().topic_partitions(topic) or None
 
     async def perform_seek(self) -> None:
@@ -333,7 +336,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     # Rebalances and the stop.
 
     async def finish(self, seconds: float = _FINISH_SECONDS) -> None:
-        """Stops handing out records, waits at most ``seconds`` for records in work, and commits."""
+        """Gives agents no more records, waits at most ``seconds`` until they have finished theirs, and commits."""
         self._stop_handing_out()
         deadline = self.loop.time() + seconds
         while self._in_work() and self._limits is None and self.loop.time() < deadline:

@@ -84,9 +84,9 @@ async def _decide(
 ) -> None:
     """Asks ``handler`` about a failed record.
 
-    After "skip", "continue" or "dead_letter" the worker goes on, with a warning. "continue" sends the record to the
-    dead-letter topic, if such a topic is set; "dead_letter" requires the topic. Any other answer, or an exception of
-    the handler, ends the worker after a commit of the finished records.
+    After "skip", "continue" or "dead_letter", the worker logs a warning and continues with the next record. "continue"
+    sends the record to the dead-letter topic, if such a topic is set; "dead_letter" requires the topic. Any other
+    answer, or an exception of the handler, ends the worker after a commit of the finished records.
     """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"

@@ -1,4 +1,5 @@
-"""The position up to which a partition is done, for records that finish in any order."""
+"""`Progress`: the position up to which all records of a partition are done, although agents finish them in any
+order."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ class Progress:
         self._next: int | None = None
 
     def hand_out(self, offset: int) -> bool:
-        """Notes a record. False: the record was handed out before, and the consumer was set back in between."""
+        """Notes a record that goes to an agent.
+
+        False: it was given to an agent before, and the consumer was set back since.
+        """
         if self._next is not None and offset < self._next:
             return False
         self._open.append(offset)
@@ -35,7 +39,7 @@ class Progress:
     def position(self, done: set[int]) -> int | None:
         """The offset of the first record that is not done, or else the offset behind the last record.
 
-        None: no record was handed out. Removes the offsets below the position from ``done``.
+        None: no agent has got a record yet. Removes the offsets below the position from ``done``.
         """
         waiting = self._open
         while waiting and waiting[0] in done:

@@ -44,11 +44,11 @@ class _Reading:
     """One reading of the active changelogs."""
 
     fetches: int | None = None
-    """The number of fetches when the reading was first seen at the ends. None: the reading is not at the ends."""
+    """The number of fetches at the moment when the ends were first reached. None: they are not reached yet."""
 
 
 class _Recovery(Recovery):  # type: ignore[misc]
-    """Ends when the consumer's position is at the end of each changelog.
+    """Faust's recovery, changed to end when the consumer's position is at the end of each changelog.
 
     Faust instead waits for a record at the last offset. Such a record may not exist: the offset may belong to the
     marker of a transaction, or compaction may have removed the record.

@@ -1,0 +1,102 @@
+"""`RefusedOutputs`: outputs that brokers refuse for good, and the answers of ``on_error``."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from streamapp.broker.refused import FINAL, OF_THE_TOPIC, REMEDIES, refusal_text
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.lanes import Unit
+from streamapp.consumer.outputs import Output, Step
+from streamapp.consumer.verdicts import Settled, Verdicts
+from streamapp.engine.collector import ResultRefused
+from streamapp.producer.session import RecordsRefused
+
+__all__ = ["RefusedOutputs"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_BATCH = "batch.num.messages"
+_DEFAULT_BATCH = 10_000
+_GROWTH = 10
+
+
+class RefusedOutputs:
+    """Finds the calls whose outputs are to blame, and judges their records. For the thread that polls.
+
+    Brokers refuse a request as a whole, and may mean one record, or only its size. So the records of a refused
+    transaction are sent again, each in a request of its own. Later requests grow by commits.
+    """
+
+    def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher) -> None:
+        self._dispatcher, self._verdicts = dispatcher, Verdicts(options)
+        self._name = options.name
+        self._together: int | None = None
+        """The most records of a request. None: as the client's settings say."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """librdkafka's settings for the next session, beside those of any producer."""
+        return {} if self._together is None else {_BATCH: self._together}
+
+    def committed(self) -> bool:
+        """A transaction was committed. True: the next one needs another session, with larger requests."""
+        if self._together is None:
+            return False
+        self._together = self._together * _GROWTH
+        if self._together >= _DEFAULT_BATCH:
+            self._together = None
+        return True
+
+    def judge(self, step: Step, refused: RecordsRefused) -> bool:
+        """Gives each blamed call its answer. True: nobody knows the calls yet, and the next session tells.
+
+        A call with several records begins anew, with a call for each record.
+        """
+        if self._together != 1 and self._vague(step, refused):
+            self._together = 1
+            return True
+        unknown = {
+            step.outputs[index].record.topic: error
+            for index, error in refused.errors.items()
+            if error.code() in OF_THE_TOPIC
+        }
+        judged: set[Unit] = set()
+        for index, output in enumerate(step.outputs):
+            error = refused.errors.get(index) or unknown.get(output.record.topic)
+            if error is not None and output.unit not in judged:
+                judged.add(output.unit)
+                self._answer(output, error)
+        return False
+
+    def _vague(self, step: Step, refused: RecordsRefused) -> bool:
+        topics = {
+            step.outputs[index].record.topic
+            for index, error in refused.errors.items()
+            if error.code() not in OF_THE_TOPIC
+        }
+        return any(sum(each.record.topic == topic for each in step.outputs) > 1 for topic in topics)
+
+    def _answer(self, output: Output, error: KafkaError) -> None:
+        record, unit = output.record, output.unit
+        text = refusal_text(error, record.key, record.value, record.timestamp)
+        refusal = ResultRefused(text, REMEDIES.get(error.code(), ""), final=error.code() in FINAL)
+        if output.letter:
+            fatal = self._verdicts.letter_lost(unit, refusal)
+            self._dispatcher.refused(unit, Settled(back=unit.items, fail=fatal))
+        elif len(unit.items) > 1:
+            logger.warning(
+                "%s: %s refuses an output of a batch of %s: each record gets a call of its own",
+                self._name,
+                record.topic,
+                unit.partition.source,
+            )
+            self._dispatcher.repeat(unit)
+        else:
+            settled = self._verdicts.refused(unit, refusal, record.topic, time.monotonic() * 1000)
+            self._dispatcher.refused(unit, settled)

@@ -1,0 +1,183 @@
+"""Reconciliation over the history of a topic: the two accounts are frames, and Spark joins them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamapp.errors import BrokerError
+from streamapp.producer.ledger import Difference
+from streamapp.producer.reconciliation import Reconciliation, count_of, expectation, identity_of, within
+from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource, Ranges
+from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.sessions import kept
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkReconciliation", "reconcile_on_spark"]
+
+_SLICE = 500_000
+"""The most offsets of a partition that one task reads."""
+_NAMES = 100_000
+"""The most names that a task counts before it hands them on."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class SparkReconciliation:
+    """The two accounts, joined on the executors' disks. ``result`` has the numbers."""
+
+    def __init__(self, result: Reconciliation, differences: DataFrame) -> None:
+        self.result: Reconciliation = result
+        self._differences = differences
+
+    def differences(self) -> Iterator[Difference]:
+        """All names that the accounts count differently, in order. The driver holds one partition at a time."""
+        for row in self._differences.orderBy("name").toLocalIterator():
+            yield Difference(row["name"], row["expected"], row["found"])
+
+
+@contextmanager
+def reconcile_on_spark(
+    spark: SparkSession,
+    client: Mapping[str, Any],
+    topic: str,
+    source: str,
+    identity: str,
+    *,
+    window_ms: int | None = None,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+) -> Iterator[SparkReconciliation]:
+    """`streamapp.producer.reconciliation.reconcile` on Spark, for a topic and a source of any size.
+
+    ``source`` is a file, a folder or a URI of text that all executors can read. ``client`` has librdkafka's settings.
+    Raises `BrokerError`, and `ConfigError` for a line that is wrong.
+    """
+    from pyspark.sql import functions as F
+
+    ranges = _ranges(client, topic, from_ms)
+    with raised_in_tasks():
+        lines = spark.read.text(source).mapInArrow(
+            _reader_of_lines(window_ms), "name string, expected bigint"
+        )
+        records = _slices(spark, ranges).mapInArrow(
+            _reader_of_records(client, topic, identity, window_ms, from_ms, to_ms),
+            "name string, found bigint",
+        )
+        expected = lines.groupBy("name").agg(F.sum("expected").alias("expected"))
+        found = kept(records.groupBy("name").agg(F.sum("found").alias("found")))
+        named = found.where(F.col("name").isNotNull())
+        both = kept(
+            expected.join(named, "name", "full_outer").select(
+                "name",
+                F.coalesce("expected", F.lit(0)).alias("expected"),
+                F.coalesce("found", F.lit(0)).alias("found"),
+            )
+        )
+        try:
+            unidentified = found.where(F.col("name").isNull()).agg(F.sum("found")).collect()[0][0] or 0
+            result = _result(topic, {tp.partition: span for tp, span in ranges.items()}, both, unidentified)
+            yield SparkReconciliation(result, both.where(F.col("expected") != F.col("found")))
+        finally:
+            both.unpersist()
+            found.unpersist()
+
+
+def _ranges(client: Mapping[str, Any], topic: str, from_ms: int | None) -> Ranges:
+    kafka = KafkaRange(client)
+    count = kafka.partition_counts().get(topic)
+    if count is None:
+        raise BrokerError(f"there is no topic {topic} at {client['bootstrap.servers']}")
+    return kafka.resolve(
+        KafkaSource(since=from_ms), [TopicPartition(topic, number) for number in range(count)]
+    )
+
+
+def _slices(spark: SparkSession, ranges: Ranges) -> DataFrame:
+    """One row, and one Spark partition, for each slice of a Kafka partition."""
+    rows = [
+        (tp.partition, at, min(at + _SLICE, end))
+        for tp, (start, end) in sorted(ranges.items())
+        for at in range(start, end, _SLICE)
+    ]
+    frame = spark.createDataFrame(rows, "number int, start bigint, end bigint")
+    return frame.repartition(max(1, len(rows)))
+
+
+def _reader_of_records(
+    client: Mapping[str, Any],
+    topic: str,
+    identity: str,
+    window_ms: int | None,
+    from_ms: int | None,
+    to_ms: int | None,
+) -> Callable[[Batches], Batches]:
+    def names(records: RecordBatch) -> Iterator[str | None]:
+        of_record = identity_of(identity)
+        name = of_record if window_ms is None else count_of(of_record, window_ms)
+        for at, (key, value, timestamp) in enumerate(
+            zip(records.keys, records.values, records.timestamps, strict=True)
+        ):
+            if within(timestamp, from_ms, to_ms):
+                headers = NO_HEADERS if records.headers is None else records.headers[at]
+                yield name(key, value, timestamp, headers)
+
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
+            for row in batch.to_pylist():
+                part = KafkaPart(client, row["start"], row["end"])
+                reader = part.open(TopicPartition(topic, row["number"]))
+                counts: Counter[str | None] = Counter()
+                try:
+                    while (records := reader.read()) is not None:
+                        counts.update(names(records))
+                        if len(counts) >= _NAMES:
+                            yield _counted("found", counts)
+                            counts.clear()
+                finally:
+                    reader.close()
+                yield _counted("found", counts)
+
+    return read
+
+
+def _reader_of_lines(window_ms: int | None) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
+            counts: Counter[str | None] = Counter()
+            for line in batch.column(0).to_pylist():
+                if line:
+                    name, times = expectation(line, window_ms)
+                    counts[name] += times
+            yield _counted("expected", counts)
+
+    return read
+
+
+def _counted(column: str, counts: Mapping[str | None, int]) -> pa.RecordBatch:
+    arrays = [pa.array([*counts], pa.string()), pa.array([*counts.values()], pa.int64())]
+    return pa.RecordBatch.from_arrays(arrays, ["name", column])
+
+
+def _result(
+    topic: str, ranges: dict[int, tuple[int, int]], both: DataFrame, unidentified: int
+) -> Reconciliation:
+    from pyspark.sql import functions as F
+
+    surplus = F.greatest(F.col("found") - F.col("expected"), F.lit(0))
+    sums = {
+        "expected": F.col("expected"),
+        "found": F.col("found"),
+        "missing": F.greatest(F.col("expected") - F.col("found"), F.lit(0)),
+        "doubled": F.when(F.col("expected") > 0, surplus).otherwise(0),
+        "unknown": F.when(F.col("expected") == 0, surplus).otherwise(0),
+    }
+    row = both.agg(*(F.coalesce(F.sum(sum), F.lit(0)).alias(name) for name, sum in sums.items())).collect()[0]
+    return Reconciliation(topic, ranges, **row.asDict(), unidentified=unidentified)

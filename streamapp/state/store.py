@@ -1,0 +1,96 @@
+"""The base of every state store: its steps between two commits, and the part of a task that stores need.
+
+The life of a store between two commits:
+
+    put ...            the store notes rows; with `log_each_write` each row goes to the changelog at once
+    flush()            a store with a record cache (`cache.py`) calls its listener for each change
+    log_dirty()        the last row of each key is encoded, once, and sent to the changelog
+    drain(write_set)   after the commit: the encoded rows join the write set; rows put since then stay dirty
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from streamapp.records import Headers, RecordBatch, RecordSource
+from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["ChangelogFn", "FlushListener", "Store", "StoreContext"]
+
+FlushListener = Callable[[Any, Any, Any, int, Headers], None]
+"""Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""
+
+ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None]
+"""Sends one record of a store to the changelog. The arguments are store, key, value, timestamp in ms, headers."""
+
+
+class StoreContext(Protocol):
+    """The part of a task that stores need; `streamapp.engine.operator.TaskContext` describes the attributes."""
+
+    partition: int
+    topic: str | None
+    offset: int
+    timestamp: int
+    headers: Headers
+    log_each_write: bool
+
+    def log(
+        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None: ...
+
+    def drop(self, count: int, where: str, reason: str) -> None: ...
+
+    def work_through(
+        self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
+    ) -> None: ...
+
+
+class Store:
+    """One state store of one task. The subclasses have the reads and writes."""
+
+    cached = False
+    versioned = False
+
+    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+        self.spec = spec
+        self.name: str = spec.name
+        self._table = table
+        self._task = task
+        self._log_each = spec.logged and task.log_each_write
+        self._log_at_commit = spec.logged and not task.log_each_write
+
+    @property
+    def below_cache(self) -> Any:
+        """The store for queries by range and window (KIP-796), which do not see rows that only the record cache has."""
+        return self
+
+    def set_flush_listener(self, listener: FlushListener) -> None:
+        """Has no effect without a record cache: the writing operator forwards the update itself."""
+
+    def flush(self) -> None:
+        """Hands on the updates that a record cache holds back."""
+
+    def flush_key(self, key: Any) -> None:
+        """Hands on the update of one row that a record cache holds back; the key has the form for flush listeners."""
+
+    def log_dirty(self) -> None:
+        """Sends the rows since the last commit to the changelog, and marks them for `drain`."""
+        raise NotImplementedError
+
+    def drain(self, write_set: WriteSet) -> None:
+        """Moves the rows that `log_dirty` has marked into the write set. Without `log_dirty`, moves all dirty rows."""
+        raise NotImplementedError
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        """Adds changelog records to the write set, which the caller writes before the next read of the store."""
+        raise NotImplementedError
+
+    @property
+    def dirty_bytes(self) -> int:
+        """An estimate of the memory of all rows that wait for the commit, in bytes."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Gives back shared resources, such as a record cache's share of the limit."""

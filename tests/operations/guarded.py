@@ -1,0 +1,72 @@
+"""A broker with an authorizer, and rights on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from ..processes import until
+from ..secured import SecuredKafka
+
+__all__ = ["Guarded", "allow"]
+
+
+class Guarded(SecuredKafka):
+    """Its users may do nothing that no ACL allows; who comes without TLS may do everything."""
+
+    def _write_cluster(self, cluster: Any) -> None:
+        super()._write_cluster(cluster)
+        with (self.data_dir / "broker-1" / "server.properties").open("a") as file:
+            file.write("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
+            file.write("super.users=User:ANONYMOUS\n")
+
+
+def allow(bootstrap: str, acls: list[dict[str, str]]) -> None:
+    """Gives rights, and waits until the broker knows them: it hears of them after the answer."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [binding(acl) for acl in acls]
+    for future in admin.create_acls(wanted).values():
+        future.result()
+    until(
+        lambda: all(each in admin.describe_acls(as_filter(each)).result() for each in wanted),
+        60,
+        lambda: f"the broker does not know all of {wanted}",
+    )
+
+
+def as_filter(acl: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        acl.restype,
+        acl.name,
+        acl.resource_pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
+
+
+def binding(acl: dict[str, str]) -> AclBinding:
+    kinds = {
+        "topic": ResourceType.TOPIC,
+        "group": ResourceType.GROUP,
+        "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    }
+    return AclBinding(
+        kinds[acl["resource"]],
+        acl["name"],
+        ResourcePatternType[acl["pattern"].upper()],
+        acl["principal"],
+        acl["host"],
+        AclOperation[acl["operation"].upper()],
+        AclPermissionType.ALLOW,
+    )
