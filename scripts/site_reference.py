@@ -38,7 +38,7 @@ PARTS = {
     " wallclock_timestamp records.NO_HEADERS records.RecordSource records.batch_bytes records.create_time",
     "Serdes and schema registry": "Serde AvroSerde BooleanSerde BytesSerde DoubleSerde FloatSerde IntegerSerde"
     " JsonSchemaSerde JsonSerde ListSerde LongSerde ProtobufSerde ShortSerde StringSerde UUIDSerde VoidSerde"
-    " TimeWindowedSerde SessionWindowedSerde ConfluentSchemaRegistry serdes.SchemaRegistry serdes.LocalSchemaRegistry"
+    " serdes.FieldNumber TimeWindowedSerde SessionWindowedSerde ConfluentSchemaRegistry serdes.SchemaRegistry serdes.LocalSchemaRegistry"
     " serdes.SchemaVersion serdes.SchemaReference serdes.SchemaGuids",
     "Failures and errors": "OnError Retry Backoff Response ErrorContext ExceptionHandler on_error.ANSWERS on_error.DROPS"
     " on_error.FAILURES on_error.Answer on_error.Chooser on_error.check_on_error StreamsError BrokerError ConfigError"

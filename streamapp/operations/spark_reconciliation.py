@@ -133,8 +133,8 @@ def _reader_of_records(
         for batch in batches:
             for row in batch.to_pylist():
                 part = KafkaPart(client, row["start"], row["end"])
-                reader = part.open(TopicPartition(topic, row["number"]))
                 counts: Counter[str | None] = Counter()
+                reader = part.open(TopicPartition(topic, row["number"]))
                 try:
                     while (records := reader.read()) is not None:
                         counts.update(names(records))

@@ -29,7 +29,7 @@ class Change:
     version: int | None = None
     """The version that has this schema already, if ``kind`` is ``unchanged``."""
     objection: str = ""
-    """The reason of the serde itself against an earlier version, whatever the registry answers."""
+    """The reason why the serde itself refuses an earlier version. The registry may still accept the schema."""
 
 
 class Subjects:

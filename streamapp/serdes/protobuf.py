@@ -44,7 +44,7 @@ class ProtobufSerde(Serde[T]):
 
     Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
     unless a `FieldNumber` gives another. The serde refuses a schema in which a number belongs to another field than in
-    the type: `SchemaRegistryError` before it registers the schema, `SerializationError` for bytes of such a schema.
+    the type. Before a registration the error is `SchemaRegistryError`, for bytes of such a schema `SerializationError`.
 
     Bytes of other versions of the message can be read: as always in Protobuf, unknown fields are ignored, and missing
     fields have their default. Bytes of a message with another name raise `SerializationError`.

@@ -167,8 +167,8 @@ class _File:
                 return self._message(info)
             case mi.ListType() | mi.VarTupleType() | mi.DictType():
                 raise ConfigError(
-                    f"{where} has a list or map as item, which Protobuf does not have: give the item a type of its own "
-                    "with the list as field"
+                    f"{where} has a list or map as item, which Protobuf does not have. Give the item a type of its "
+                    "own, with the list as field"
                 )
         if (scalar := scalar_form(info, where)) is not None:
             return scalar

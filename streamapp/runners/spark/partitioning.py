@@ -106,7 +106,7 @@ def placed(
     """The partition of each record: the chosen one, or that of `key_partitions` where none is chosen.
 
     >>> placed([None, 5], pa.array([b"21", b"21"], pa.binary()), 3).tolist()
-    [1, 5]
+    [0, 5]
     """
     by_key = chosen.count(None)
     if not by_key:
