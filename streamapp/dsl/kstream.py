@@ -488,7 +488,7 @@ class KStream(Described[K, V]):
     def join(
         self,
         other: GlobalKTable[K2, V2],
-        joiner: Callable[[K2, V, V2], VR],
+        joiner: Callable[[K, V, V2], VR],
         *,
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
@@ -632,7 +632,7 @@ class KStream(Described[K, V]):
     def left_join(
         self,
         other: GlobalKTable[K2, V2],
-        joiner: Callable[[K2, V, V2 | None], VR],
+        joiner: Callable[[K, V, V2 | None], VR],
         *,
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],

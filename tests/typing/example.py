@@ -136,6 +136,13 @@ def describe(builder: StreamsBuilder) -> None:
         airports, lambda flight, airport: airport, key_selector=lambda tail, flight: flight.delay
     )
     reveal_type(landed)  # KStream[str, str]
+    keyed = flights.join(
+        airports,
+        lambda tail, flight, airport: (tail, airport),
+        key_selector=lambda tail, flight: 1,
+        with_key=True,
+    )
+    reveal_type(keyed)  # KStream[str, tuple[str, str]]
     reveal_type(gates.join(total, lambda gate, sum: (gate.name, sum)))  # KTable[str, tuple[str, float]]
     reveal_type(gates.outer_join(total, lambda gate, sum: sum))  # KTable[str, float | None]
     cogrouped = by_carrier.cogroup(count_one).cogroup(
