@@ -98,9 +98,9 @@ class Stores:
         >>> Stores.lru("hot", 1000, StringSerde(), LongSerde()).kind
         Lru(max_entries=1000)
         """
-        if not isinstance(max_entries, int) or max_entries < 0:
+        if not isinstance(max_entries, int) or max_entries < 1:
             raise ConfigError(
-                f"max_entries of store {name} has to be an int, not negative, but is {max_entries!r}"
+                f"max_entries of store {name} has to be an int, at least 1, but is {max_entries!r}"
             )
         kind = kinds.Lru(max_entries=max_entries)
         return _spec(kind, name, key_serde, value_serde, "in_memory", logging, caching)

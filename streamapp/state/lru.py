@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from streamapp.errors import InvalidStoreError
 from streamapp.records import RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG
@@ -35,10 +34,6 @@ class LruStore(KeyValueStore):
         max_entries: int,
     ) -> None:
         super().__init__(spec, table, task, memory)
-        if max_entries < 1:
-            raise InvalidStoreError(
-                f"store {spec.name!r}: max_entries has to be at least 1, got {max_entries}"
-            )
         self._most = max_entries
         self._rows: OrderedDict[Any, Row] = OrderedDict()
         """All rows, in the order of their last use."""

@@ -381,6 +381,10 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
             lambda: Stores.lru("s", "x", StringSerde(), StringSerde()),
             "max_entries of store s has to be an int",
         ),
+        (
+            lambda: Stores.lru("s", 0, StringSerde(), StringSerde()),
+            "max_entries of store s has to be an int, at least 1, but is 0",
+        ),
         (lambda: BufferConfig.bounded(max_records="5"), "max_records of a bounded buffer has to be an int"),
         (lambda: TimeWindowedSerde("x", 10), "the inner serde of a TimeWindowedSerde is 'x'"),
         (lambda: SessionWindowedSerde(None), "the inner serde of a SessionWindowedSerde is None"),
