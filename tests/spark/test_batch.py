@@ -426,7 +426,7 @@ def test_a_topic_that_two_patterns_match_is_refused(spark: SparkSession) -> None
 
 def test_a_source_for_one_topic_wants_its_name(spark: SparkSession) -> None:
     with pytest.raises(
-        ConfigError, match=r"a ParquetSource is a source for one topic: name the topic, as  \{'in': \.\.\.\}"
+        ConfigError, match=r"a ParquetSource is a source for one topic: name the topic, as \{'in': \.\.\.\}"
     ):
         SparkRunner(topology(stateless), CONFIG, spark).batch(ParquetSource("archive"))  # type: ignore[arg-type]
 
@@ -470,6 +470,6 @@ def test_a_record_of_a_table_that_fails_is_counted_and_one_letter(spark: SparkSe
     for letter in letters:
         headers = {item["key"]: item["value"] for item in letter["headers"]}
         assert headers["__streamapp.errors.what"] == b"could not be deserialized"
-        found[headers["__streams.errors.topic"]] = letter["key"], letter["value"], letter["partition"]
+        found[bytes(headers["__streams.errors.topic"])] = letter["key"], letter["value"], letter["partition"]
     letter = b"k1", b"no long", partition_for(b"k1", 3)
     assert found == ({b"table": letter, b"rows": letter} if answer == "dead_letter" else {})
