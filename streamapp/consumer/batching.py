@@ -54,7 +54,10 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """Notes the duration of a batch. A quick batch that was not full changes nothing: a full one may be slow."""
+        """Adapts ``records`` after a batch: a slow batch makes it smaller, a quick full batch makes it larger.
+
+        A quick batch that was not full changes nothing, because a full batch may still be slow.
+        """
         target = self._batch.target_ms
         if milliseconds > target:
             self.records = max(1, min(self.records, int(records * target / milliseconds)))

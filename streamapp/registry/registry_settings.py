@@ -41,7 +41,7 @@ class RegistrySettings:
     ssl_key_location: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     auto_register_schemas: bool = True
-    """False: a schema that the registry does not have is an error. Then only a deployment step adds schemas."""
+    """False: a serde raises an error if the registry does not have its schema. Then only a deployment step adds schemas."""
     normalize_schemas: bool = False
     """True: the registry treats schemas as equal that differ only in their form, such as the order of attributes."""
     request_timeout_ms: int = 5_000
@@ -74,10 +74,11 @@ ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, req
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> RegistrySettings | None:
-        """``STREAMAPP_SCHEMA_REGISTRY_URL``, ``..._BASIC_AUTH_USER_INFO`` (``..._USER_INFO_FILE``) ...; None without an
-        address.
+        """Settings from the environment; None if neither ``url`` nor ``STREAMAPP_SCHEMA_REGISTRY_URL`` is given.
 
-        A keyword argument that is not None comes first. An empty variable counts as not set.
+        Each field has a variable, for example ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO``. Each secret has a
+        second variable that names a file with the secret: ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO_FILE``. A
+        keyword argument that is not None comes before the environment. An empty variable counts as not set.
 
         >>> RegistrySettings.from_env({"STREAMAPP_SCHEMA_REGISTRY_URL": "http://registry:8081"}).url
         'http://registry:8081'

@@ -1,10 +1,11 @@
-"""Frames: bytes that name the schema of a key or value. A frame is before the value, or in a header of the record.
+"""Frames: bytes that name the schema of a key or value. A frame is before the key or value, or in a header.
 
 A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes. With Protobuf, the
 indexes of the message follow.
 
-Inside streamapp, a frame is always before its value, so that stores, dead letters and parked records need no headers.
-Sources move a frame from the header to the value, and sinks move it back. Source: Confluent's "Wire format", and
+Inside streamapp, a frame is always before its key or value, so that stores, dead letters and parked records need no
+headers. Sources move a frame from the header to the front of the key or value. Sinks move the frame into a header if
+their serde has ``schema_id_in="header"``. Source: Confluent's "Wire format", and
 ``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
 """
 

@@ -61,7 +61,10 @@ class Signatures:
         return identity if method in ("GET", "HEAD") or self._first(nonce, now) else None
 
     def _first(self, nonce: str, now: float) -> bool:
-        """True if the nonce is new. Callers check the signature first, so strangers cannot fill the memory."""
+        """True if the nonce is new; the nonce is then remembered.
+
+        Callers check the signature first, so strangers cannot fill the memory with nonces.
+        """
         while self._seen and (next(iter(self._seen.values())) < now or len(self._seen) >= _MOST_SEEN):
             self._seen.popitem(last=False)
         if nonce in self._seen:

@@ -35,10 +35,11 @@ def end_in_time(shutdown_timeout: float) -> None:
 
 
 class StreamsWorker(faust.Worker):  # type: ignore[misc]
-    """Faust's worker, which ends with exit code 1 and the message of a `StreamsError` as the last line.
+    """Faust's worker, which after a `StreamsError` ends with exit code 1 and the error's message as the last line.
 
     The message says what to do, so no traceback is shown. Any other exception is a fault of a program, and is shown
-    with its traceback. Without a log level, the log has only lines for users (`Brief`), else all lines of this level.
+    with its traceback. With a log level, the log has all lines of this level and above. Without a log level, the log has
+    only lines for users (`Brief`).
     """
 
     _refused: StreamsError | None = None

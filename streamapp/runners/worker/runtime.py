@@ -293,12 +293,15 @@ class StreamsRuntime(WorkerView):
     # Events of the consumer group (called by Faust's consumer).
 
     def on_heartbeat(self) -> None:
-        """Notes that the group has answered this worker. Called in the member's thread."""
+        """Notes that the group has answered this worker. The thread of the group's client calls this method."""
         self._heartbeats += 1
         self._heard_at = time.monotonic()
 
     def on_fenced(self, exc: StreamsError) -> None:
-        """Ends the worker after the group has replaced or refused its member. Called in the member's thread."""
+        """Ends the worker, because another process has joined the group with its ``group_instance_id``.
+
+        The thread of the group's client calls this method, so the worker's event loop is only told to end.
+        """
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._on_failure, exc)
 
