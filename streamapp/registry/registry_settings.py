@@ -41,7 +41,7 @@ class RegistrySettings:
     ssl_key_location: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     auto_register_schemas: bool = True
-    """False: a serde raises an error if the registry does not have its schema. Then only a deployment step adds schemas."""
+    """False: a serde raises an error if the registry lacks its schema, so only a deployment step adds schemas."""
     normalize_schemas: bool = False
     """True: the registry treats schemas as equal that differ only in their form, such as the order of attributes."""
     request_timeout_ms: int = 5_000
