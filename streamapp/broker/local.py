@@ -251,7 +251,8 @@ class LocalKafka:
             node = node_properties(number, cluster.ports, cluster.controller_ports)
             if cluster.tls_ports:
                 folder.chmod(0o700)  # the settings have the password
-                node |= self._security.properties(number, cluster.ports, cluster.tls_ports)
+                ports = (cluster.ports, cluster.tls_ports, cluster.controller_ports)
+                node |= self._security.properties(*(each[number - 1] for each in ports))
             write_atomically(folder / _PROPERTIES, render(node | cluster_properties(len(cluster.ports))))
 
     def _format(self, cluster: _Cluster, ids: Iterable[int], lock: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -73,16 +73,16 @@ class LocalSecurity:
             self._write(name, pem)
         self._write("password", secrets.token_urlsafe(24) + "\n")  # the last file: now all are there
 
-    def properties(self, node: int, ports: Sequence[int], tls_ports: Sequence[int]) -> dict[str, str]:
+    def properties(self, port: int, tls_port: int, controller_port: int) -> dict[str, str]:
         """The settings of a broker in place of those of its plain listener; ``server.properties`` has a password."""
-        listeners = f"LOGIN://{HOST}:{ports[node - 1]},TLS://{HOST}:{tls_ports[node - 1]}"
+        clients = f"LOGIN://{HOST}:{port},TLS://{HOST}:{tls_port}"
         login = f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{self._password}";'
         scram = f"{_MODULES}.scram.ScramLoginModule required;"
         # Relative to the broker's folder, as log.dirs.
         files = f"../{FOLDER}/"
         return {
-            "listeners": listeners,
-            "advertised.listeners": listeners,
+            "listeners": f"{clients},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": clients,
             "listener.security.protocol.map": "LOGIN:SASL_SSL,TLS:SSL,CONTROLLER:SSL",
             "inter.broker.listener.name": "TLS",
             "ssl.keystore.type": "PEM",
