@@ -138,6 +138,8 @@ def _on_spark(
     conf: dict[str, str],
 ) -> Reconciliation:
     client = KafkaSettings.from_env().librdkafka()
+    if Path(source).exists():  # Spark's own folder may be another one
+        source = f"file://{Path(source).resolve()}"
     with session(f"reconcile {topic}", master, conf) as spark:
         from streamapp.operations.spark_reconciliation import reconcile_on_spark
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Difference
 from streamapp.producer.reconciliation import Reconciliation, count_of, expectation, identity_of, within
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
@@ -64,7 +64,7 @@ def reconcile_on_spark(
 
     ranges = _ranges(client, topic, from_ms)
     with raised_in_tasks():
-        lines = spark.read.text(source).mapInArrow(
+        lines = _read_text(spark, source).mapInArrow(
             _reader_of_lines(window_ms), "name string, expected bigint"
         )
         records = _slices(spark, ranges).mapInArrow(
@@ -88,6 +88,15 @@ def reconcile_on_spark(
         finally:
             both.unpersist()
             found.unpersist()
+
+
+def _read_text(spark: SparkSession, source: str) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.text(source)
+    except AnalysisException as exc:
+        raise ConfigError(f"--source: Spark cannot read {source}: {exc}") from exc
 
 
 def _ranges(client: Mapping[str, Any], topic: str, from_ms: int | None) -> Ranges:

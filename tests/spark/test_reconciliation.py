@@ -14,10 +14,12 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from streamapp.broker import LocalKafka
+from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
 from streamapp.cli import main
 from streamapp.operations import spark_reconciliation
+from streamapp.records import TopicPartition
 
+from ..processes import until
 from ..producer.topics import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -50,7 +52,7 @@ def both(*arguments: str) -> str:
     """The report and the gap of both ways, which have to be equal; the gap is returned."""
     here = run(*arguments, "--gap", "gap-here")
     spark = run(*arguments, "--spark", "--gap", "gap-spark")
-    assert here.exit_code == spark.exit_code == 1, spark.output
+    assert here.exit_code == spark.exit_code == 1, spark.exception
     # The third line has the time of the report.
     assert here.output.splitlines()[3:] == spark.output.splitlines()[3:]
     gap = Path("gap-spark").read_text()
@@ -70,6 +72,14 @@ def test_spark_finds_what_one_machine_finds(topics: Topics, monkeypatch: pytest.
     aborted.produce(topic, b"{}", missing[0])
     aborted.flush(30)
     aborted.abort_transaction(30)
+    # Brokers write the markers of the end in the background, and a report names the ends of the logs.
+    admin = KafkaAdmin(KafkaSettings(bootstrap_servers=topics.bootstrap))
+    logs = [TopicPartition(topic, number) for number in range(admin.partition_counts([topic])[topic])]
+    until(
+        lambda: admin.log_end_offsets(logs) == admin.log_end_offsets(logs, read_committed=True),
+        60,
+        lambda: topic,
+    )
     random.Random(1).shuffle(names)
     Path("ids").write_text("".join(f"{name}\n" for name in names))
     assert both(topic, "--source", "ids").splitlines() == sorted(
@@ -126,3 +136,10 @@ def test_a_wrong_source_is_refused_with_its_line(
 def test_a_topic_that_is_not_there_is_named(topics: Topics) -> None:
     Path("ids").write_text("a\n")
     assert "there is no topic nowhere" in run("nowhere", "--source", "ids", "--spark").output
+
+
+def test_a_source_that_is_not_there_is_named(topics: Topics) -> None:
+    topic = topics.create()
+    refused = run(topic, "--source", "nowhere", "--spark")
+    assert refused.exit_code == 1
+    assert "--source: Spark cannot read nowhere" in refused.output

@@ -34,7 +34,7 @@ def test_a_worker_waits_until_strangers_have_left_the_group(cluster: Cluster) ->
     stranger.subscribe([cluster.source])
     until(lambda: stranger.poll(0.2) is None and bool(stranger.assignment()), 30, cluster.story)
     worker = cluster.start()
-    worker.wait_for("waiting until they have left")
+    worker.wait_for("waiting until all of them have left")
     stranger.close()
     cluster.feed(100)
     cluster.counted()
