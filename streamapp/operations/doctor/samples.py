@@ -18,7 +18,6 @@ RECORDS = 1_000
 """The most records of a partition in a sample."""
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 _SECONDS = 20.0
