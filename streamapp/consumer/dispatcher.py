@@ -382,7 +382,9 @@ class Dispatcher:
                     done = decode_done(position, metadata)
                 self.forget([source])
                 self.open(source, position, done)
-                self._partitions[source].suspects = frozenset(partition.repeats)
+                # Another batch may have begun the partition anew before, and its records are not all committed yet.
+                suspects = frozenset(each for each in partition.suspects if each >= position)
+                self._partitions[source].suspects = suspects | partition.repeats
                 begun[source] = position
         return begun
 

@@ -100,7 +100,7 @@ class PartitionLanes:
         self.repeats: set[int] = set()
         """Records of batches with a refused output: the partition begins anew when nothing is in work."""
         self.suspects: frozenset[int] = frozenset()
-        """``repeats`` of the partition before it began anew; each of these records gets a call of its own."""
+        """All ``repeats`` of the partition before it began anew; each of these records gets a call of its own."""
         self.fence: int = 0
         """The claim on the row of the partition, where a database takes the offsets."""
         self.saving: threading.Lock = threading.Lock()

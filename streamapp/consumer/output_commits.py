@@ -77,8 +77,8 @@ class OutputCommits:
             session = self._session = self._session or self._open()
             return self._commit(session, step)
         except RecordsRefused as exc:
-            if self._refused.judge(step, exc):
-                self._give_session_up()
+            self._session = None
+            self._refused.judge(step, exc)
         except BrokerError as exc:
             self._not_committed(exc)
         return False

@@ -53,14 +53,14 @@ class RefusedOutputs:
             self._together = None
         return True
 
-    def judge(self, step: Step, refused: RecordsRefused) -> bool:
-        """Gives each blamed call its answer. True: nobody knows the calls yet, and the next session tells.
+    def judge(self, step: Step, refused: RecordsRefused) -> None:
+        """Gives each blamed call its answer. If nobody knows the calls yet, the next session tells.
 
         A call with several records begins anew, with a call for each record.
         """
         if self._together != 1 and self._vague(step, refused):
             self._together = 1
-            return True
+            return
         unknown = {
             step.outputs[index].record.topic: error
             for index, error in refused.errors.items()
@@ -72,7 +72,6 @@ class RefusedOutputs:
             if error is not None and output.unit not in judged:
                 judged.add(output.unit)
                 self._answer(output, error)
-        return False
 
     def _vague(self, step: Step, refused: RecordsRefused) -> bool:
         topics = {

@@ -145,7 +145,7 @@ class OutboxRelay:
                     self._stopping.wait(_PAUSE_SECONDS)
 
     def _relay(self) -> None:
-        """Relays until an error.
+        """Relays until an error, or until brokers refuse a row.
 
         The next call first reads the bookmarks, because the last transaction may be committed.
         """
@@ -168,14 +168,16 @@ class OutboxRelay:
             while not self._stopping.is_set():
                 rows = database.first(_MOST_ROWS)
                 if rows:
-                    self._send(session, rows)
+                    if not self._send(session, rows):
+                        return
                 else:
                     session.idle()
                     self._stopping.wait(self._poll_seconds)
         finally:
             session.abandon()
 
-    def _send(self, session: BookmarkedSession, rows: Sequence[OutboxRow]) -> None:
+    def _send(self, session: BookmarkedSession, rows: Sequence[OutboxRow]) -> bool:
+        """Sends the first rows in one transaction. False: brokers refuse a row, and the session is over."""
         if rows[0].id <= self._alone_through:
             rows = rows[:1]
         ids = [row.id for row in rows]
@@ -187,12 +189,13 @@ class OutboxRelay:
         except RecordsRefused as exc:
             if len(rows) > 1:
                 self._alone_through = ids[-1]
-                return
+                return False
             reason = next(iter(exc.errors.values())).str()
             logger.error("relay %s: brokers refuse row %d: %s", self._options.name, ids[0], reason)
             self._database.refuse(ids[0], reason)
             self._refused += 1
-            return
+            return False
         self._database.delete(ids)
         hit("outbox-deleted")
         self._relayed += len(ids)
+        return True

@@ -63,7 +63,7 @@ class Unsettled(BrokerError):
 
 
 class RecordsRefused(BrokerError):
-    """Brokers refused records for good, so the transaction was rolled back.
+    """Brokers refused records for good, so the transaction was rolled back. This session is over.
 
     ``errors`` has the error of each refused record, by its index in the batch.
     """
@@ -139,8 +139,8 @@ class TransactionSession:
         record.
 
         ``member`` is `Consumer.consumer_group_metadata`. With it, brokers refuse positions of a member that has left
-        the group (KIP-447). Raises `RecordsRefused` if brokers refuse records; the session can then be used again.
-        Raises `Unsettled` if the outcome is not known; a new session is then needed.
+        the group (KIP-447). Raises `RecordsRefused` if brokers refuse records, and `Unsettled` if the outcome is not
+        known; a new session is then needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
         errors: dict[int, KafkaError] = {}
@@ -156,6 +156,9 @@ class TransactionSession:
         except NotBack as exc:
             raise Unsettled(str(exc)) from None
         if errors:
+            # The requests behind the refused one fail as well. librdkafka may count their sequence numbers in the next
+            # transaction, and then fails the transaction or sends nothing of it.
+            self.abandon()
             raise RecordsRefused(errors)
         return places
 

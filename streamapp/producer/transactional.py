@@ -159,6 +159,7 @@ class TransactionalChannel:
             try:
                 self._send(batch)
             except RecordsRefused as exc:
+                self._session = None
                 self._blame(batch, exc)
             except Exception as exc:  # without this thread, records would wait for ever
                 if self._closed:

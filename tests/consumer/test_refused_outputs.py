@@ -162,7 +162,9 @@ def test_a_retry_that_gives_up_makes_a_dead_letter(feed: Feed) -> None:
     assert numbers(feed, small) == [number for number in range(30) if number not in BAD]
 
 
-def test_of_a_batch_only_the_record_whose_own_output_is_refused_gets_the_answer(feed: Feed) -> None:
+def test_of_a_batch_only_the_record_whose_own_output_is_refused_gets_the_answer(
+    feed: Feed, caplog: pytest.LogCaptureFixture
+) -> None:
     feed.create(partitions=1)
     small, calls = small_topic(feed), Counter[str]()
     one = sender(feed, small, calls)
@@ -182,6 +184,7 @@ def test_of_a_batch_only_the_record_whose_own_output_is_refused_gets_the_answer(
     for key in range(5):
         found = [number for name, number in written if name == f"k{key}"]
         assert found == sorted(found), "in the order of the key"
+    assert "not committed yet" not in caplog.text, "a refusal does no harm to the next transaction"
 
 
 def test_outputs_that_are_only_together_too_large_all_arrive(feed: Feed) -> None:

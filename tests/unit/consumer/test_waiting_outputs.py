@@ -206,3 +206,38 @@ def test_a_batch_with_a_refused_output_begins_anew_at_the_last_commit_record_by_
     calls.end(*units, *calls.begin())
     metrics = dispatcher.look()[0]
     assert metrics.taken == sum(metrics[1:7])
+
+
+def test_records_of_an_earlier_batch_keep_calls_of_their_own_until_they_are_committed() -> None:
+    """Two batches with refused outputs, whose records interleave, take turns for ever otherwise."""
+    calls = Calls(batch=Batch(records=10, target_ms=1_000))
+    dispatcher = calls.dispatcher
+    dispatcher.open(FIRST, None)
+    dispatcher.take_in(FIRST, records(0, b"a"))
+    calls.end(*calls.begin())
+    dispatcher.step_committed(dispatcher.step())
+    keys = [b"a", b"b", b"a", b"b", b"a", b"b"]
+    dispatcher.take_in(FIRST, records(1, *keys))
+    first, second = calls.begin()
+    calls.end(first, second)
+    dispatcher.repeat(first)
+    assert dispatcher.begin_anew() == {FIRST: 1}
+    dispatcher.take_in(FIRST, records(1, *keys))
+    theirs = {item.offset for item in second.items}
+    other = next(unit for unit in calls.begin() if {item.offset for item in unit.items} <= theirs)
+    calls.end(other)
+    dispatcher.repeat(other)
+    partition = dispatcher.partition(FIRST)
+    assert partition is not None
+    for unit in [unit for unit in dispatcher._running if unit.partition is partition]:
+        calls.end(unit)
+    assert dispatcher.begin_anew() == {FIRST: 1}
+    dispatcher.take_in(FIRST, records(1, *keys))
+    blamed = {item.offset for unit in (first, other) for item in unit.items}
+    assert len(blamed) > max(len(first.items), len(other.items))
+    sizes = {}
+    while units := calls.begin():
+        sizes |= {item.offset: len(unit.items) for unit in units for item in unit.items}
+        calls.end(*units)
+    assert len(sizes) == len(keys)
+    assert {sizes[offset] for offset in blamed} == {1}
