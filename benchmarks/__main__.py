@@ -184,13 +184,14 @@ def processes_command(place: Place, counts: str, events: int, repetitions: int) 
 @click.pass_obj
 def soak_command(place: Place, minutes: float, keys: int, rate: int) -> None:
     """Counts and sessions with many keys beside kills: memory, files, disk and latency must not grow."""
-    from benchmarks import soak, soak_report
+    from benchmarks import soak_report
+    from benchmarks.soak import Soak
 
     results, kafka = place()
     shutil.rmtree(out := results / "soak", ignore_errors=True)
     out.mkdir()
     with _scratch(results) as folder:
-        found = soak.soak(kafka, folder, out, minutes, keys, rate, console.print)
+        found = Soak(kafka, folder, out, minutes, keys, rate, console.print).run()
     _save(out / "soak.json", [asdict(found)])
     soak_report.plot(found, out / "soak.svg")
     soak_report.show(found, console)

@@ -27,7 +27,7 @@ from benchmarks.soak_events import Counts, Sessions
 from benchmarks.soak_workers import Taken, Workers
 from streamapp.broker import KafkaAdmin, KafkaSettings
 
-__all__ = ["Sample", "Soaked", "soak"]
+__all__ = ["Sample", "Soak", "Soaked"]
 
 PHASES = 20
 """Each tenth of the run has one of either workload."""
@@ -115,25 +115,9 @@ class _Input:
         return now - self.sent[number]
 
 
-def soak(
-    kafka: KafkaSettings,
-    folder: Path,
-    out: Path,
-    minutes: float,
-    keys: int,
-    rate: int,
-    tell: Callable[[str], None],
-) -> Soaked:
+class Soak:
     """``out`` gets each sample as a line of ``samples.jsonl`` when it is taken, and the logs of the workers."""
-    run = _Run(kafka, folder, out, minutes, keys, rate, tell)
-    try:
-        run.run()
-    finally:
-        KafkaAdmin(kafka).delete_topics([name for name in data.topics(kafka) if run.app in name])
-    return run.found
 
-
-class _Run:
     def __init__(
         self,
         kafka: KafkaSettings,
@@ -145,19 +129,19 @@ class _Run:
         tell: Callable[[str], None],
     ) -> None:
         self._kafka, self._out, self._minutes, self._rate, self._tell = kafka, out, minutes, rate, tell
-        self.app = f"bench-soak-{folder.name}"
-        self.found = Soaked(keys, rate)
+        self._app = f"bench-soak-{folder.name}"
+        self._found = Soaked(keys, rate)
         # The last event is from about now: brokers refuse the future, and delete changelogs of sessions by time.
         span = Sessions(keys, 0).at(keys * 5 // 4 + int(rate * minutes * 30) + rate * 60)
         base = int(time.time() * 1000) - span
-        self._inputs = _Input(Counts(keys, base), self.app), _Input(Sessions(keys, base), self.app)
+        self._inputs = _Input(Counts(keys, base), self._app), _Input(Sessions(keys, base), self._app)
         counts, sessions = self._inputs
         job = Job(
             "soak",
             kafka.bootstrap_servers,
-            self.app,
+            self._app,
             counts.topic,
-            self.app,
+            self._app,
             sessions.topic,
             0,
             str(folder / "state"),
@@ -178,7 +162,15 @@ class _Run:
         self._reader = Future[None]()
         self._began = self._sampled = 0.0
 
-    def run(self) -> None:
+    def run(self) -> Soaked:
+        try:
+            self._run()
+        finally:
+            admin = KafkaAdmin(self._kafka)
+            admin.delete_topics([name for name in data.topics(self._kafka) if self._app in name])
+        return self._found
+
+    def _run(self) -> None:
         for each in self._inputs:
             data.create(KafkaAdmin(self._kafka), each.topic, each.output)
         with self._workers.running(), self._reading():
@@ -195,8 +187,8 @@ class _Run:
                 each.send(self._producer, self._value, min(1_000, left))
                 self._await_results(MOST_WAITING)
         self._await_results(0)
-        self.found.first_pass_seconds = time.monotonic() - began
-        self._tell(f"first pass over all keys: {self.found.first_pass_seconds:,.0f} s")
+        self._found.first_pass_seconds = time.monotonic() - began
+        self._tell(f"first pass over all keys: {self._found.first_pass_seconds:,.0f} s")
         self._began = self._sampled = time.monotonic()
 
     def _await_results(self, most: int) -> None:
@@ -226,7 +218,7 @@ class _Run:
         while (passed := time.monotonic() - began) < seconds:
             if passed > seconds / 3 and not killed:
                 killed = True
-                self.found.kills.append(self._minute)
+                self._found.kills.append(self._minute)
                 self._workers.kill()
             if time.monotonic() - self._sampled > SAMPLE_SECONDS:
                 self._sampled = time.monotonic()
@@ -247,7 +239,7 @@ class _Run:
         found = Sample(
             self._minute, each.events.name, self._workers.taken(), count, p50, p99, worst, self._lag
         )
-        self.found.samples.append(found)
+        self._found.samples.append(found)
         with (self._out / "samples.jsonl").open("a") as file:
             file.write(json.dumps(asdict(found)) + "\n")
 
@@ -263,7 +255,7 @@ class _Run:
 
     def _read(self, stop: threading.Event) -> None:
         of_topic: dict[str | None, _Input] = {each.output: each for each in self._inputs}
-        consumer = Consumer({**self._kafka.librdkafka(), "group.id": f"{self.app}-reader"})
+        consumer = Consumer({**self._kafka.librdkafka(), "group.id": f"{self._app}-reader"})
         consumer.assign([TopicPartition(str(topic), number, 0) for topic in of_topic for number in range(4)])
         while not stop.is_set():
             message = consumer.poll(0.1)
@@ -275,7 +267,7 @@ class _Run:
 
     def _check(self) -> None:
         """Every event has its result by now. The tables must have the rows of the model, byte for byte."""
-        found = self.found
+        found = self._found
         for each in self._inputs:
             found.events += len(each.sent)
             found.results_twice += each.twice
