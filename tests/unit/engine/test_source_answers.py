@@ -45,33 +45,20 @@ class Keep(Processor[str, Any, None, None]):
         self.context.get_state_store("rows").put(record.key, record.value)
 
 
+ROWS: dict[str, Any] = {"key_serde": TEXT, "value_serde": JsonSerde(), "name": "rows"}
+
+
 def table(builder: StreamsBuilder, on_error: Any) -> None:
-    builder.table(
-        "rows",
-        key_serde=TEXT,
-        value_serde=JsonSerde(),
-        materialized=Materialized("rows"),
-        name="rows",
-        on_error=on_error,
-    )
+    builder.table("rows", **ROWS, materialized=Materialized("rows"), on_error=on_error)
 
 
 def global_table(builder: StreamsBuilder, on_error: Any) -> None:
-    builder.global_table(
-        "rows",
-        key_serde=TEXT,
-        value_serde=JsonSerde(),
-        materialized=Materialized("rows"),
-        name="rows",
-        on_error=on_error,
-    )
+    builder.global_table("rows", **ROWS, materialized=Materialized("rows"), on_error=on_error)
 
 
 def global_store(builder: StreamsBuilder, on_error: Any) -> None:
     spec = replace(Stores.key_value("rows", TEXT, JsonSerde()), logged=False)
-    builder.add_global_store(
-        spec, "rows", Keep, key_serde=TEXT, value_serde=JsonSerde(), name="rows", on_error=on_error
-    )
+    builder.add_global_store(spec, "rows", Keep, **ROWS, on_error=on_error)
 
 
 Describe = Callable[[StreamsBuilder, Any], None]
