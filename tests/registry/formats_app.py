@@ -12,16 +12,15 @@ import msgspec
 import shop_pb2
 
 from streamapp import (
-    App,
     AvroSerde,
     JsonSchemaSerde,
     Materialized,
     ProtobufSerde,
     Serde,
     StreamsBuilder,
-    StreamsConfig,
     StringSerde,
 )
+from tests.registry.environment import application
 
 NAME = os.environ["FORMATS_NAME"]
 TEXT = StringSerde()
@@ -55,10 +54,4 @@ def describe(builder: StreamsBuilder) -> None:
         sums.to_stream().to(f"{NAME}-{each}-out", key_serde=TEXT, value_serde=serde)
 
 
-app = App(
-    NAME,
-    topology=describe,
-    config=StreamsConfig(NAME, commit_interval_ms=200),
-    datadir=os.environ["FORMATS_DATADIR"],
-    web_port=int(os.environ.get("FORMATS_WEB_PORT", "6066")),
-)
+app = application("FORMATS", describe)

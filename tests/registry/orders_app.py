@@ -6,14 +6,13 @@ import os
 from typing import Any
 
 from streamapp import (
-    App,
     AvroSerde,
     JsonSchemaSerde,
     Materialized,
     StreamsBuilder,
-    StreamsConfig,
     StringSerde,
 )
+from tests.registry.environment import application
 
 NAME = os.environ["ORDERS_NAME"]
 FIELDS: list[dict[str, Any]] = [{"name": "id", "type": "string"}]
@@ -43,10 +42,4 @@ def describe(builder: StreamsBuilder) -> None:
     counted.to_stream().to(f"{NAME}-sums", key_serde=StringSerde(), value_serde=summaries)
 
 
-app = App(
-    NAME,
-    topology=describe,
-    config=StreamsConfig(NAME, commit_interval_ms=200),
-    datadir=os.environ["ORDERS_DATADIR"],
-    web_port=int(os.environ.get("ORDERS_WEB_PORT", "6066")),
-)
+app = application("ORDERS", describe)
