@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, Topology
+from streamapp import Backoff, StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, Topology
 from streamapp.engine.runner_ports import TaskEnvironment, TaskRules
 from streamapp.engine.task import Task
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch
@@ -13,6 +13,8 @@ from streamapp.state.backend import MemoryBackend, StateBackend
 
 TEXT = StringSerde()
 TEXTS: dict[str, Any] = {"key_serde": TEXT, "value_serde": TEXT}
+CONFIG = StreamsConfig("app", statestore_cache_max_bytes=0, dead_letter_queue_topic="dead")
+QUICK = Backoff(100, limit=100, jitter=0)
 
 
 class Sent:

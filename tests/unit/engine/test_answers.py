@@ -19,16 +19,14 @@ from streamapp import (
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
-    StringSerde,
     TimeWindows,
     TopologyError,
     TopologyTestDriver,
 )
-from streamapp.on_error import Backoff
 
-TEXT, LONG = StringSerde(), LongSerde()
-CONFIG = StreamsConfig("app", statestore_cache_max_bytes=0, dead_letter_queue_topic="dead")
-QUICK = Backoff(100, limit=100, jitter=0)
+from .support import CONFIG, QUICK, TEXT
+
+LONG = LongSerde()
 TENS = TimeWindows.of_size_with_no_grace(10)
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamapp import (
-    Backoff,
     ConfigError,
     LongSerde,
     OutputRecord,
@@ -20,16 +19,11 @@ from streamapp import (
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
-    StringSerde,
     TopologyError,
     TopologyTestDriver,
 )
 from streamapp.state.backend import MemoryBackend
-from tests.unit.engine.support import commit, feed, task_of
-
-TEXT = StringSerde()
-CONFIG = StreamsConfig("app", statestore_cache_max_bytes=0, dead_letter_queue_topic="dead")
-QUICK = Backoff(100, limit=100, jitter=0)
+from tests.unit.engine.support import CONFIG, QUICK, TEXT, commit, feed, task_of
 
 
 class Service:

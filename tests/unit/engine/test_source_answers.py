@@ -21,7 +21,6 @@ from streamapp import (
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
-    StringSerde,
     TopologyError,
     TopologyTestDriver,
 )
@@ -31,10 +30,9 @@ from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch
 from streamapp.serdes import LongSerde
 
-from .support import feed, task_of
+from .support import CONFIG, TEXT, feed, task_of
 
-TEXT, NUMBER = StringSerde(), LongSerde()
-CONFIG = StreamsConfig("app", statestore_cache_max_bytes=0, dead_letter_queue_topic="dead")
+NUMBER = LongSerde()
 BAD = b"{{{"
 
 
