@@ -52,6 +52,9 @@ class Calls:
             output = output_of(unit.items[0].offset, size)
             self.dispatcher.finished(unit, Settled(done=unit.items, outputs=[output]), 0.01, 1)
 
+    def commit(self) -> None:
+        self.dispatcher.step_committed(self.dispatcher.step())
+
     def step(self) -> tuple[dict[Any, int], list[bytes | None]]:
         """The positions and outputs of the next transaction."""
         step = self.dispatcher.step()
@@ -72,7 +75,7 @@ def test_a_step_has_the_outputs_of_the_calls_that_its_positions_count() -> None:
     calls.end(second)
     calls.dispatcher.step_committed(step)
     assert calls.step() == ({FIRST: 3}, [b"1"])
-    calls.dispatcher.step_committed(calls.dispatcher.step())
+    calls.commit()
     assert calls.step() == ({}, [])
     assert calls.dispatcher.look()[0].outputs == 3
 
@@ -116,7 +119,7 @@ def test_no_call_begins_while_too_much_waits_for_a_commit() -> None:
     calls.dispatcher.take_in(FIRST, records(0, b"a", b"b"))
     calls.end(*calls.begin(), size=4 << 20)
     assert calls.begin() == []
-    calls.dispatcher.step_committed(calls.dispatcher.step())
+    calls.commit()
     assert len(calls.begin()) == 1
 
 
@@ -160,7 +163,7 @@ def test_a_refused_call_that_is_given_up_leaves_its_letters_and_the_other_output
     refused(calls, units[1], Settled(dead=units[1].items, letters=[letter]))
     assert calls.step() == ({FIRST: 3}, [b"0", b"2", b"letter"])
     assert calls.dispatcher.look()[0][1:6] == (2, 0, 0, 0, 1)
-    calls.dispatcher.step_committed(calls.dispatcher.step())
+    calls.commit()
     assert calls.step() == ({}, [])
 
 
@@ -188,7 +191,7 @@ def test_a_batch_with_a_refused_output_begins_anew_at_the_last_commit_record_by_
     dispatcher.open(FIRST, None)
     dispatcher.take_in(FIRST, records(5, b"a"))
     calls.end(*calls.begin())
-    dispatcher.step_committed(dispatcher.step())
+    calls.commit()
     dispatcher.take_in(FIRST, records(6, b"a", b"b", b"c", b"d"))
     two, busy = calls.begin()
     assert [len(unit.items) for unit in (two, busy)] == [2, 2]
@@ -215,7 +218,7 @@ def test_records_of_an_earlier_batch_keep_calls_of_their_own_until_they_are_comm
     dispatcher.open(FIRST, None)
     dispatcher.take_in(FIRST, records(0, b"a"))
     calls.end(*calls.begin())
-    dispatcher.step_committed(dispatcher.step())
+    calls.commit()
     keys = [b"a", b"b", b"a", b"b", b"a", b"b"]
     dispatcher.take_in(FIRST, records(1, *keys))
     first, second = calls.begin()
