@@ -148,6 +148,8 @@ class Oidc:
 
     async def _current(self, anew: bool) -> Any:
         """The keys; ``anew``: they lack the key of a token."""
+        if self._keys is not None and not anew and self._fetching.locked():
+            return self._keys  # a provider that hangs holds up no token whose key is known
         async with self._fetching:
             now = self._clock()
             old = now - self._fetched > _KEEP_SECONDS
@@ -158,7 +160,6 @@ class Oidc:
 
     async def _fetch(self) -> None:
         from joserfc.errors import JoseError
-        from joserfc.jwk import KeySet
 
         url = self._settings.keys_url
         try:
@@ -173,9 +174,7 @@ class Oidc:
                     body += chunk
                     if len(body) > _MOST_KEYS:
                         raise ValueError("more than 1 MiB")
-            keys = KeySet.import_key_set(json.loads(body))
-            # A shared secret among the keys verifies nothing.
-            self._keys = KeySet([key for key in keys.keys if key.key_type != "oct"])
+            self._keys = _key_set(json.loads(body)["keys"])
             self._fetched = self._clock()
         except (
             aiohttp.ClientError,
@@ -187,3 +186,21 @@ class Oidc:
             KeyError,
         ) as error:
             logger.warning("the keys of %s were not read: %s: %s", url, type(error).__name__, error)
+
+
+def _key_set(found: Any) -> Any:
+    """The keys that this version understands. RFC 7517, section 5, has others ignored."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet
+
+    keys: list[Any] = []
+    for each in found:
+        try:
+            keys += KeySet.import_key_set({"keys": [each]}).keys
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            logger.info("a key of the identity provider is not used: %s: %s", type(error).__name__, error)
+    # A shared secret among the keys verifies nothing.
+    keys = [key for key in keys if key.key_type != "oct"]
+    if not keys:
+        raise ValueError("there is no key that verifies a signature")
+    return KeySet(keys)

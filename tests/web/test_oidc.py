@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
 import logging
+import signal
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from joserfc.jwk import ECKey, KeySet, RSAKey
 from streamapp.errors import ConfigError
 from streamapp.web import oidc
 from streamapp.web.access import WebAccess
+from streamapp.web.oidc import Oidc, OidcSettings
 
 from ..processes import free_port, until
 from .conftest import Serve
@@ -88,6 +92,16 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = None, **cl
         header, {name: value for name, value in given.items() if value is not None}, key, [algorithm]
     )
     return {"Authorization": f"Bearer {text}"}
+
+
+def bearer(header: Mapping[str, str]) -> str:
+    return header["Authorization"].removeprefix("Bearer ")
+
+
+def verifier(issuer: Issuer, clock: Callable[[], float] = time.monotonic) -> Oidc:
+    settings = OidcSettings.from_env(issuer.environ)
+    assert settings is not None
+    return Oidc(settings, ssl.create_default_context, clock)
 
 
 async def test_a_token_has_the_role_of_its_claim(serve: Serve, issuer: Issuer, caplog: Any) -> None:
@@ -179,6 +193,40 @@ async def test_new_keys_count_when_a_token_needs_them_and_not_more_often_than_th
     issuer.stop()
     now += 700
     assert (await client.get("/status", headers=token(EC, "ES256"))).status == 200, "the keys before count"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"kty": "EC", "crv": "P-999", "kid": "new", "x": "aa", "y": "bb"},
+        {"kty": "OKP", "crv": "X448", "kid": "new", "x": "aa"},
+        {"kty": "RSA", "kid": "broken", "n": "AQAB", "e": "AQAB"},
+        {"kty": [], "kid": "broken"},
+        {"kid": "without"},
+        "a text",
+    ],
+)
+async def test_a_key_that_nobody_understands_spoils_no_other(issuer: Issuer, odd: Any) -> None:
+    """RFC 7517, section 5: such keys are to be ignored."""
+    keys = KeySet([RSA]).as_dict(private=False)["keys"]
+    (issuer.folder / "keys").write_text(json.dumps({"keys": [odd, *keys, {"kty": "oct", "k": "A" * 22}]}))
+    assert await verifier(issuer).identity(bearer(token())) is not None
+
+
+async def test_a_provider_that_hangs_holds_up_no_token_whose_key_is_known(issuer: Issuer) -> None:
+    now = 1_000.0
+    known = verifier(issuer, lambda: now)
+    assert await known.identity(bearer(token())) is not None
+    now += 11
+    issuer.process.send_signal(signal.SIGSTOP)
+    try:
+        unknown = asyncio.ensure_future(known.identity(bearer(token(EC, "ES256"))))
+        await asyncio.sleep(0)
+        assert await known.identity(bearer(token())) is not None
+        assert not unknown.done()
+    finally:
+        issuer.process.send_signal(signal.SIGCONT)
+    assert await unknown is None
 
 
 async def test_a_provider_that_does_not_answer_is_told_and_other_logins_go_on(
