@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
@@ -11,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from streamapp import StreamsConfig
+from streamapp import Processor, Record, StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
 from streamapp.broker import broker_process
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.consuming import Consuming
 from streamapp.producer import OutboxRelay, SqliteOutbox
+
+from ..processes import until
 
 ROOT = Path(__file__).parents[2] / "streamapp"
 CLOSED = re.compile(r"\b(\w+)\.(?:close|aclose|abandon)\(")
@@ -159,3 +163,38 @@ def test_a_relay_that_ends_closes_its_connection(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no row"):
         relay.run()
     assert database._connection is None
+
+
+class Closed(Processor[str, str, None, None]):
+    """A processor that notes its close."""
+
+    def __init__(self, closes: list[str]) -> None:
+        self.closes = closes
+
+    def process(self, record: Record[str, str]) -> None: ...
+
+    def close(self) -> None:
+        self.closes.append(self.context.task_id)
+
+
+def test_a_driver_whose_close_fails_closes_its_parts() -> None:
+    """A warning is an error in the tests of many applications."""
+    closes: list[str] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def note(word: str) -> str:
+        loops.append(asyncio.get_running_loop())
+        return word
+
+    text, builder = StringSerde(), StreamsBuilder()
+    words = builder.stream("words", key_serde=text, value_serde=text)
+    words.process(lambda: Closed(closes))
+    words.map_values_async(note).filter(lambda key, word: None)  # type: ignore[arg-type, return-value]
+    driver = TopologyTestDriver(builder.build())
+    driver.pipe_raw("words", b"a", b"to", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="is a return missing"):
+            driver.close()
+    assert closes == ["0_0"]
+    until(loops[0].is_closed, 30, lambda: loops)

@@ -16,12 +16,14 @@ class Coroutines:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = asyncio.Event()
         self._running: set[Future[None]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="coroutines", daemon=True).start()
+            self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
+            served = self._loop, self._closed
+            threading.Thread(target=_serve, args=served, name="coroutines", daemon=True).start()
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         self._running.add(future)
         return future
@@ -31,5 +33,16 @@ class Coroutines:
         self._running = wait(self._running, return_when=FIRST_COMPLETED).not_done
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        """Has the thread cancel coroutines that still run, and close the loop."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(self._closed.set)
+
+
+def _serve(loop: asyncio.AbstractEventLoop, closed: asyncio.Event) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(_wait(closed))
+
+
+async def _wait(closed: asyncio.Event) -> None:
+    await closed.wait()

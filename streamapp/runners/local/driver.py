@@ -8,6 +8,7 @@ TopologyTestDriver.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
@@ -304,12 +305,13 @@ class TopologyTestDriver:
         >>> print(str(caught[0].message).split(") ")[1])
         gave None for each of 1 record, which drops each record; is a return missing?
         """
-        for watch in self._watches:
-            watch.warn()
-        self._commit()
-        self._session.close()
-        self._global.close()
-        self._coroutines.close()
+        with ExitStack() as stack:
+            stack.callback(self._coroutines.close)
+            stack.callback(self._global.close)
+            stack.callback(self._session.close)
+            stack.callback(self._commit)
+            for watch in self._watches:
+                watch.warn()
 
     def __enter__(self) -> TopologyTestDriver:
         return self
