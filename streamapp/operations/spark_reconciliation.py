@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +63,13 @@ def reconcile_on_spark(
     from pyspark.sql import functions as F
 
     ranges = _ranges(client, topic, from_ms)
+    slices = _slices(ranges)
     with raised_in_tasks():
         lines = _read_text(spark, source).mapInArrow(
             _reader_of_lines(window_ms), "name string, expected bigint"
         )
-        records = _slices(spark, ranges).mapInArrow(
-            _reader_of_records(client, topic, identity, window_ms, from_ms, to_ms),
+        records = _one_task_each(spark, len(slices)).mapInArrow(
+            _reader_of_records(client, topic, slices, identity, window_ms, from_ms, to_ms),
             "name string, found bigint",
         )
         expected = lines.groupBy("name").agg(F.sum("expected").alias("expected"))
@@ -109,20 +110,24 @@ def _ranges(client: Mapping[str, Any], topic: str, from_ms: int | None) -> Range
     )
 
 
-def _slices(spark: SparkSession, ranges: Ranges) -> DataFrame:
-    """One row, and one Spark partition, for each slice of a Kafka partition."""
-    rows = [
+def _slices(ranges: Ranges) -> list[tuple[int, int, int]]:
+    """The work of the tasks: a partition, its first offset, and the offset after the last."""
+    return [
         (tp.partition, at, min(at + _SLICE, end))
         for tp, (start, end) in sorted(ranges.items())
         for at in range(start, end, _SLICE)
     ]
-    frame = spark.createDataFrame(rows, "number int, start bigint, end bigint")
-    return frame.repartition(max(1, len(rows)))
+
+
+def _one_task_each(spark: SparkSession, count: int) -> DataFrame:
+    """A frame of numbers from 0, each in a Spark partition of its own; ``repartition`` would put some together."""
+    return spark.range(0, count, 1, max(1, count))
 
 
 def _reader_of_records(
     client: Mapping[str, Any],
     topic: str,
+    slices: Sequence[tuple[int, int, int]],
     identity: str,
     window_ms: int | None,
     from_ms: int | None,
@@ -140,10 +145,10 @@ def _reader_of_records(
 
     def read(batches: Batches) -> Batches:
         for batch in batches:
-            for row in batch.to_pylist():
-                part = KafkaPart(client, row["start"], row["end"])
+            for index in batch.column(0).to_pylist():
+                number, start, end = slices[index]
                 counts: Counter[str | None] = Counter()
-                reader = part.open(TopicPartition(topic, row["number"]))
+                reader = KafkaPart(client, start, end).open(TopicPartition(topic, number))
                 try:
                     while (records := reader.read()) is not None:
                         counts.update(names(records))

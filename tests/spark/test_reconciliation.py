@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import spark_partition_id
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
 from streamapp.cli import main
@@ -86,6 +87,12 @@ def test_spark_finds_what_one_machine_finds(topics: Topics, monkeypatch: pytest.
         [*(f"{name}\t1\t0" for name in missing), *(f"{name}\t1\t2" for name in doubled), "unknown\t0\t1"],
         key=str.encode,
     )
+
+
+def test_each_slice_of_the_topic_is_a_task_of_its_own(spark: SparkSession) -> None:
+    frame = spark_reconciliation._one_task_each(spark, 40)
+    number = spark_partition_id().alias("number")
+    assert [row["number"] for row in frame.select("id", number).orderBy("id").collect()] == [*range(40)]
 
 
 def test_counts_by_window_in_a_time_and_ids_in_values(topics: Topics) -> None:
