@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from confluent_kafka import KafkaError
 
-from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
@@ -23,6 +23,7 @@ from streamapp.runners.worker.clients import (
     list_offsets,
     pass_over,
 )
+from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
@@ -59,7 +60,7 @@ class GlobalStores:
         )
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
-        self._consumer: RecordConsumer | None = None
+        self._consumer: LastingConsumer | None = None
         self._partitions = partitions = [
             TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
         ]
@@ -68,7 +69,8 @@ class GlobalStores:
             end = list_offsets(admin, partitions, latest=True)
             self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
             self._consumer = open_consumer(
-                {**consumer_settings(plan.config, "global"), "auto.offset.reset": "earliest"}
+                {**consumer_settings(plan.config, "global"), "auto.offset.reset": "earliest"},
+                LogEnds(admin).look,
             )
             self._learn()
             self._consumer.assign({tp: first[tp] for tp in partitions})
@@ -77,6 +79,12 @@ class GlobalStores:
     def ready(self) -> bool:
         """True if the stores have all records that were in their topics when the worker started."""
         return not self._missing
+
+    @property
+    def stalled(self) -> str | None:
+        """The reason why rows of the stores are out of date: nothing arrives of a topic. None: the stores keep up."""
+        stalled = None if self._consumer is None else self._consumer.stalled
+        return stalled and f"the global topic {stalled}, and nothing arrives from the broker"
 
     def poll(self, timeout: float) -> None:
         """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record."""
@@ -126,7 +134,7 @@ class GlobalStores:
             ends = list_offsets(self._admin, self._partitions, latest=True)
             self._letters.learn({tp: offset for tp, (offset, _) in found.items() if 0 < offset <= ends[tp]})
 
-    def _hold_back(self, consumer: RecordConsumer) -> None:
+    def _hold_back(self, consumer: LastingConsumer) -> None:
         """Pauses the consumer while too many dead letters wait, so that they do not fill the memory."""
         if self._full and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._learn()
