@@ -92,6 +92,8 @@ class LastingConsumer:
         self._reopen_at: float | None = None
         self._known_ends: dict[TopicPartition, int] = {}
         """The ends of committed records, as brokers have told them."""
+        self.ends: dict[TopicPartition, int] = {}
+        """The ends of the logs at the last `look`, as far as they were known. Any thread may read them."""
         self._standing: dict[TopicPartition, _Standstill] = {}
         self._drained = False
         """True if a poll has found no records since the last answer of ``ends``."""
@@ -171,7 +173,7 @@ class LastingConsumer:
         return self._client.committed(partitions, timeout)
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset to fetch. Negative: the partition is not read."""
+        """The next offset to fetch. Negative: the partition is not read. Any thread may ask."""
         return self._next.get(partition, -1)
 
     def end(self, partition: TopicPartition) -> int:
@@ -207,6 +209,7 @@ class LastingConsumer:
         """Learns the ends of the logs, and fetches stalled partitions anew. `poll` calls this method once a second."""
         self._looked_at = now = time.monotonic()
         found = self.look_beside()
+        self.ends.update((tp, end) for tp in self._next if (end := self.end(tp)) >= 0)
         if not found:
             return
         for tp, end in found.items():

@@ -26,6 +26,7 @@ from streamapp.runners.worker.clients import (
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.status import InputInfo
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan
@@ -79,6 +80,15 @@ class GlobalStores:
     def ready(self) -> bool:
         """True if the stores have all records that were in their topics when the worker started."""
         return not self._missing
+
+    @property
+    def inputs(self) -> tuple[InputInfo, ...]:
+        """The positions in the global topics, and their ends. Any thread may ask."""
+        consumer = self._consumer
+        if consumer is None:
+            return ()
+        positions = {tp: consumer.position(tp) for tp in self._partitions}
+        return tuple(InputInfo(tp, at, consumer.ends.get(tp), 0) for tp, at in positions.items() if at >= 0)
 
     @property
     def stalled(self) -> str | None:

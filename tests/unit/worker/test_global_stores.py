@@ -207,6 +207,7 @@ def test_a_global_topic_of_which_nothing_arrives_is_fetched_anew_and_makes_the_w
     assert cluster.added == [{RATES: 4}]
     assert stores.stalled is not None
     assert "the global topic rates-0 has stood at offset 4 of 100" in stores.stalled
+    assert [(each.partition, each.position, each.end) for each in stores.inputs] == [(RATES, 4, 100)]
     read(stores, cluster, 99)
     assert stores.stalled is None
     stores.close()
