@@ -367,3 +367,25 @@ def test_a_pause_ends_with_the_assignment(consumer: LastingConsumer, broker: Moc
     broker.write(1, b"k", b"after", 2)
     records, _ = _until(consumer, lambda records, events: bool(records))
     assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}
+
+
+def test_a_partition_that_the_client_has_stopped_to_fetch_is_fetched_anew(
+    kind: type[Client], broker: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause behind the consumer's back stands for librdkafka's own faults, which come by chance."""
+    monkeypatch.setattr(lasting_consumer, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(lasting_consumer, "_LOOK_SECONDS", 0.0)
+    first, second = DELAYS
+    ends = {first: 1, second: 1}
+    consumer = open_consumer(broker.settings, lambda partitions: {tp: ends[tp] for tp in partitions})
+    for partition in (0, 1):
+        broker.write(partition, b"k", b"before", 1)
+    consumer.assign({first: 0, second: 0})
+    _until(consumer, lambda records, events: len(events) == 2)
+    consumer._client.pause(second)
+    broker.write(1, b"k", b"after", 2)
+    ends[second] = 2
+    records, _ = _until(consumer, lambda records, events: bool(records))
+    assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}
+    assert consumer.stalled is None
+    consumer.close()

@@ -8,11 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import global_stores
+from streamapp.runners.worker import global_stores, topic_ids
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.placement import TaskId
 from streamapp.state.row_memory import RowMemory
@@ -31,6 +34,8 @@ class Cluster:
         self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
         self.paused: set[TopicPartition] = set()
         self.asked = 0
+        self.topic_id = "first"
+        self.events: list[ConsumerEvent] = []
         self.removed = 0
         self.added: list[dict[TopicPartition, int]] = []
 
@@ -42,6 +47,11 @@ class Cluster:
         for tp, future in futures.items():
             future.set_result(SimpleNamespace(offset=self.ends[TopicPartition(tp.topic, tp.partition)]))
         return futures
+
+    def describe(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        described: Future[Any] = Future()
+        described.set_result(SimpleNamespace(topic_id=self.topic_id))
+        return {"rates": described}
 
     def remove(self, partitions: list[TopicPartition]) -> None: ...
 
@@ -69,7 +79,8 @@ class Cluster:
 
     def poll(self, most: int, timeout: float) -> tuple[Any, list[Any]]:
         batches, self.arrived = self.arrived, []
-        return batches, []
+        events, self.events = self.events, []
+        return batches, events
 
 
 @pytest.fixture
@@ -92,9 +103,8 @@ def opened(cluster: Cluster | None = None, **config: Any) -> GlobalStores:
     builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
-    admin: Any = SimpleNamespace(
-        list_offsets=Cluster().list_latest if cluster is None else cluster.list_latest
-    )
+    cluster = cluster or Cluster()
+    admin: Any = SimpleNamespace(list_offsets=cluster.list_latest, describe_topics=cluster.describe)
     return GlobalStores(builder.build().plan(), admin, topics, RowMemory(1_000_000))
 
 
@@ -210,4 +220,42 @@ def test_a_global_topic_of_which_nothing_arrives_is_fetched_anew_and_makes_the_w
     assert [(each.partition, each.position, each.end) for each in stores.inputs] == [(RATES, 4, 100)]
     read(stores, cluster, 99)
     assert stores.stalled is None
+    stores.close()
+
+
+GONE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+
+
+def test_a_topic_that_was_created_anew_ends_the_worker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the old topic stayed in the table, and the first rows of the new topic were passed over."""
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 0.0)
+    stores = opened(cluster)
+    for _ in range(3):
+        stores.poll(0)
+    cluster.topic_id = "second"
+    with pytest.raises(BrokerError, match="the global topic rates was deleted and created anew"):
+        for _ in range(3):
+            stores.poll(0)
+    stores.close()
+
+
+def test_a_position_that_the_new_topic_does_not_reach_ends_the_worker(cluster: Cluster) -> None:
+    stores = opened(cluster)
+    read(stores, cluster, 99)
+    cluster.events = [ConsumerEvent(RATES, 100, GONE)]
+    with pytest.raises(BrokerError, match="Restart this worker"):
+        stores.poll(0)
+    stores.close()
+
+
+def test_reading_goes_on_behind_rows_that_retention_deleted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = opened(cluster)
+    monkeypatch.setattr(global_stores, "list_offsets", lambda *_, **__: {RATES: 40})
+    cluster.events = [ConsumerEvent(RATES, 0, GONE)]
+    stores.poll(0)
+    assert cluster.added == [{RATES: 40}]
     stores.close()
