@@ -19,7 +19,9 @@ def test_a_partition_that_was_paused_is_read_when_it_comes_back() -> None:
     for number in range(20):
         broker.write(0, b"k", str(number).encode(), 1)
     config = StreamsConfig("flights", bootstrap_servers=broker.settings["bootstrap.servers"])
-    given = options(name="flights", topics=("delays",), config=config, buffer_records=4)
+    given = options(
+        name="flights", topics=("delays",), config=config, buffer_records=4, revoke_timeout_ms=100
+    )
     dispatcher = Dispatcher(given)
     subscription = Subscription(given, dispatcher, None, None)
 
