@@ -5,34 +5,36 @@ partition.
 when streamapp was installed. Otherwise `MessageConsumer` fills them from confluent-kafka's message objects, which takes
 about five times the CPU time for each record. There is no other difference.
 
-`open_consumer` chooses one of the two, and wraps the client in a `LastingConsumer`, which survives outages of brokers.
+`open_consumer` (`lasting_consumer.py`) chooses one of the two.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.batches import split
-from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
+from streamapp.broker.librdkafka import COMPILED, pass_on_log
 from streamapp.records import RecordBatch, TopicPartition
 
 if COMPILED:
     from streamapp.broker import _native
 
-__all__ = ["ConsumerEvent", "RecordConsumer", "Records", "committed_metadata", "open_consumer"]
+__all__ = [
+    "Client",
+    "ColumnConsumer",
+    "ConsumerEvent",
+    "MessageConsumer",
+    "RecordConsumer",
+    "Records",
+    "committed_metadata",
+]
 
 _logger = logging.getLogger(__name__)
-
-REOPEN_SECONDS = 5.0
-"""The time that librdkafka has to reach a broker again by itself, before a new client is opened."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches with records, at most one of each partition, each in the order of offsets."""
@@ -88,104 +90,6 @@ class Client(RecordConsumer, Protocol):
 
     def take_lost(self) -> bool:
         """True if no broker could be reached at some time since the last call of this method."""
-
-
-def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
-    """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
-
-    Raises `ConfigError` for settings that librdkafka refuses.
-    """
-    plain = plain_settings(settings) if COMPILED else None
-    logger = settings.get("logger") or _logger
-
-    def open_client() -> Client:
-        if plain is None:
-            return MessageConsumer(settings, logger)  # the only one that takes callbacks in Python
-        return ColumnConsumer(plain, logger)
-
-    with opening(settings):
-        return LastingConsumer(open_client, CertificateFiles(settings))
-
-
-class LastingConsumer:
-    """A consumer that opens its client anew after an outage of all brokers, and keeps its positions.
-
-    A new client is needed because librdkafka (2.10 to 2.16 at least) may never connect again. If the process of a
-    broker was paused, its first answer says that there are no brokers, and librdkafka then forgets all of them
-    (librdkafka#5301). The consumer also opens a new client when its certificate files have changed.
-    """
-
-    def __init__(self, open_client: Callable[[], Client], files: CertificateFiles | None = None) -> None:
-        self._open = open_client
-        self._files = CertificateFiles({}) if files is None else files
-        self._client = open_client()
-        self._next: dict[TopicPartition, int] = {}
-        self._paused: set[TopicPartition] = set()
-        self._reopen_at: float | None = None
-
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._next = dict(positions)
-        self._paused.clear()
-        self._client.assign(positions)
-
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._next.update(positions)
-        self._client.add(positions)
-
-    def remove(self, partitions: Collection[TopicPartition]) -> None:
-        for partition in partitions:
-            self._next.pop(partition, None)
-        self._paused.difference_update(partitions)
-        self._client.remove(partitions)
-
-    def pause(self, partition: TopicPartition) -> None:
-        self._paused.add(partition)
-        self._client.pause(partition)
-
-    def resume(self, partition: TopicPartition) -> None:
-        self._paused.discard(partition)
-        self._client.resume(partition)
-
-    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
-        found, events = self._client.poll(most, timeout)
-        for partition, batch in found:
-            if partition in self._next:
-                self._next[partition] = batch.offsets[-1] + 1
-        for event in events:
-            if event.error.code() == KafkaError._PARTITION_EOF and event.partition in self._next:
-                # The event may be older than the records that came with the event.
-                self._next[event.partition] = max(self._next[event.partition], event.offset)
-        if self._client.take_lost() and self._reopen_at is None:
-            self._reopen_at = time.monotonic() + REOPEN_SECONDS
-        if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
-            _logger.info("all brokers were out of reach: a consumer is opened anew")
-            self._reopen()
-        elif self._files.changed():
-            self._reopen()
-        return found, events
-
-    def wake(self) -> None:
-        self._client.wake()
-
-    def _reopen(self) -> None:
-        # confluent-kafka's consumer takes a whole session (45 s) to close if it knows no broker.
-        threading.Thread(target=self._client.close, daemon=True).start()
-        self._client = self._open()
-        self._client.assign(self._next)
-        for partition in self._paused:
-            self._client.pause(partition)
-        self._reopen_at = None
-
-    def committed(
-        self, partitions: Collection[TopicPartition], timeout: float
-    ) -> dict[TopicPartition, tuple[int, str]]:
-        return self._client.committed(partitions, timeout)
-
-    def end(self, partition: TopicPartition) -> int:
-        return self._client.end(partition)
-
-    def close(self) -> None:
-        self._client.close()
 
 
 class ColumnConsumer:

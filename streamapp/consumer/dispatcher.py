@@ -124,9 +124,9 @@ class Dispatcher:
             self.changed.notify_all()
 
     @property
-    def any_paused(self) -> bool:
-        """True if a partition is paused because its buffer is full."""
-        return bool(self._room.paused)
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused because their buffer is full."""
+        return frozenset(self._room.paused)
 
     def wake(self) -> None:
         """Wakes all threads that wait for a change, so that they look again."""

@@ -132,7 +132,7 @@ class Subscription:
     @property
     def _poll_seconds(self) -> float:
         """The duration of the next poll, short if a thread may wait for its end, because nothing can wake a poll."""
-        if self._options.guarantee == "at_most_once" or self._dispatcher.any_paused:
+        if self._options.guarantee == "at_most_once" or self._dispatcher.paused:
             return _SHORT_POLL_SECONDS
         return min(_POLL_SECONDS, max(0.0, self._commit_at - time.monotonic()))
 
@@ -233,6 +233,9 @@ class Subscription:
         self, client: Consumer, partitions: list[KafkaPartition], sources: Sequence[TopicPartition]
     ) -> None:
         self._moved.update(sources)
+        # librdkafka keeps a pause, also for the next assignment of the partition to this member.
+        if paused := self._dispatcher.paused.intersection(sources):
+            self._flow(client.resume, sorted(paused))
         self._dispatcher.forget(sources)
         client.incremental_unassign(partitions)
 

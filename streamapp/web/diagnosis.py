@@ -36,6 +36,8 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
     for task in sampler.status.tasks:
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
+    found += _standing_copies(sampler)
+    found += _standing_globals(sampler)
     found += _falling_behind(sampler)
     found += _dropping(sampler)
     found += _open_circuits(sampler)
@@ -61,7 +63,8 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 f"Something holds the worker up{because}.",
                 "A function that does not return within max_poll_interval_ms ends the worker, and the log shows "
                 "the line of code. The worker waits for brokers and the consumer group. After 5 minutes of "
-                "rollbacks without a commit, the worker ends.",
+                "rollbacks without a commit, the worker ends. A global topic of which nothing arrives is fetched anew "
+                "once a minute.",
             )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"
@@ -120,6 +123,41 @@ def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
                 f"Check that partition {each.partition} of {each.topic} has a leader and can be read. A hanging "
                 "transaction also stops a restore (kafka-transactions.sh find-hanging).",
             )
+
+
+def _standing_copies(sampler: Sampler) -> Iterator[Finding]:
+    for standby in sampler.status.standbys:
+        for each in standby.stores:
+            standstill = sampler.standstill(None, each)
+            if each.remaining and standstill >= _SETTLE_SECONDS:
+                yield Finding(
+                    "warning",
+                    f"{each.store} {each.partition}",
+                    f"The copy of {each.store}, partition {each.partition}, has stood at offset {each.position} "
+                    f"of {each.end} for {standstill:.0f} s.",
+                    "After a failure of the worker that runs the task, the restore takes longer. "
+                    + _unreadable(each.topic, each.partition),
+                )
+
+
+def _standing_globals(sampler: Sampler) -> Iterator[Finding]:
+    for each in sampler.status.global_inputs:
+        standstill = sampler.standstill(None, each)
+        if each.lag and standstill >= _SETTLE_SECONDS:
+            yield Finding(
+                "warning",
+                each.topic,
+                f"The global topic {each.topic}-{each.partition} has stood at offset {each.position} for "
+                f"{standstill:.0f} s; {_waiting(each.lag)}.",
+                "Joins see old rows of its table. " + _unreadable(each.topic, each.partition),
+            )
+
+
+def _unreadable(topic: str, partition: int) -> str:
+    return (
+        f"Check that partition {partition} of {topic} has a leader and can be read. The worker fetches a partition "
+        "of which nothing arrives anew once a minute."
+    )
 
 
 def _processes(sampler: Sampler) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from streamapp.consumer.account import ConsumerStatus
 from streamapp.runners.worker.runtime import StreamsRuntime
-from streamapp.runners.worker.status import RestoreInfo, TaskInfo
+from streamapp.runners.worker.status import InputInfo, RestoreInfo, TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
 from streamapp.runners.worker.view import StoreNotAvailable
 from streamapp.web.plan_graph import subtopology_graphs
@@ -59,6 +59,7 @@ class RuntimeSource:
             streams.dropped_results,
             streams.drops,
             self._consumers(),
+            tuple(map(_input, streams.global_inputs)),
         )
 
     def topology(self) -> TopologyGraph:
@@ -102,18 +103,19 @@ class RuntimeSource:
 
 
 def _task(task: TaskInfo) -> TaskStatus:
-    inputs = tuple(
-        InputStatus(*each.partition, each.position, each.end, each.buffered) for each in task.inputs
-    )
     return TaskStatus(
         task.id,
         task.partition,
         "running" if task.running else "restoring",
         task.processed,
-        inputs,
+        tuple(map(_input, task.inputs)),
         tuple(map(_restore, task.restoring)),
         task.parked,
     )
+
+
+def _input(each: InputInfo) -> InputStatus:
+    return InputStatus(*each.partition, each.position, each.end, each.buffered)
 
 
 def _restore(each: RestoreInfo) -> RestoreStatus:

@@ -85,14 +85,19 @@ class Sampler:
         for task in status.tasks:
             self._processed += max(0, task.processed - self._totals.get(task.id, 0))
         self._totals = {task.id: task.processed for task in status.tasks}
-        samples = dict(self._samples(status.tasks))
+        samples = dict(self._samples(status))
         self._tracks = {key: track for key, track in self._tracks.items() if key in samples}
         for key, value in samples.items():
             self._tracks.setdefault(key, Track(now)).add(now, value)
 
-    def _samples(self, tasks: Iterable[TaskStatus]) -> Iterable[tuple[Hashable, int]]:
+    def _samples(self, status: WorkerStatus) -> Iterable[tuple[Hashable, int]]:
         yield "processed", self._processed
-        for task in tasks:
+        for each in status.global_inputs:
+            yield _position_key(None, each), each.position or 0
+        for standby in status.standbys:
+            for copy in standby.stores:
+                yield _restore_key(copy), copy.position
+        for task in status.tasks:
             yield ("processed", task.id), task.processed
             for each in task.inputs:
                 yield _position_key(task, each), each.position or 0
@@ -132,8 +137,8 @@ class Sampler:
         track = self._tracks.get(_lag_key(task, each))
         return track.per_second(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
-    def standstill(self, task: TaskStatus, each: InputStatus | RestoreStatus) -> float:
-        """The seconds since a position last moved."""
+    def standstill(self, task: TaskStatus | None, each: InputStatus | RestoreStatus) -> float:
+        """The seconds since a position last moved. ``task`` is None for a standby, and for a global topic."""
         key = _position_key(task, each) if isinstance(each, InputStatus) else _restore_key(each)
         track = self._tracks.get(key)
         return self._clock() - track.changed_at if track else 0.0
@@ -163,8 +168,8 @@ class Sampler:
             await task
 
 
-def _position_key(task: TaskStatus, each: InputStatus) -> Hashable:
-    return "position", task.id, each.topic, each.partition
+def _position_key(task: TaskStatus | None, each: InputStatus) -> Hashable:
+    return "position", task and task.id, each.topic, each.partition
 
 
 def _lag_key(task: TaskStatus, each: InputStatus) -> Hashable:

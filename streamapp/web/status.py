@@ -13,6 +13,7 @@ from streamapp.web.diagnosis import findings
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import (
+    InputStatus,
     RestoreStatus,
     StandbyStatus,
     TableInfo,
@@ -93,6 +94,7 @@ class StatusViews:
                 "paused": status.paused,
                 "tasks": [self._task(status, task) for task in status.tasks],
                 "standbys": [self._standby(each) for each in status.standbys],
+                "global_inputs": [_input(each) for each in status.global_inputs],
                 "consumers": [each.as_json() for each in status.consumers],
                 "findings": [dataclasses.asdict(finding) for finding in findings(sampler, tables)],
             }
@@ -125,7 +127,7 @@ class StatusViews:
             "processed": task.processed,
             "dropped": status.dropped_records.get(task.id, 0),
             "records_per_second": round(self._sampler.throughput(task), 1),
-            "inputs": [dataclasses.asdict(each) | {"lag": each.lag} for each in task.inputs],
+            "inputs": [_input(each) for each in task.inputs],
             "restoring": [self._restore(each) for each in task.restoring],
             "drops": _by_operator(status, task.id),
             "parked": [dataclasses.asdict(each) for each in task.parked],
@@ -201,3 +203,7 @@ def _graph_json(graph: TopologyGraph) -> dict[str, Any]:
         "mermaid": graph.mermaid,
         "subtopologies": [dataclasses.asdict(each) for each in graph.subtopologies],
     }
+
+
+def _input(each: InputStatus) -> dict[str, Any]:
+    return dataclasses.asdict(each) | {"lag": each.lag}

@@ -143,6 +143,8 @@ class WorkerStatus:
     """``dropped_records`` by task, operator (or store) and reason."""
     consumers: Sequence[ConsumerStatus] = ()
     """The application's consumers (`App.consume`)."""
+    global_inputs: Sequence[InputStatus] = ()
+    """The partitions of global topics, which belong to no task."""
 
     @property
     def dropped(self) -> int:

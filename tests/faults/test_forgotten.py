@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
-from streamapp.broker.consumer import open_consumer
+from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import brokers_answer

@@ -12,7 +12,7 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest_v0
 from streamapp import App, ConfigError, JsonSerde, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp._base.secrets import is_secret
 from streamapp.broker import KafkaSettings
-from streamapp.broker.consumer import open_consumer
+from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.runners.connection import connected
 from streamapp.runners.worker.clients import client_settings
 from streamapp.runners.worker.logs import hide_secrets

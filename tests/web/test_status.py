@@ -306,6 +306,42 @@ def test_a_restore_that_stands() -> None:
     assert "stood at offset 5 of 10 for 20 s" in watched.found()[0].message
 
 
+def test_a_copy_that_stands() -> None:
+    """A copy that stood still was seen by nobody: it belongs to no task of this worker."""
+    watched = Watched()
+    copy = StandbyStatus("0_3", 3, False, (RestoreStatus("counts", "counts-changelog", 3, 0, 5, 12),))
+    watched.source.worker = dataclasses.replace(watched.source.worker, standbys=(copy,))
+    watched.after(5)
+    assert watched.found() == []
+    watched.after(15)
+    (found,) = watched.found()
+    assert (found.severity, found.subject) == ("warning", "counts 3")
+    assert "The copy of counts, partition 3, has stood at offset 5 of 12 for" in found.message
+    done = dataclasses.replace(copy, stores=(dataclasses.replace(copy.stores[0], position=12),))
+    watched.source.worker = dataclasses.replace(watched.source.worker, standbys=(done,))
+    watched.after(60)
+    assert watched.found() == []
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "stuck"])
+async def test_a_global_topic_that_stands(serve: Serve, state: Any) -> None:
+    watched = Watched(task(), state=state)
+    rates = InputStatus("rates", 2, 4, 100)
+    watched.source.worker = dataclasses.replace(watched.source.worker, global_inputs=(rates,))
+    watched.after(21)
+    found = next(each for each in watched.found() if each.subject == "rates")
+    assert "The global topic rates-2 has stood at offset 4 for 20 s; 96 records wait." in found.message
+    assert "partition 2 of rates" in found.hint
+    body = await (await (await serve(watched.source)).get("/status")).json()
+    assert body["global_inputs"] == [
+        {"topic": "rates", "partition": 2, "position": 4, "end": 100, "buffered": 0, "lag": 96}
+    ]
+    done = dataclasses.replace(rates, position=100)
+    watched.source.worker = dataclasses.replace(watched.source.worker, global_inputs=(done,))
+    watched.after(60)
+    assert [each for each in watched.found() if each.subject == "rates"] == []
+
+
 def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None:
     watched = Watched(state="rebalancing")
     assert watched.found() == []

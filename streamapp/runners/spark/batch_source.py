@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import ConsumerEvent, open_consumer
+from streamapp.broker.consumer import ConsumerEvent
+from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError

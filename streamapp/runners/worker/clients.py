@@ -11,7 +11,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.consumer import RecordConsumer
+from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable
 
 from confluent_kafka import KafkaError
 
-from streamapp.broker.consumer import ConsumerEvent, open_consumer
+from streamapp.broker.consumer import ConsumerEvent
+from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
@@ -32,8 +32,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
 """An input is paused when more than so many of its records wait in a task."""
-_STALL_SECONDS = 60.0
-"""An input is fetched anew if no record of it has arrived for so long, although its log has more."""
 
 
 class Fetcher:
@@ -48,7 +46,7 @@ class Fetcher:
         self._confirm_member = confirm_member
         self._config = config
         self._admin = admin
-        self._consumer = open_consumer(consumer_settings(config))
+        self._consumer = open_consumer(consumer_settings(config), LogEnds(admin).look)
         if not COMPILED:
             logger.info(
                 "streamapp was installed without a C compiler: each record costs about a microsecond more"
@@ -57,11 +55,6 @@ class Fetcher:
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
-        self._log_ends = LogEnds(admin)
-        self._drained = False
-        """True if a poll has found no more records since the last answer of `LogEnds`."""
-        self._behind: dict[TopicPartition, tuple[int, float]] = {}
-        """Inputs that were not at the end of their log -> their position, and the time when they came there."""
         self.ends: dict[TopicPartition, int] = {}
         """The ends of the logs of the inputs, as far as they are known."""
 
@@ -121,14 +114,11 @@ class Fetcher:
             self._next.setdefault(tp, live.starts[tp])
         self._paused.clear()
         self._at_end.clear()
-        self._behind.clear()
         self._consumer.assign({tp: self._next[tp] for tp in self._task_of})
 
     def poll(self, timeout: float) -> None:
         """Hands records that have arrived to the tasks. Waits up to ``timeout`` seconds for a first record."""
         batches, events = self._consumer.poll(_BATCH, timeout)
-        if not batches and not events:
-            self._drained = True
         for tp, batch in batches:
             live = self._task_of.get(tp)
             if live is not None:
@@ -175,45 +165,23 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs, from the last fetch and from brokers. Restarts the fetch of stalled inputs.
+        """Notes the ends of the logs, from the last fetch and from brokers, also of inputs that are not polled now.
 
         Only this thread may call the consumer, because other threads would have to wait for the end of its poll.
         """
+        self._consumer.look()
         for tp in self._task_of:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
-        if ends := self._log_ends.look(self._task_of):
-            for tp, end in ends.items():
-                self.ends[tp] = max(end, self.ends.get(tp, -1))
-            for tp in [tp for tp, end in ends.items() if self._stalls(tp, end)]:
-                logger.warning(
-                    "%s: no record has arrived for %d s, although the log has more; the worker fetches the log anew",
-                    tp,
-                    _STALL_SECONDS,
-                )
-                self._restart(tp)
-            self._drained = False
 
     def refresh_ends_beside(self) -> None:
         """Notes the ends of the logs from brokers only. Another thread calls this while the data plane is held up.
 
         Only the lag changes at once. The data plane uses the new ends when it goes on.
         """
-        for tp, end in self._log_ends.look(self._task_of).items():
+        for tp, end in self._consumer.look_beside().items():
             self.ends[tp] = max(end, self.ends.get(tp, -1))
 
-    def _stalls(self, tp: TopicPartition, end: int) -> bool:
-        position, now = self._next.get(tp, end), time.monotonic()
-        if position >= end or tp in self._paused:
-            self._behind.pop(tp, None)
-            return False
-        before, since = self._behind.get(tp, (None, now))
-        if before != position:
-            self._behind[tp] = position, now
-            return False
-        return self._drained and now - since >= _STALL_SECONDS
-
     def _restart(self, tp: TopicPartition) -> None:
-        self._behind.pop(tp, None)
         self._paused.discard(tp)
         self._consumer.remove([tp])
         self._consumer.add({tp: self._next[tp]})

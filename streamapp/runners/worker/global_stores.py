@@ -11,10 +11,11 @@ from collections.abc import Collection
 
 from confluent_kafka import KafkaError
 
-from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
+from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
@@ -23,8 +24,11 @@ from streamapp.runners.worker.clients import (
     list_offsets,
     pass_over,
 )
+from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.status import InputInfo
+from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan
@@ -59,7 +63,8 @@ class GlobalStores:
         )
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
-        self._consumer: RecordConsumer | None = None
+        self._consumer: LastingConsumer | None = None
+        self._ids = TopicIds(admin, self.state.topics)
         self._partitions = partitions = [
             TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
         ]
@@ -67,9 +72,7 @@ class GlobalStores:
             first = list_offsets(admin, partitions, latest=False)
             end = list_offsets(admin, partitions, latest=True)
             self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
-            self._consumer = open_consumer(
-                {**consumer_settings(plan.config, "global"), "auto.offset.reset": "earliest"}
-            )
+            self._consumer = open_consumer(consumer_settings(plan.config, "global"), LogEnds(admin).look)
             self._learn()
             self._consumer.assign({tp: first[tp] for tp in partitions})
 
@@ -78,10 +81,30 @@ class GlobalStores:
         """True if the stores have all records that were in their topics when the worker started."""
         return not self._missing
 
+    @property
+    def inputs(self) -> tuple[InputInfo, ...]:
+        """The positions in the global topics, and their ends. Any thread may ask."""
+        consumer = self._consumer
+        if consumer is None:
+            return ()
+        positions = {tp: consumer.position(tp) for tp in self._partitions}
+        return tuple(InputInfo(tp, at, consumer.ends.get(tp), 0) for tp, at in positions.items() if at >= 0)
+
+    @property
+    def stalled(self) -> str | None:
+        """The reason why rows of the stores are out of date: nothing arrives of a topic. None: the stores keep up."""
+        stalled = None if self._consumer is None else self._consumer.stalled
+        return stalled and f"the global topic {stalled}, and nothing arrives from the broker"
+
     def poll(self, timeout: float) -> None:
-        """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record."""
+        """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record.
+
+        Raises `BrokerError` if a topic was deleted and created anew.
+        """
         if self._consumer is None:
             return
+        if topic := self._ids.changed():
+            raise _recreated(topic)
         self._hold_back(self._consumer)
         batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:
@@ -90,8 +113,21 @@ class GlobalStores:
         for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._reached(tp, offset)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self._go_on_where_there_are_records(self._consumer, tp)
             else:
                 pass_over(error, tp, "the global topic")
+
+    def _go_on_where_there_are_records(self, consumer: LastingConsumer, tp: TopicPartition) -> None:
+        """Moves a position whose records retention has deleted, to the first record that is left.
+
+        Raises `BrokerError` for a position beyond the end: the rows in the store are not those of the topic.
+        """
+        (first,) = list_offsets(self._admin, [tp], latest=False).values()
+        if consumer.position(tp) > first:
+            raise _recreated(tp.topic)
+        consumer.remove([tp])
+        consumer.add({tp: first})
 
     # Dead letters.
 
@@ -126,7 +162,7 @@ class GlobalStores:
             ends = list_offsets(self._admin, self._partitions, latest=True)
             self._letters.learn({tp: offset for tp, (offset, _) in found.items() if 0 < offset <= ends[tp]})
 
-    def _hold_back(self, consumer: RecordConsumer) -> None:
+    def _hold_back(self, consumer: LastingConsumer) -> None:
         """Pauses the consumer while too many dead letters wait, so that they do not fill the memory."""
         if self._full and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._learn()
@@ -155,3 +191,10 @@ class GlobalStores:
             del self._missing[tp]
             if not self._missing:
                 logger.info("the global stores are complete")
+
+
+def _recreated(topic: str) -> BrokerError:
+    return BrokerError(
+        f"the global topic {topic} was deleted and created anew, or has lost records: its table has rows that the topic "
+        "does not have. Restart this worker, which then reads the whole topic again"
+    )

@@ -14,11 +14,12 @@ from confluent_kafka import KafkaError
 
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
-from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
+from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
@@ -88,8 +89,9 @@ class ChangelogReader:
         self._open: dict[TopicPartition, RestoreProgress] = {}
 
     @cached_property
-    def _consumer(self) -> RecordConsumer:
-        return open_consumer({**consumer_settings(self._config, self._role), **self._settings})
+    def _consumer(self) -> LastingConsumer:
+        settings = {**consumer_settings(self._config, self._role), **self._settings}
+        return open_consumer(settings, LogEnds(self._admin).look)
 
     @property
     def progress(self) -> list[RestoreProgress]:

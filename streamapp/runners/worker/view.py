@@ -93,8 +93,9 @@ class WorkerView:
     def _stuck(self) -> str | None:
         held_up = None if self._watchdog is None else self._watchdog.stuck
         rolled_back = None if self._plane is None else self._plane.progress.stuck
+        out_of_date = None if self._global_stores is None else self._global_stores.stalled
         agents = self._app._consumer
-        return held_up or rolled_back or (None if agents is None else agents.stuck)
+        return held_up or rolled_back or out_of_date or (None if agents is None else agents.stuck)
 
     @property
     def url(self) -> str:
@@ -174,6 +175,11 @@ class WorkerView:
             restoring,
             tuple(parking.parked for parking in list(live.task.parkings.values())),
         )
+
+    @property
+    def global_inputs(self) -> tuple[InputInfo, ...]:
+        """The partitions of the global topics, which every worker reads."""
+        return () if self._global_stores is None else self._global_stores.inputs
 
     @property
     def standbys(self) -> dict[str, StandbyInfo]:

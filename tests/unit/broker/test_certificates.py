@@ -13,7 +13,7 @@ from cryptography import x509
 
 from streamapp.broker import KafkaSettings, certificates
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.consumer import LastingConsumer
+from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition

@@ -12,17 +12,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from streamapp.broker import consumer as consumer_module
+from streamapp.broker import lasting_consumer
 from streamapp.broker.consumer import (
     Client,
     ColumnConsumer,
     ConsumerEvent,
-    LastingConsumer,
     MessageConsumer,
     RecordConsumer,
     Records,
-    open_consumer,
 )
+from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
@@ -73,7 +72,7 @@ def broker() -> MockKafka:
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     """Which of the two `open_consumer` chooses."""
-    monkeypatch.setattr(consumer_module, "COMPILED", request.param == "columns")
+    monkeypatch.setattr(lasting_consumer, "COMPILED", request.param == "columns")
     return ColumnConsumer if request.param == "columns" else MessageConsumer
 
 
@@ -262,7 +261,7 @@ def test_a_client_knows_that_it_has_lost_all_brokers(kind: type[Client]) -> None
 
 def test_an_end_that_came_before_the_records_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told behind them. A worker counted five records twice, under exactly_once_v2."""
-    monkeypatch.setattr(consumer_module, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(lasting_consumer, "REOPEN_SECONDS", 0.0)
     first, second = DELAYS
     batch = RecordBatch([b"k"] * 2, [b"v"] * 2, [1, 1], [5, 6])
     ended = KafkaError(KafkaError._PARTITION_EOF)
@@ -293,7 +292,7 @@ def test_an_end_that_came_before_the_records_takes_nothing_back(monkeypatch: pyt
 def test_a_consumer_that_lost_all_brokers_goes_on_where_it_was(
     consumer: LastingConsumer, broker: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(lasting_consumer, "REOPEN_SECONDS", 0.0)
     first, second = DELAYS
     for partition in (0, 1):
         broker.write(partition, b"k", b"before", 1)
@@ -347,3 +346,46 @@ def test_a_poll_that_is_woken_leaves_no_record_out(broker: MockKafka) -> None:
             break
     assert values == [b"%d" % n for n in range(200)]
     made.close()
+
+
+@pytest.mark.parametrize("given", ["assigned", "removed and added", "given up and assigned"])
+def test_a_pause_ends_with_the_assignment(consumer: LastingConsumer, broker: MockKafka, given: str) -> None:
+    """librdkafka keeps the pause: an input that was paused before a rebalance stood still for good after it."""
+    first, second = DELAYS
+    for partition in (0, 1):
+        broker.write(partition, b"k", b"before", 1)
+    consumer.assign({first: 0, second: 0})
+    _until(consumer, lambda records, events: len(events) == 2)
+    consumer.pause(second)
+    if given == "removed and added":
+        consumer.remove([second])
+        consumer.add({second: 1})
+    else:
+        if given == "given up and assigned":
+            consumer.assign({})
+        consumer.assign({first: 1, second: 1})
+    broker.write(1, b"k", b"after", 2)
+    records, _ = _until(consumer, lambda records, events: bool(records))
+    assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}
+
+
+def test_a_partition_that_the_client_has_stopped_to_fetch_is_fetched_anew(
+    kind: type[Client], broker: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause behind the consumer's back stands for librdkafka's own faults, which come by chance."""
+    monkeypatch.setattr(lasting_consumer, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(lasting_consumer, "_LOOK_SECONDS", 0.0)
+    first, second = DELAYS
+    ends = {first: 1, second: 1}
+    consumer = open_consumer(broker.settings, lambda partitions: {tp: ends[tp] for tp in partitions})
+    for partition in (0, 1):
+        broker.write(partition, b"k", b"before", 1)
+    consumer.assign({first: 0, second: 0})
+    _until(consumer, lambda records, events: len(events) == 2)
+    consumer._client.pause(second)
+    broker.write(1, b"k", b"after", 2)
+    ends[second] = 2
+    records, _ = _until(consumer, lambda records, events: bool(records))
+    assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}
+    assert consumer.stalled is None
+    consumer.close()

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaExcepti
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker import requests
-from streamapp.broker.consumer import open_consumer
+from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition

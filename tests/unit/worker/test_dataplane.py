@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from streamapp import PunctuationType
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.global_letters import GlobalLetters
@@ -524,6 +525,33 @@ def test_a_due_commit_lets_steps_run_empty_first(plane: Plane, monkeypatch: pyte
     plane._turn()
     assert (task.pending, plane.commits) == (1, 0)  # no more are taken
     assert task.buffered == {TopicPartition("in", 0): 4}
+
+
+@pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
+def test_punctuators_wait_for_a_commit_that_waits_for_steps(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka Streams, where one thread commits and punctuates. Records that a punctuator forwards into a step would
+    keep it from running empty, and the commit would never come."""
+    monkeypatch.setattr(dataplane, "_PUNCTUATE_SECONDS", -1.0)
+    plane.given(1, ONE)
+    task = plane.tasks[ONE].task
+    called: list[int] = []
+    task.schedule("p", 1, PunctuationType.WALL_CLOCK_TIME, called.append, 0)
+    plane._turn()
+    assert len(called) == 1
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    task.commit_requested = True
+    plane._turn()  # the commit is due, and the step has a record
+    before = len(called)
+    monkeypatch.setattr(dataplane, "now_ms", lambda: called[-1] + 1_000)
+    for _ in range(3):
+        plane._turn()
+    assert (task.pending, plane.commits, len(called)) == (1, 0, before)
+    plane._draining = False
+    plane._process()
+    assert len(called) == before + 1
 
 
 @pytest.mark.parametrize("plane", [{"behind": True}], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import clients, ends, fetch
+from streamapp.runners.worker import clients, fetch
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.membership import StaleMemberError
 
@@ -56,6 +58,11 @@ class Brokers:
 
     def assign(self, positions: dict[TopicPartition, int]) -> None: ...
     def remove(self, partitions: list[TopicPartition]) -> None: ...
+    def pause(self, tp: TopicPartition) -> None: ...
+    def resume(self, tp: TopicPartition) -> None: ...
+
+    def take_lost(self) -> bool:
+        return False
 
     def add(self, positions: dict[TopicPartition, int]) -> None:
         self.restarted.append(positions)
@@ -77,10 +84,13 @@ class Brokers:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
-    monkeypatch.setattr(fetch, "open_consumer", lambda settings: brokers)
-    for module in (fetch, ends):
-        monkeypatch.setattr(module.time, "monotonic", lambda: brokers.now)
-    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(
+        fetch,
+        "open_consumer",
+        lambda settings, ends: LastingConsumer(lambda: brokers, ends=ends),  # type: ignore[arg-type, return-value]
+    )
+    monkeypatch.setattr(time, "monotonic", lambda: brokers.now)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return brokers
 
 
@@ -150,7 +160,7 @@ def test_an_input_that_goes_on_or_is_not_read_does_not_stall(fetcher: Fetcher, b
 def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = Brokers(), Brokers()
     consumers = [first, second]
-    monkeypatch.setattr(fetch, "open_consumer", lambda settings: consumers.pop(0))
+    monkeypatch.setattr(fetch, "open_consumer", lambda settings, ends: consumers.pop(0))
     monkeypatch.setattr(clients, "open_consumer", lambda settings: consumers.pop(0))
     monkeypatch.setattr(clients.time, "sleep", lambda seconds: None)
     first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.broker.consumer import ConsumerEvent
+from streamapp.broker.lasting_consumer import LastingConsumer
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import global_stores
+from streamapp.runners.worker import global_stores, topic_ids
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.placement import TaskId
 from streamapp.state.row_memory import RowMemory
@@ -28,6 +34,29 @@ class Cluster:
         self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
         self.paused: set[TopicPartition] = set()
         self.asked = 0
+        self.topic_id = "first"
+        self.events: list[ConsumerEvent] = []
+        self.removed = 0
+        self.added: list[dict[TopicPartition, int]] = []
+
+    def end(self, tp: TopicPartition) -> int:
+        return -1
+
+    def list_latest(self, wanted: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = {tp: Future() for tp in wanted}
+        for tp, future in futures.items():
+            future.set_result(SimpleNamespace(offset=self.ends[TopicPartition(tp.topic, tp.partition)]))
+        return futures
+
+    def describe(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        described: Future[Any] = Future()
+        described.set_result(SimpleNamespace(topic_id=self.topic_id))
+        return {"rates": described}
+
+    def remove(self, partitions: list[TopicPartition]) -> None: ...
+
+    def add(self, positions: dict[TopicPartition, int]) -> None:
+        self.added.append(positions)
 
     def committed(self, *_: Any) -> dict[TopicPartition, tuple[int, str]]:
         self.asked += 1
@@ -39,6 +68,9 @@ class Cluster:
     def assign(self, positions: Any) -> None: ...
     def close(self) -> None: ...
 
+    def take_lost(self) -> bool:
+        return False
+
     def pause(self, tp: TopicPartition) -> None:
         self.paused.add(tp)
 
@@ -47,19 +79,22 @@ class Cluster:
 
     def poll(self, most: int, timeout: float) -> tuple[Any, list[Any]]:
         batches, self.arrived = self.arrived, []
-        return batches, []
+        events, self.events = self.events, []
+        return batches, events
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
-    monkeypatch.setattr(global_stores, "open_consumer", lambda settings: cluster)
+    monkeypatch.setattr(
+        global_stores, "open_consumer", lambda settings, ends: LastingConsumer(lambda: cluster, ends=ends)
+    )  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(global_stores, "find_committed", cluster.committed)
     monkeypatch.setattr(global_stores, "list_offsets", cluster.list_offsets)
     return cluster
 
 
-def opened(**config: Any) -> GlobalStores:
+def opened(cluster: Cluster | None = None, **config: Any) -> GlobalStores:
     settings = StreamsConfig(
         "app",
         **{"dead_letter_queue_topic": "dead", "deserialization_exception_handler": "continue", **config},
@@ -68,7 +103,9 @@ def opened(**config: Any) -> GlobalStores:
     builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
-    return GlobalStores(builder.build().plan(), None, topics, RowMemory(1_000_000))  # type: ignore[arg-type]
+    cluster = cluster or Cluster()
+    admin: Any = SimpleNamespace(list_offsets=cluster.list_latest, describe_topics=cluster.describe)
+    return GlobalStores(builder.build().plan(), admin, topics, RowMemory(1_000_000))
 
 
 def read(stores: GlobalStores, cluster: Cluster, *bad: int, size: int = 1) -> None:
@@ -161,3 +198,64 @@ def test_the_group_is_asked_only_if_there_can_be_letters(
 ) -> None:
     opened(**config).close()
     assert cluster.asked == asked
+
+
+def test_a_global_topic_of_which_nothing_arrives_is_fetched_anew_and_makes_the_worker_stuck(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stores = opened(cluster)
+    read(stores, cluster, 3)
+    for _ in range(60):
+        now += 1
+        stores.poll(0)
+    assert (cluster.added, stores.stalled) == ([], None)
+    for _ in range(20):
+        now += 1
+        stores.poll(0)
+    assert cluster.added == [{RATES: 4}]
+    assert stores.stalled is not None
+    assert "the global topic rates-0 has stood at offset 4 of 100" in stores.stalled
+    assert [(each.partition, each.position, each.end) for each in stores.inputs] == [(RATES, 4, 100)]
+    read(stores, cluster, 99)
+    assert stores.stalled is None
+    stores.close()
+
+
+GONE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+
+
+def test_a_topic_that_was_created_anew_ends_the_worker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the old topic stayed in the table, and the first rows of the new topic were passed over."""
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 0.0)
+    stores = opened(cluster)
+    for _ in range(3):
+        stores.poll(0)
+    cluster.topic_id = "second"
+    with pytest.raises(BrokerError, match="the global topic rates was deleted and created anew"):
+        for _ in range(3):
+            stores.poll(0)
+    stores.close()
+
+
+def test_a_position_that_the_new_topic_does_not_reach_ends_the_worker(cluster: Cluster) -> None:
+    stores = opened(cluster)
+    read(stores, cluster, 99)
+    cluster.events = [ConsumerEvent(RATES, 100, GONE)]
+    with pytest.raises(BrokerError, match="Restart this worker"):
+        stores.poll(0)
+    stores.close()
+
+
+def test_reading_goes_on_behind_rows_that_retention_deleted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = opened(cluster)
+    monkeypatch.setattr(global_stores, "list_offsets", lambda *_, **__: {RATES: 40})
+    cluster.events = [ConsumerEvent(RATES, 0, GONE)]
+    stores.poll(0)
+    assert cluster.added == [{RATES: 40}]
+    stores.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
@@ -35,9 +38,21 @@ class Broker:
         self.ends: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
         self.assigned: dict[TopicPartition, int] = {}
+        self.added: list[dict[TopicPartition, int]] = []
+        self.last_fetch: dict[TopicPartition, int] | None = None
+        """The ends that the consumer knows. None: they are those of the brokers."""
+
+    def list_offsets(self, wanted: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = {tp: Future() for tp in wanted}
+        for tp, future in futures.items():
+            future.set_result(SimpleNamespace(offset=self.ends[TopicPartition(tp.topic, tp.partition)]))
+        return futures
+
+    def resume(self, tp: TopicPartition) -> None: ...
 
     def add(self, positions: dict[TopicPartition, int]) -> None:
         self.assigned.update(positions)
+        self.added.append(positions)
 
     def remove(self, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
@@ -48,7 +63,10 @@ class Broker:
         return arrived, []
 
     def end(self, tp: TopicPartition) -> int:
-        return self.ends[tp]
+        return (self.ends if self.last_fetch is None else self.last_fetch)[tp]
+
+    def take_lost(self) -> bool:
+        return False
 
     def close(self) -> None: ...
 
@@ -78,7 +96,7 @@ class World:
         self.moves = 0
         self.closed: list[TaskId] = []
         self.standbys = Standbys(
-            config, SimpleNamespace(), self.open, lambda live: self.closed.append(live.id), self.on_caught_up
+            config, broker, self.open, lambda live: self.closed.append(live.id), self.on_caught_up
         )
 
     def on_caught_up(self) -> None:
@@ -96,7 +114,9 @@ class World:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
-    monkeypatch.setattr(restore, "open_consumer", lambda settings: broker)
+    monkeypatch.setattr(
+        restore, "open_consumer", lambda settings, ends: LastingConsumer(lambda: broker, ends=ends)
+    )  # type: ignore[arg-type, return-value]
 
     def list_offsets(admin: Any, partitions: Any, *, latest: bool) -> dict[TopicPartition, int]:
         return {tp: broker.ends[tp] if latest else 0 for tp in partitions}
@@ -165,7 +185,7 @@ def test_a_restore_ends_where_the_changelog_ended_when_it_began(broker: Broker) 
     world = World(broker)
     broker.ends[world.changelog] = 4
     live = world.open(HOME)
-    restorer = Restorer(world.config, SimpleNamespace())  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
     restorer.add([live])
     assert restorer.pending(live)
     broker.send(world.changelog, 0, 2)
@@ -188,7 +208,7 @@ def test_a_restore_tells_the_log_how_far_it_is(
     monkeypatch.setattr(restore.time, "monotonic", lambda: now[0])
     world = World(broker)
     broker.ends[world.changelog] = 1_000
-    restorer = Restorer(world.config, SimpleNamespace())  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
     restorer.add([world.open(HOME)])
     assert caplog.messages[-1] == "restoring 1 store from 1,000 changelog offsets"
     broker.send(world.changelog, *range(400))
@@ -203,7 +223,7 @@ def test_state_that_is_ahead_of_its_changelog_is_refused(broker: Broker) -> None
     live = world.open(HOME)
     live.task.restore("rows-table", RecordBatch([b"k"], [b"v"], [1], [9]))
     with pytest.raises(TaskCorruptedError, match="Delete the folder 0_0 to go on"):
-        Restorer(world.config, SimpleNamespace()).add([live])  # type: ignore[arg-type]
+        Restorer(world.config, broker).add([live])  # type: ignore[arg-type]
 
 
 class Purger:
@@ -254,7 +274,7 @@ def test_purges_what_is_committed_once_in_an_interval_and_not_twice(monkeypatch:
 
 def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> None:
     world = World(broker)
-    restorer = Restorer(world.config, SimpleNamespace())  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
     tasks = []
     for number, length in enumerate((9, 2, 7, 3, 5)):
         live = world.open(TaskId(0, number))
@@ -272,3 +292,53 @@ def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> 
     assert [partition for _, partition in broker.assigned] == [1, 4, 2]
     restorer.drop([tasks[1], tasks[2]])
     assert [partition for _, partition in broker.assigned] == [4, 0]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """Lets seconds pass, with a call in each second."""
+    now = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def wait(seconds: int, call: Callable[[], None]) -> None:
+        for _ in range(seconds):
+            now[0] += 1
+            call()
+
+    return wait
+
+
+def test_a_restore_of_which_nothing_arrives_is_fetched_anew(broker: Broker, clock: Any) -> None:
+    world = World(broker)
+    broker.ends[world.changelog] = 10
+    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
+    live = world.open(HOME)
+    restorer.add([live])
+    broker.send(world.changelog, 0, 1)
+    clock(60, lambda: restorer.poll(0))
+    assert broker.added == [{world.changelog: 0}]
+    clock(20, lambda: restorer.poll(0))
+    assert broker.added == [{world.changelog: 0}, {world.changelog: 2}]
+    broker.send(world.changelog, *range(2, 10))
+    restorer.poll(0)
+    assert not restorer.pending(live)
+
+
+def test_a_copy_of_which_nothing_arrives_is_fetched_anew_and_knows_its_lag(
+    broker: Broker, clock: Any
+) -> None:
+    """The consumer knows the end of the log from its last fetch: a copy that stood still had no lag, and was warm."""
+    world = World(broker)
+    broker.ends[world.changelog] = 5
+    broker.last_fetch = {world.changelog: 5}
+    world.standbys.assign({HOME: True})
+    broker.send(world.changelog, *range(5))
+    clock(1, world.standbys.poll)
+    assert world.standbys.warm() == {HOME}
+    broker.ends[world.changelog] = 1_000
+    clock(20, world.standbys.poll)
+    assert [each.remaining for each in world.standbys.progress] == [995]
+    assert world.standbys.warm() == set()
+    assert broker.added == [{world.changelog: 0}]
+    clock(60, world.standbys.poll)
+    assert broker.added == [{world.changelog: 0}, {world.changelog: 5}]

@@ -36,6 +36,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 10.0
 """The longest time that a rebalance waits for agents to finish their records, and that a commit is tried again."""
+_VERIFY_SECONDS = 30.0
+"""The time between two checks for partitions that do not move, so that a line about one of them is not repeated often."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
 
@@ -111,6 +113,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
+        self._verified_at = 0.0
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
 
@@ -333,6 +336,13 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 await asyncio.wait_for(self.force_commit(), _FINISH_SECONDS)
             await self.app.crash(error)
 
+    async def verify_all_partitions_active(self) -> None:
+        """Looks for partitions that do not move. Faust calls this method after every few commits, which are frequent."""
+        now = time.monotonic()
+        if now - self._verified_at >= _VERIFY_SECONDS:
+            self._verified_at = now
+            await super().verify_all_partitions_active()
+
     # Rebalances and the stop.
 
     async def finish(self, seconds: float = _FINISH_SECONDS) -> None:
@@ -400,6 +410,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if self.app.should_stop:
             return
         self._member = Member(generation_id, self._membership.current().member_id)
+        # With a rebalance, Faust forgets which partitions had records. A partition then waits for its first record anew,
+        # but Faust measures the wait from the start of the worker.
+        self._thread.time_started = time.monotonic()
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def threadsafe_partitions_revoked(

@@ -1,0 +1,241 @@
+"""`LastingConsumer`: a consumer that goes on after faults that librdkafka does not mend by itself.
+
+After an outage of all brokers, librdkafka may know no broker any more. And it may stop to fetch one partition for good,
+mostly after the restart of a broker, while other partitions go on, without an error (librdkafka#5153, #4492, #5591).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from streamapp.broker.certificates import CertificateFiles
+from streamapp.broker.consumer import Client, ColumnConsumer, ConsumerEvent, MessageConsumer, Records
+from streamapp.broker.librdkafka import COMPILED, opening, plain_settings
+from streamapp.records import TopicPartition
+
+__all__ = ["Ends", "LastingConsumer", "open_consumer"]
+
+_logger = logging.getLogger(__name__)
+
+REOPEN_SECONDS = 5.0
+"""The time that librdkafka has to reach a broker again by itself, before a new client is opened."""
+STALL_SECONDS = 60.0
+"""A partition is fetched anew if no record of it has arrived for so long, although its log has more."""
+_LOOK_SECONDS = 1.0
+_MANY_RECORDS = 100_000
+"""For each partition, more records than librdkafka keeps ready (`queued.min.messages`). After so many records of other
+partitions, the next record of a partition must have come."""
+
+Ends = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
+"""Gives the ends of committed records that are newly known, and never waits. Empty most of the time."""
+
+
+def open_consumer(settings: Mapping[str, Any], ends: Ends | None = None) -> LastingConsumer:
+    """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
+
+    With ``ends``, the consumer fetches a partition anew if nothing of it arrives although its log has more. Raises
+    `ConfigError` for settings that librdkafka refuses.
+    """
+    plain = plain_settings(settings) if COMPILED else None
+    logger = settings.get("logger") or _logger
+
+    def open_client() -> Client:
+        if plain is None:
+            return MessageConsumer(settings, logger)  # the only one that takes callbacks in Python
+        return ColumnConsumer(plain, logger)
+
+    with opening(settings):
+        return LastingConsumer(open_client, CertificateFiles(settings), ends)
+
+
+@dataclass(slots=True)
+class _Standstill:
+    """A partition from which nothing arrives, although its log has more."""
+
+    end: int
+    since: float
+    judged_at: float
+    """The start of the wait for a record: ``since``, or the time when the partition was last fetched anew."""
+    taken: int
+    """The records of all partitions that had arrived at that time."""
+    restarts: int = 0
+
+
+class LastingConsumer:
+    """A `RecordConsumer` that opens its client anew after an outage of all brokers, and keeps its positions.
+
+    A new client is needed because librdkafka (2.10 to 2.16 at least) may never connect again. If the process of a
+    broker was paused, its first answer says that there are no brokers, and librdkafka then forgets all of them
+    (librdkafka#5301). The consumer also opens a new client when its certificate files have changed, and fetches a
+    stalled partition anew.
+    """
+
+    def __init__(
+        self,
+        open_client: Callable[[], Client],
+        files: CertificateFiles | None = None,
+        ends: Ends | None = None,
+    ) -> None:
+        self._open = open_client
+        self._files = CertificateFiles({}) if files is None else files
+        self._ends = ends
+        self._client = open_client()
+        self._next: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._reopen_at: float | None = None
+        self._known_ends: dict[TopicPartition, int] = {}
+        """The ends of committed records, as brokers have told them."""
+        self.ends: dict[TopicPartition, int] = {}
+        """The ends of the logs at the last `look`, as far as they were known. Any thread may read them."""
+        self._standing: dict[TopicPartition, _Standstill] = {}
+        self._drained = False
+        """True if a poll has found no records since the last answer of ``ends``."""
+        self._taken = 0
+        self._looked_at = time.monotonic()
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._end_pauses(self._next)
+        self._next = dict(positions)
+        self._standing.clear()
+        self._client.assign(positions)
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._next.update(positions)
+        self._client.add(positions)
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        self._end_pauses(partitions)
+        for partition in partitions:
+            self._next.pop(partition, None)
+            self._standing.pop(partition, None)
+        self._client.remove(partitions)
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._paused.add(partition)
+        self._client.pause(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._paused.discard(partition)
+        self._client.resume(partition)
+
+    def _end_pauses(self, partitions: Collection[TopicPartition]) -> None:
+        """Resumes paused partitions before they are given up. librdkafka would keep the pause for the next assignment."""
+        for partition in self._paused.intersection(partitions):
+            self.resume(partition)
+
+    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        found, events = self._client.poll(most, timeout)
+        for partition, batch in found:
+            self._taken += len(batch.offsets)
+            if partition in self._next:
+                self._next[partition] = batch.offsets[-1] + 1
+                self._standing.pop(partition, None)
+        for event in events:
+            ended = event.error.code() == KafkaError._PARTITION_EOF
+            # The event may be older than the records that came with the event.
+            if ended and event.offset > self._next.get(event.partition, event.offset):
+                self._next[event.partition] = event.offset
+                self._standing.pop(event.partition, None)
+        self._drained |= not found and not events
+        if self._client.take_lost() and self._reopen_at is None:
+            self._reopen_at = time.monotonic() + REOPEN_SECONDS
+        if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
+            _logger.info("all brokers were out of reach: a consumer is opened anew")
+            self._reopen()
+        elif self._files.changed():
+            self._reopen()
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self.look()
+        return found, events
+
+    def wake(self) -> None:
+        self._client.wake()
+
+    def _reopen(self) -> None:
+        # confluent-kafka's consumer takes a whole session (45 s) to close if it knows no broker.
+        threading.Thread(target=self._client.close, daemon=True).start()
+        self._client = self._open()
+        self._client.assign(self._next)
+        for partition in self._paused:
+            self._client.pause(partition)
+        self._reopen_at = None
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        return self._client.committed(partitions, timeout)
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset to fetch. Negative: the partition is not read. Any thread may ask."""
+        return self._next.get(partition, -1)
+
+    def end(self, partition: TopicPartition) -> int:
+        """The offset of the end of the log, from the last fetch or from brokers. Negative: not known yet."""
+        return max(self._client.end(partition), self._known_ends.get(partition, -1))
+
+    def close(self) -> None:
+        self._client.close()
+
+    # Partitions that librdkafka does not fetch any more.
+
+    @property
+    def stalled(self) -> str | None:
+        """The partitions that stand still although they were fetched anew, with their positions; None: there are none.
+
+        Any thread may ask.
+        """
+        now = time.monotonic()
+        listed = [
+            f"{tp} has stood at offset {self.position(tp)} of {each.end} for {now - each.since:.0f} s"
+            for tp, each in sorted(self._standing.copy().items())
+            if each.restarts
+        ]
+        return "; ".join(listed) or None
+
+    def look_beside(self) -> Mapping[TopicPartition, int]:
+        """The ends that are newly known. Other threads may call this method, which does not touch the client."""
+        found: Mapping[TopicPartition, int] = {} if self._ends is None else self._ends(list(self._next))
+        self._known_ends.update(found)
+        return found
+
+    def look(self) -> None:
+        """Learns the ends of the logs, and fetches stalled partitions anew. `poll` calls this method once a second."""
+        self._looked_at = now = time.monotonic()
+        found = self.look_beside()
+        self.ends.update((tp, end) for tp in self._next if (end := self.end(tp)) >= 0)
+        if not found:
+            return
+        for tp, end in found.items():
+            if self._stands(tp, end, now):
+                _logger.warning(
+                    "%s: no record has arrived for %d s, although the log has more; it is fetched anew",
+                    tp,
+                    now - self._standing[tp].since,
+                )
+                # Also ends a pause that librdkafka has kept by mistake (librdkafka#5591).
+                self._client.resume(tp)
+                self._client.remove([tp])
+                self._client.add({tp: self._next[tp]})
+        self._drained = False
+
+    def _stands(self, tp: TopicPartition, end: int, now: float) -> bool:
+        """Notes the partitions that are behind the end of their log. True: the partition must be fetched anew now."""
+        position = self._next.get(tp, end)
+        if position >= end or tp in self._paused:
+            self._standing.pop(tp, None)
+            return False
+        each = self._standing.setdefault(tp, _Standstill(end, now, now, self._taken))
+        each.end = end
+        waited = self._drained or self._taken - each.taken >= _MANY_RECORDS * len(self._next)
+        if not waited or now - each.judged_at < STALL_SECONDS:
+            return False
+        each.judged_at, each.taken = now, self._taken
+        each.restarts += 1
+        return True
