@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ..driver import Run
+from ..feed import KEYS, key_of
 from ..matrix import EOS, scenario
 from ..models import POISON
 
@@ -78,10 +80,9 @@ def waiting_in_place_and_a_kill(run: Run, step: str) -> None:
     dead_letters=True,
 )
 def a_key_beside_ten_thousand(run: Run) -> None:
-    run.trouble("k7")
     run.start("a")
-    run.feed(10_001, keys=10_001)
-    run.feed(40)
+    for count in (10_001, KEYS):
+        run.feed(count, _poison_of("k7", count), keys=count)
     failing = [e["value"] for e in run.history.of("sent") if e["key"] == "k7"]
     run.must(len(failing) == 2, f"k7 has 2 records, not {len(failing)}")
     run.came_out(*failing)
@@ -170,6 +171,10 @@ def rebalance_with_parked_keys(run: Run) -> None:
         run.trouble()
     run.drained()
     run.finish()
+
+
+def _poison_of(key: str, keys: int) -> Callable[[int], str]:
+    return lambda number: f"{POISON}-{number}" if key_of(number, keys) == key else str(number)
 
 
 def _poisoned(number: int) -> str:
