@@ -115,11 +115,17 @@ def test_dead_letters_are_listed_tried_edited_replayed_once_and_discarded(desk: 
     assert "look_up()" in debugged
     assert "['k7', 'k8', 'k9']" in debugged
 
+    status, trial = worker.ask(f"/dlq/{first}/try", "POST")
+    assert (status, trial["stops"], trial["outputs"]) == (200, False, [])
+    assert "ValueError: no k7. Raised in look_up" in trial["exception"]
+    assert trial["parked"][0]["records"] == 1
+
     desk.trouble("k8", "k9")
     assert f"{desk.cluster.sink}\tk7\t7" in run("try", first)
     assert run("replay", "--key", "k7", "--dry-run").count(" -> ") == 3
     status, trial = worker.ask(f"/dlq/{first}/try", "POST")
     assert (status, trial["outputs"]) == (200, [{"topic": desk.cluster.sink, "key": "k7", "value": "7"}])
+    assert trial["exception"] is None
     run("edit", first, "--value", "7000")
     assert "3 letters replayed" in run("replay", "--key", "k7", "--rate", "100")
     until(lambda: len(desk.out().get("k7", ())) == 3, 60, desk.cluster.story)

@@ -53,7 +53,19 @@ def test_a_debugger_opens_where_the_function_raises(
     assert "-> raise ValueError" in printed.out
     assert "'GATE OF UA1'" in printed.out
     assert "ValueError: no gate of UA1" in printed.err
-    assert "dead\t" not in printed.out  # the topology does not run a second time behind the debugger
+    assert printed.out.endswith("dead\tk\tUA1\nKSTREAM-MAPVALUES-0000000001 drops 1: dead_letter\n")
+    assert printed.out.count("(Pdb)") == 2  # opens once, not for the answer of on_error
+
+
+def test_a_record_that_stops_a_worker_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).map_values(int, name="number").foreach(print)
+    topology, config = builder.build(), StreamsConfig("app")
+    with pytest.raises(SystemExit) as exited:
+        show_trial(lambda raises: try_record(topology, config, "in", b"k", b"?", 5, raises=raises), False)
+    printed = capsys.readouterr()
+    assert (exited.value.code, printed.out) == (1, "a worker stops at the record\n")
+    assert printed.err.startswith("failed: number (task 0_0)")
 
 
 def test_no_debugger_opens_for_a_record_that_works(
