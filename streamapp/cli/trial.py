@@ -12,8 +12,9 @@ import click
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.desk.desk import read_record
 from streamapp.desk.shown import shown
-from streamapp.desk.trial import Trial, tried, try_record
+from streamapp.desk.trial import Trial, runs_of, tried
 from streamapp.engine.judging import ProcessingFailed
+from streamapp.records import OutputRecord
 
 __all__ = ["show_trial", "try_one"]
 
@@ -28,20 +29,9 @@ def try_one(application: str, topic: str, partition: int, offset: int, debug: bo
     """Run one record of a topic through the topology of APPLICATION, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
-        record = read_record(app.config, topic, partition, offset)
-    show_trial(
-        lambda raises: try_record(
-            app.streams.topology,
-            app.config,
-            topic,
-            record.key,
-            record.value,
-            record.timestamp,
-            record.headers,
-            raises=raises,
-        ),
-        debug,
-    )
+        found = read_record(app.config, topic, partition, offset)
+    record = OutputRecord(topic, found.key, found.value, found.timestamp, found.headers)
+    show_trial(runs_of(app.streams.topology, app.config, record), debug)
 
 
 def show_trial(run: Callable[[bool], Trial], debug: bool) -> None:

@@ -13,7 +13,7 @@ from streamapp.records import Headers, OutputRecord
 from streamapp.runners.local import TopologyTestDriver
 from streamapp.topology import Topology
 
-__all__ = ["Trial", "tried", "try_record"]
+__all__ = ["Trial", "runs_of", "tried", "try_record"]
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,28 @@ def try_record(
         return Trial(outputs, driver.drops, tuple(each for each in driver.parked if each.records))
 
 
+def runs_of(
+    topology: Topology, config: StreamsConfig, record: OutputRecord, *, masked: bool = False
+) -> Callable[[bool], Trial]:
+    """`try_record` as a function of ``raises``."""
+    return lambda raises: try_record(
+        topology,
+        config,
+        record.topic,
+        record.key,
+        record.value,
+        record.timestamp or 0,
+        record.headers,
+        raises=raises,
+        masked=masked,
+    )
+
+
 def tried(run: Callable[[bool], Trial]) -> Trial:
     """The exception of a record, and what a worker would make of the record.
 
-    ``run`` is `try_record` as a function of ``raises``. If a function of the user raises, the record runs a second
-    time, with ``on_error`` and the exception handlers. Raises `StreamsError` if the record cannot be tried.
+    ``run`` is as from `runs_of`. If a function of the user raises, the record runs a second time, with ``on_error`` and
+    the exception handlers. Raises `StreamsError` if the record cannot be tried.
     """
     try:
         return run(True)

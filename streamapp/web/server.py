@@ -17,7 +17,7 @@ from faust.web.drivers.aiohttp import Web
 from yarl import URL
 
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.trial import Trial, tried, try_record
+from streamapp.desk.trial import Trial, runs_of, tried
 from streamapp.records import OutputRecord
 from streamapp.web.access import WebAccess, is_loopback
 from streamapp.web.audit import audited
@@ -266,19 +266,7 @@ def _desk_of(app: Any) -> DeskViews:
 
 def attempt(app: Any, record: OutputRecord) -> Trial:
     """Runs a record through the topology of an application. Messages mask the record as a worker's log does."""
-    return tried(
-        lambda raises: try_record(
-            app.streams.topology,
-            app.config,
-            record.topic,
-            record.key,
-            record.value,
-            record.timestamp or 0,
-            record.headers,
-            raises=raises,
-            masked=True,
-        )
-    )
+    return tried(runs_of(app.streams.topology, app.config, record, masked=True))
 
 
 def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collection[str] = ()) -> None:
