@@ -13,7 +13,7 @@ from .history import History
 from .models import POISON
 from .watch import LogReader, text
 
-__all__ = ["KEYS", "PARTITIONS", "Feed", "key_of"]
+__all__ = ["KEYS", "PARTITIONS", "Feed", "key_of", "poison_every", "poison_where"]
 
 PARTITIONS, KEYS = 4, 40
 _BASE_MS = 1_700_000_000_000
@@ -24,6 +24,16 @@ _MOST = 50_000
 def key_of(number: int, keys: int = KEYS) -> str:
     """The key of a record by its number: as many keys in turn."""
     return f"k{number * 7919 % keys}"
+
+
+def poison_where(bad: Callable[[int], bool]) -> Callable[[int], str]:
+    """Values for `Run.feed`: the number, or poison for the numbers that are ``bad``."""
+    return lambda number: f"{POISON}-{number}" if bad(number) else str(number)
+
+
+def poison_every(count: int, at: int = 7) -> Callable[[int], str]:
+    """The same, with one of so many that is poison."""
+    return poison_where(lambda number: number % count == at % count)
 
 
 class Feed:
