@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
 
 from streamapp.broker import LocalKafka
 
-__all__ = ["SteadyKafka"]
+__all__ = ["SteadyKafka", "read_settings", "set_settings"]
 
 
 class SteadyKafka(LocalKafka):
     """Its broker does not count as gone when the machine stands still for some seconds. (Local brokers have a short session,
     so that one that was killed is soon back; nobody kills this one.)"""
 
+    more_settings: ClassVar[Mapping[str, str]] = {}
+    """What the settings of a derived class are beside those of a local broker."""
+
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)
-        path = self.data_dir / "broker-1" / "server.properties"
-        lines = [
-            line for line in path.read_text().splitlines() if not line.startswith("broker.session.timeout.ms")
-        ]
-        path.write_text("\n".join([*lines, "broker.session.timeout.ms=120000", ""]))
+        set_settings(self, 1, {"broker.session.timeout.ms": "120000", **self.more_settings})
+
+
+def read_settings(kafka: LocalKafka, number: int) -> dict[str, str]:
+    """The settings in the file of a broker."""
+    return dict(line.split("=", 1) for line in _file(kafka, number).read_text().splitlines() if line)
+
+
+def set_settings(kafka: LocalKafka, number: int, settings: Mapping[str, str]) -> None:
+    """Writes settings into the file of a broker."""
+    known = read_settings(kafka, number) | settings
+    _file(kafka, number).write_text("".join(f"{name}={value}\n" for name, value in known.items()))
+
+
+def _file(kafka: LocalKafka, number: int) -> Path:
+    return kafka.data_dir / f"broker-{number}" / "server.properties"

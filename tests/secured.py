@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from streamapp.broker import ports
 
-from .brokers import SteadyKafka
+from .brokers import SteadyKafka, read_settings, set_settings
 
 __all__ = ["PASSWORD", "USER", "SecuredKafka", "token_endpoint"]
 
@@ -44,8 +44,7 @@ class SecuredKafka(SteadyKafka):
 
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)
-        path = self.data_dir / "broker-1" / "server.properties"
-        known = dict(line.split("=", 1) for line in path.read_text().splitlines() if line)
+        known = read_settings(self, 1)
         more = f",TLS://127.0.0.1:{self._tls},LOGIN://127.0.0.1:{self._sasl}"
         known["listeners"] += more
         known["advertised.listeners"] += more
@@ -66,7 +65,7 @@ class SecuredKafka(SteadyKafka):
             f"{login}oauthbearer.sasl.server.callback.handler.class": f"{_MODULES}.oauthbearer.internals.unsecured."
             "OAuthBearerUnsecuredValidatorCallbackHandler",
         }
-        path.write_text("".join(f"{name}={value}\n" for name, value in known.items()))
+        set_settings(self, 1, known)
 
     def trust(self, new: Path) -> None:
         """Starts the broker anew, so that certificates of the authority in ``new`` are let in, too."""

@@ -19,7 +19,7 @@ from streamapp.desk.desk import FailureDesk
 from streamapp.desk.filters import LetterFilter
 from streamapp.desk.letters import grouped
 from streamapp.desk.shown import described, shown, utc
-from streamapp.desk.trial import try_record
+from streamapp.desk.trial import runs_of
 
 __all__ = ["dlq_group"]
 
@@ -174,19 +174,7 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
         desk = FailureDesk(app.config)
         found, _ = desk.letter(letter)
         record = desk.whole(found).replayed(desk.topic)
-    show_trial(
-        lambda raises: try_record(
-            app.streams.topology,
-            app.config,
-            record.topic,
-            record.key,
-            record.value,
-            record.timestamp or 0,
-            record.headers,
-            raises=raises,
-        ),
-        debug,
-    )
+    show_trial(runs_of(app.streams.topology, app.config, record), debug)
 
 
 @dlq_group.command()

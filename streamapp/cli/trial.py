@@ -12,9 +12,9 @@ import click
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.desk.desk import read_record
 from streamapp.desk.shown import shown
-from streamapp.desk.trial import Trial, try_record
-from streamapp.engine.failures import REPRODUCE
-from streamapp.errors import StreamsError
+from streamapp.desk.trial import Trial, runs_of, tried
+from streamapp.engine.judging import ProcessingFailed
+from streamapp.records import OutputRecord
 
 __all__ = ["show_trial", "try_one"]
 
@@ -29,49 +29,46 @@ def try_one(application: str, topic: str, partition: int, offset: int, debug: bo
     """Run one record of a topic through the topology of APPLICATION, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
-        record = read_record(app.config, topic, partition, offset)
-    show_trial(
-        lambda raises: try_record(
-            app.streams.topology,
-            app.config,
-            topic,
-            record.key,
-            record.value,
-            record.timestamp,
-            record.headers,
-            raises=raises,
-        ),
-        debug,
-    )
+        found = read_record(app.config, topic, partition, offset)
+    record = OutputRecord(topic, found.key, found.value, found.timestamp, found.headers)
+    show_trial(runs_of(app.streams.topology, app.config, record), debug)
 
 
 def show_trial(run: Callable[[bool], Trial], debug: bool) -> None:
-    """Prints the result of a trial. The exit code is 1 if a function raises, even if ``on_error`` handles the error."""
-    failure: BaseException | None = None
-    try:
-        with _silence():
-            trial = run(True)
-    except StreamsError as error:
-        failure = error
-        if debug:
-            pdb.post_mortem((error.__cause__ or error).__traceback__)
-    if failure is not None:
-        said, _, _ = str(failure).partition(REPRODUCE)  # the place of the record in the test driver
-        click.echo(f"failed: {said}", err=True)
-        if debug:
-            raise SystemExit(1)
-        with clear_errors(), _silence():
-            trial = run(False)
+    """Prints the result of a trial. The exit code is 1 if a function raises, even if ``on_error`` handles the error.
+
+    With ``debug``, a debugger opens where the function raises.
+    """
+    with clear_errors(), _silence():
+        trial = tried(_debugged(run) if debug else run)
+    if trial.exception is not None:
+        click.echo(f"failed: {trial.exception}", err=True)
     for record in trial.outputs:
         click.echo(f"{record.topic}\t{shown(record.key)}\t{shown(record.value)}")
     for (operator, reason), count in trial.drops.items():
         click.echo(f"{operator} drops {count}: {reason}")
     for each in trial.parked:
         click.echo(f"{each.operator} keeps {each.records} for a retry")
-    if not (trial.outputs or trial.drops or trial.parked):
+    if trial.stops:
+        click.echo("a worker stops at the record")
+    elif not (trial.outputs or trial.drops or trial.parked):
         click.echo("nothing comes out")
-    if failure is not None:
+    if trial.exception is not None:
         raise SystemExit(1)
+
+
+def _debugged(run: Callable[[bool], Trial]) -> Callable[[bool], Trial]:
+    """``run`` with a debugger at the exception."""
+
+    def debugged(raises: bool) -> Trial:
+        try:
+            return run(raises)
+        except ProcessingFailed as error:
+            if raises:
+                pdb.post_mortem((error.__cause__ or error).__traceback__)
+            raise
+
+    return debugged
 
 
 @contextmanager

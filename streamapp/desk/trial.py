@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.failures import REPRODUCE
+from streamapp.engine.judging import ProcessingFailed
 from streamapp.engine.operator import ParkedStatus
 from streamapp.records import Headers, OutputRecord
 from streamapp.runners.local import TopologyTestDriver
 from streamapp.topology import Topology
 
-__all__ = ["Trial", "try_record"]
+__all__ = ["Trial", "runs_of", "tried", "try_record"]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of `try_record`."""
+    """The result of `try_record` and `tried`."""
 
     outputs: tuple[OutputRecord, ...]
     """Records for topics that are not internal, including dead letters."""
@@ -23,6 +26,10 @@ class Trial:
     """The number of dropped records by operator (or store) and reason."""
     parked: tuple[ParkedStatus, ...]
     """The operators with parked records."""
+    exception: str | None = None
+    """The message of the exception that a function has raised; None if no function has raised. Only `tried` sets it."""
+    stops: bool = False
+    """True: a worker would stop at the record."""
 
 
 def try_record(
@@ -35,11 +42,16 @@ def try_record(
     headers: Headers = (),
     *,
     raises: bool = False,
+    masked: bool = False,
 ) -> Trial:
     """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
 
     With ``raises``, an exception of a user's function is raised here, and ``on_error`` and the exception handlers have
-    no effect. Without it, they answer as in a worker. Raises `StreamsError` where a worker would stop.
+    no effect. Without it, they answer as in a worker. Raises `ProcessingFailed` where a worker would stop, and other
+    `StreamsError` if the record cannot be tried, for example if the topology does not read the topic.
+
+    With ``masked``, the message of the exception is as in a log: ``show_record`` of the configuration masks the record.
+    Without it, the message has the record and the text of the exception.
     """
     if raises:
         topology = topology.without_answers()
@@ -48,7 +60,8 @@ def try_record(
             processing_exception_handler="fail",
             production_exception_handler="fail",
         )
-    config = config.replace(show_record=None)  # whoever tries a record has the record
+    if not masked:
+        config = config.replace(show_record=None)
     with TopologyTestDriver(topology, config, initial_wall_clock_ms=max(0, timestamp)) as driver:
         driver.pipe_raw(topic, key, value, timestamp, headers)
         internal = {each.name for each in driver.plan.internal_topics} | {
@@ -58,3 +71,37 @@ def try_record(
             record for name, records in driver.produced.items() if name not in internal for record in records
         )
         return Trial(outputs, driver.drops, tuple(each for each in driver.parked if each.records))
+
+
+def runs_of(
+    topology: Topology, config: StreamsConfig, record: OutputRecord, *, masked: bool = False
+) -> Callable[[bool], Trial]:
+    """`try_record` as a function of ``raises``."""
+    return lambda raises: try_record(
+        topology,
+        config,
+        record.topic,
+        record.key,
+        record.value,
+        record.timestamp or 0,
+        record.headers,
+        raises=raises,
+        masked=masked,
+    )
+
+
+def tried(run: Callable[[bool], Trial]) -> Trial:
+    """The exception of a record, and what a worker would make of the record.
+
+    ``run`` is as from `runs_of`. If a function of the user raises, the record runs a second time, with ``on_error`` and
+    the exception handlers. Raises `StreamsError` if the record cannot be tried.
+    """
+    try:
+        return run(True)
+    except ProcessingFailed as error:
+        exception, _, _ = str(error).partition(REPRODUCE)  # the place of the record in the test driver
+    try:
+        trial = run(False)
+    except ProcessingFailed:
+        return Trial((), {}, (), exception, stops=True)
+    return replace(trial, exception=exception)

@@ -64,7 +64,10 @@ class DeskViews:
         return json_response(described(letter, marks) | {"stacktrace": letter.said("stacktrace")})
 
     async def attempt(self, request: web.Request) -> web.Response:
-        """Runs the letter's record through the topology, and answers with the results. Nothing is written to Kafka."""
+        """Runs the letter's record through the topology. Nothing is written to Kafka.
+
+        The answer has the exception that a function has raised, and the results that a worker would give.
+        """
 
         def run(desk: FailureDesk) -> Trial:
             letter, _ = desk.letter(request.match_info["letter"])
@@ -73,6 +76,8 @@ class DeskViews:
         trial = await self._ask(run)
         return json_response(
             {
+                "exception": trial.exception,
+                "stops": trial.stops,
                 "outputs": [
                     {"topic": each.topic, "key": shown(each.key), "value": shown(each.value, 2_000)}
                     for each in trial.outputs

@@ -17,7 +17,7 @@ from faust.web.drivers.aiohttp import Web
 from yarl import URL
 
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.trial import Trial, try_record
+from streamapp.desk.trial import Trial, runs_of, tried
 from streamapp.records import OutputRecord
 from streamapp.web.access import WebAccess, is_loopback
 from streamapp.web.audit import audited
@@ -261,14 +261,12 @@ class StreamsWeb(GuardedWeb):
 
 def _desk_of(app: Any) -> DeskViews:
     """The views of an application's dead letters. Each request reads the configuration, which may be set late."""
+    return DeskViews(lambda: FailureDesk(app.config), partial(attempt, app))
 
-    def attempt(record: OutputRecord) -> Trial:
-        time = record.timestamp or 0
-        return try_record(
-            app.streams.topology, app.config, record.topic, record.key, record.value, time, record.headers
-        )
 
-    return DeskViews(lambda: FailureDesk(app.config), attempt)
+def attempt(app: Any, record: OutputRecord) -> Trial:
+    """Runs a record through the topology of an application. Messages mask the record as a worker's log does."""
+    return tried(runs_of(app.streams.topology, app.config, record, masked=True))
 
 
 def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collection[str] = ()) -> None:

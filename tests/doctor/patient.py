@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from click.testing import CliRunner
@@ -30,7 +30,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.cli import main
 from streamapp.runners.worker.topics import prepare_topics
 
-from ..brokers import SteadyKafka
+from ..brokers import SteadyKafka, set_settings
 from ..processes import until
 from ..worker.counting import counting
 
@@ -51,19 +51,19 @@ class ThreeRacks(LocalKafka):
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)
         for number, rack in enumerate(("a", "a", "b"), 1):
-            with (self.data_dir / f"broker-{number}" / "server.properties").open("a") as file:
-                file.write(f"broker.rack={rack}\n")
+            set_settings(self, number, {"broker.rack": rack})
 
 
 class SickKafka(SteadyKafka):
     """One broker, set up badly."""
 
-    def _write_cluster(self, cluster: Any) -> None:
-        super()._write_cluster(cluster)
-        with (self.data_dir / "broker-1" / "server.properties").open("a") as file:
-            file.write("auto.create.topics.enable=true\noffsets.retention.minutes=60\n")
-            file.write("transaction.max.timeout.ms=5000\ngroup.max.session.timeout.ms=30000\n")
-            file.write("transaction.partition.verification.enable=false\n")
+    more_settings: ClassVar[Mapping[str, str]] = {
+        "auto.create.topics.enable": "true",
+        "offsets.retention.minutes": "60",
+        "transaction.max.timeout.ms": "5000",
+        "group.max.session.timeout.ms": "30000",
+        "transaction.partition.verification.enable": "false",
+    }
 
 
 def _topics(address: str) -> set[str]:

@@ -9,6 +9,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.runners.worker.topics import prepare_topics
 from streamapp.windows import TimeWindows
 
+from ..processes import until
 from .patient import Patient, provokes
 
 TEXT = StringSerde()
@@ -79,6 +80,25 @@ def test_the_topic_of_a_global_table(patient: Patient) -> None:
     assert patient.findings() == set()
     patient.alter(rows, cleanup_policy="delete", retention_ms=str(30 * DAY_MS))
     assert patient.findings() == {("SA207", rows)}
+
+
+@provokes("SA209")
+def test_a_topic_that_deletes_dead_letters(patient: Patient) -> None:
+    dead = f"{patient.id}-dead"
+    patient.configure(dead_letter_queue_topic=dead)
+    assert patient.findings() == set()  # there is no such topic yet
+    patient.create(dead, config={"retention.ms": "-1"})
+    assert patient.findings() == set()
+    for damage, repair in (
+        ({"retention_ms": str(365 * DAY_MS)}, {"retention_ms": "-1"}),
+        ({"retention_bytes": "1000000"}, {"retention_bytes": "-1"}),
+        ({"cleanup_policy": "compact"}, {"cleanup_policy": "delete"}),
+    ):
+        # A broker hears of a setting after the answer: the first look may ask one that does not know it yet.
+        patient.alter(dead, **damage)
+        until(lambda: patient.findings() == {("SA209", dead)}, 60, patient.findings)
+        patient.alter(dead, **repair)
+        until(lambda: patient.findings() == set(), 60, patient.findings)
 
 
 @provokes("SA301")

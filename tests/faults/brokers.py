@@ -10,6 +10,7 @@ from typing import Any
 from streamapp.broker import LocalKafka
 from streamapp.broker.distribution import find_java, kafka_jars
 
+from ..brokers import read_settings, set_settings
 from ..processes import free_port, until
 from .proxy import Link, Proxy
 
@@ -78,11 +79,10 @@ class FaultyKafka(LocalKafka):
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)
         for number in range(1, len(cluster.ports) + 1):
-            path = self.data_dir / f"broker-{number}" / "server.properties"
-            settings = dict(line.split("=", 1) for line in path.read_text().splitlines())
+            settings = read_settings(self, number)
             for link in LINKS:
                 listener, proxy = self._ports[link, number]
                 settings["listeners"] += f",{link}://127.0.0.1:{listener}"
                 settings["advertised.listeners"] += f",{link}://127.0.0.1:{proxy}"
                 settings["listener.security.protocol.map"] += f",{link}:PLAINTEXT"
-            path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            set_settings(self, number, settings)

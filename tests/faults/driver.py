@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 from .brokers import FaultyKafka
 from .feed import KEYS, PARTITIONS, Feed
 from .fleet import PATIENCE, Fleet, set_config
+from .models import PARKS
 from .watch import Prober, Reader, Watcher, text
 from .workloads import WORKLOADS
 
@@ -56,7 +57,7 @@ class Run(Fleet):
             stages=self.stages,
             dead_letters=dead_letters,
         )
-        if workload in ("retried", "desk"):
+        if workload in PARKS:
             self.trouble()
         self._feed = Feed(self.history, kafka.bootstrap_servers, self.source)
         self._feed.replays = workload == "desk"
@@ -208,6 +209,21 @@ class Run(Fleet):
         beside.write_text(json.dumps({"keys": keys, "down": down}))
         beside.rename(self.trouble_file)
         self.history.add("fault", what=f"trouble: {keys or 'none'}{', down' if down else ''}")
+
+    def gives_up_order(self, *keys: str) -> None:
+        """Tells the judge that some records of these keys go through retry topics."""
+        self.history.add("unordered", keys=keys)
+
+    @property
+    def kept(self) -> int:
+        """The records that are committed, and are neither out nor dead letters: they wait for a retry."""
+        ended = {(e["key"], e["value"]) for kind in ("output", "dead") for e in self.history.of(kind)}
+        committed = self.watcher.committed
+        return sum(
+            e["offset"] < committed.get(f"{e['topic']}-{e['partition']}", 0)
+            and (e["key"], e["value"]) not in ended
+            for e in self.history.of("sent")
+        )
 
     # The desk.
 

@@ -13,12 +13,27 @@ from .history import History
 from .models import POISON
 from .watch import LogReader, text
 
-__all__ = ["KEYS", "PARTITIONS", "Feed"]
+__all__ = ["KEYS", "PARTITIONS", "Feed", "key_of", "poison_every", "poison_where"]
 
 PARTITIONS, KEYS = 4, 40
 _BASE_MS = 1_700_000_000_000
 _MOST = 50_000
 """Records that are on their way at a time."""
+
+
+def key_of(number: int, keys: int = KEYS) -> str:
+    """The key of a record by its number: as many keys in turn."""
+    return f"k{number * 7919 % keys}"
+
+
+def poison_where(bad: Callable[[int], bool]) -> Callable[[int], str]:
+    """Values for `Run.feed`: the number, or poison for the numbers that are ``bad``."""
+    return lambda number: f"{POISON}-{number}" if bad(number) else str(number)
+
+
+def poison_every(count: int, at: int = 7) -> Callable[[int], str]:
+    """The same, with one of so many that is poison."""
+    return poison_where(lambda number: number % count == at % count)
 
 
 class Feed:
@@ -96,7 +111,7 @@ class Feed:
         timestamp = _BASE_MS + max(0, number * 100 - late)
         if ahead_ms is not None and (content.startswith(POISON) or value is str):
             timestamp = int(time.time() * 1000) + ahead_ms
-        self._produce(content, f"k{number * 7919 % keys}", timestamp)
+        self._produce(content, key_of(number, keys), timestamp)
 
     def _produce(self, value: str, key: str, timestamp: int) -> None:
         while len(self._producer) > _MOST:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 WINDOW_MS, GRACE_MS, GROUPS = 10_000, 5_000, 10
-PARKS = ("retried", "desk")
+PARKS = ("retried", "desk", "staged")
 """Models whose records may wait for a retry after their offsets are committed; the order is that of each key."""
 POISON = "poison"
 """Values that begin like this cannot be processed; where the handler says to go on, they are dead letters."""
@@ -123,4 +123,5 @@ MODELS: dict[str, Model] = {
     "regroup": regroup,
     "retried": retried,
     "desk": retried,
+    "staged": retried,
 }

@@ -152,6 +152,20 @@ def test_a_parked_key_may_be_overtaken_by_others_and_nothing_else() -> None:
     assert broken(parked_run(OVERTAKEN, [*DEAD, ("a", "4")])) == {"I11"}
 
 
+def test_only_keys_behind_retry_topics_give_up_their_order() -> None:
+    def staged(outputs: list[tuple[str, str]], *keys: str) -> list[Event]:
+        run, *events = parked_run(outputs, DEAD)
+        stages = [["in", "staged", "out"]]
+        return [{**run, "stages": stages}, {"t": 0.0, "event": "unordered", "keys": keys}, *events]
+
+    swapped = [*OVERTAKEN[:3], OVERTAKEN[4], OVERTAKEN[3]]
+    assert broken(staged(swapped, "b")) == set()
+    assert broken(staged(swapped, "a")) == {"I5"}
+    assert broken(staged(swapped)) == {"I5"}
+    assert broken(staged(swapped[:-1], "b")) == {"I1", "I11"}
+    assert broken(staged([*swapped, ("b", "3")], "b")) == {"I2", "I11"}
+
+
 def desk_run(*changes: Callable[[list[Event]], None]) -> list[Event]:
     """Records 0 to 2: 0 comes out, 1 is a letter that was replayed and comes out, 2 a letter that waits."""
     run = {

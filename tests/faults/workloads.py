@@ -33,7 +33,7 @@ from streamapp import (
     TimeWindows,
 )
 
-from .models import GRACE_MS, GROUPS, POISON, WINDOW_MS
+from .models import GRACE_MS, GROUPS, PARKS, POISON, WINDOW_MS
 
 __all__ = ["TOPOLOGIES", "WORKLOADS", "Workload", "describe"]
 
@@ -58,6 +58,7 @@ TOPOLOGIES = {
     "join": Workload((("-in", "join", "-out"),)),
     "retried": Workload((("-in", "retried", "-out"),)),
     "desk": Workload((("-in", "desk", "-out"),)),
+    "staged": Workload((("-in", "staged", "-out"),)),
     "rekeyed": Workload(
         (
             ("-in", "regroup", "-regrouped-repartition"),
@@ -72,7 +73,7 @@ WORKLOADS = {**TOPOLOGIES, "agent": TOPOLOGIES["copy"]}
 def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
     """The topology of a workload; `models` says what it has to answer."""
     records = builder.stream(source, key_serde=TEXT, value_serde=TEXT)
-    if workload not in ("retried", "desk"):
+    if workload not in PARKS:
         records = records.peek(misbehave)
     match workload:
         case "copy":
@@ -86,6 +87,8 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
             results = records.join(table, lambda value, row: f"{value}:{row}")
         case "retried" | "desk":
             results = records.map_values(look_up, with_key=True, on_error=retry(), name="look-up")
+        case "staged":
+            results = records.map_values(look_up, with_key=True, on_error=stages(), name="look-up")
         case "rekeyed":
             regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
             results = counted(regrouped, "regrouped")
@@ -130,6 +133,12 @@ def retry() -> Retry:
     )
 
 
+def stages() -> Retry:
+    """Five retry topics. With the two failures that ``SHAKY`` gives a record in each of two processes, none is the last."""
+    then: Any = "dead_letter" if "DEAD_LETTERS" in os.environ else "fail"
+    return Retry.topics(*[2_000] * 5, then=then)
+
+
 def look_up(key: str, value: str) -> str:
     """Asks a service that the file ``TROUBLE`` puts into trouble."""
     file = os.environ.get("TROUBLE")
@@ -138,14 +147,15 @@ def look_up(key: str, value: str) -> str:
         raise ConnectionError("the service is down")
     poisoned = value.startswith(POISON) and "CURED" not in os.environ
     calls[value] += 1
-    shaky = "SHAKY" in os.environ and int(value) % 20 == 7 and calls[value] <= 2
+    every = int(os.environ.get("SHAKY", "0"))
+    shaky = every and not poisoned and int(value) % every == 7 and calls[value] <= 2
     if key in trouble["keys"] or poisoned or shaky:
         raise ValueError(f"{value} cannot be looked up")
     return value
 
 
 calls = Counter[str]()
-"""The calls of `look_up` in this process, by value. With ``SHAKY``, the first two calls for every 20th value fail."""
+"""The calls of `look_up` in this process, by value. With ``SHAKY=20``, the first two calls for every 20th value fail."""
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:

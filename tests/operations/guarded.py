@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import ClassVar
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -23,11 +24,10 @@ __all__ = ["Guarded", "allow"]
 class Guarded(SecuredKafka):
     """Its users may do nothing that no ACL allows; who comes without TLS may do everything."""
 
-    def _write_cluster(self, cluster: Any) -> None:
-        super()._write_cluster(cluster)
-        with (self.data_dir / "broker-1" / "server.properties").open("a") as file:
-            file.write("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
-            file.write("super.users=User:ANONYMOUS\n")
+    more_settings: ClassVar[Mapping[str, str]] = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
 
 
 def allow(bootstrap: str, acls: list[dict[str, str]]) -> None:

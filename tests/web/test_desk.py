@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from streamapp import App, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 from streamapp.desk.trial import Trial
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import OutputRecord
 from streamapp.web.desk_views import DeskViews
+from streamapp.web.server import attempt
 
 from .conftest import Serve
 from .fakes import FakeSource
+
+TEXT = StringSerde()
 
 
 def letter(offset: int, cause: bytes = b"ValueError", key: bytes = b"N1") -> Letter:
@@ -112,6 +117,45 @@ async def test_a_letter_is_edited_and_tried(serve: Serve) -> None:
         assert (await client.post("/dlq/0-0", data=body)).status == 400
     body = await (await client.post("/dlq/0-0/try")).json()
     assert body["outputs"] == [{"topic": "out", "key": "N1", "value": "ok"}]
+    assert (body["exception"], body["stops"]) == (None, False)
+
+
+async def test_a_trial_shows_the_exception_and_what_a_worker_does(serve: Serve) -> None:
+    def look_up(value: str) -> str:
+        raise ValueError(f"{value} is not known")
+
+    def described(builder: StreamsBuilder) -> None:
+        flights = builder.stream("flights", key_serde=TEXT, value_serde=TEXT)
+        flights.map_values(look_up, on_error=answer, name="look-up").to("out", value_serde=TEXT)
+
+    def tried(**more: Any) -> Callable[[OutputRecord], Trial]:
+        config = StreamsConfig("app", dead_letter_queue_topic="dead", **more)
+        return partial(attempt, App("app", topology=described, config=config))
+
+    async def answered(run: Callable[[OutputRecord], Trial]) -> Any:
+        client = await serve(FakeSource(), desk=DeskViews(MemoryDesk, run))  # type: ignore[arg-type]
+        response = await client.post("/dlq/0-0/try")
+        assert response.status == 200
+        return await response.json()
+
+    answer: Any = "dead_letter"
+    body = await answered(tried())
+    assert "ValueError: late is not known" in body["exception"]
+    assert "Raised in test_a_trial_shows" in body["exception"]
+    assert "look_up" in body["exception"]
+    assert "To run it again" not in body["exception"]  # the offset is that of the test driver
+    assert (body["stops"], body["outputs"]) == (False, [{"topic": "dead", "key": "N1", "value": "late"}])
+    assert body["drops"] == [{"operator": "look-up", "reason": "dead_letter", "count": 1}]
+
+    body = await answered(tried(show_record=lambda key, value: "a flight"))
+    assert "late" not in body["exception"]
+    assert "ValueError (its text is hidden, because show_record is set)" in body["exception"]
+    assert "Record: a flight" in body["exception"]
+
+    answer = "fail"
+    body = await answered(tried())
+    assert "ValueError: late is not known" in body["exception"]
+    assert (body["stops"], body["outputs"], body["drops"]) == (True, [], [])
 
 
 async def test_what_is_wrong_is_said(serve: Serve) -> None:

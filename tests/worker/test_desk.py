@@ -42,13 +42,14 @@ class Terminal:
             "COLUMNS": "250",
         }
 
-    def __call__(self, *arguments: str, code: int = 0) -> str:
+    def __call__(self, *arguments: str, code: int = 0, typed: str = "") -> str:
         head, *rest = arguments
         command = ["dlq", head] if head != "try-record" else ["try"]
         done = subprocess.run(
             [str(Path(sys.executable).with_name("streamapp")), *command, "tests.worker.retry_app", *rest],
             cwd=ROOT,
             env=self._environ,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=120,
@@ -110,12 +111,21 @@ def test_dead_letters_are_listed_tried_edited_replayed_once_and_discarded(desk: 
         f"--offset={letters[0]['offset']}",
     ]
     assert "no k7" in run("try-record", *origin, code=1)
+    debugged = run("try-record", *origin, "--debug", code=1, typed="p trouble['bad']\nq\n")
+    assert "look_up()" in debugged
+    assert "['k7', 'k8', 'k9']" in debugged
+
+    status, trial = worker.ask(f"/dlq/{first}/try", "POST")
+    assert (status, trial["stops"], trial["outputs"]) == (200, False, [])
+    assert "ValueError: no k7. Raised in look_up" in trial["exception"]
+    assert trial["parked"][0]["records"] == 1
 
     desk.trouble("k8", "k9")
     assert f"{desk.cluster.sink}\tk7\t7" in run("try", first)
     assert run("replay", "--key", "k7", "--dry-run").count(" -> ") == 3
     status, trial = worker.ask(f"/dlq/{first}/try", "POST")
     assert (status, trial["outputs"]) == (200, [{"topic": desk.cluster.sink, "key": "k7", "value": "7"}])
+    assert trial["exception"] is None
     run("edit", first, "--value", "7000")
     assert "3 letters replayed" in run("replay", "--key", "k7", "--rate", "100")
     until(lambda: len(desk.out().get("k7", ())) == 3, 60, desk.cluster.story)

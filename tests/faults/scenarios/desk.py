@@ -4,51 +4,39 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from ..driver import Run, set_config
+from ..feed import poison_every
 from ..matrix import EOS, scenario
 from ..models import POISON
 from .retries import STEPS
 
+desk = partial(scenario, 36, workloads=("desk",), guarantees=(EOS,), dead_letters=True)
 
-@scenario(
-    36,
+
+@desk(
     fault="kill -9 of a replay, in its open transaction or directly after its commit; the next replay does the rest, "
     "while records come in",
-    workloads=("desk",),
-    guarantees=(EOS,),
-    dead_letters=True,
     each={"step": ("desk-written", "desk-committed")},
     sampled=("[desk-eos-desk-written]",),
 )
 def replay_killed(run: Run, step: str) -> None:
-    run.trouble("k7", "k8", "k9", "k10")
-    run.start("a", TIMES="1")
-    run.feed(400)
-    run.became_letters(40)
+    _forty_letters(run)
     run.trouble()
     with run.feeding(40):
         run.dlq("replay", "--all", "--rate", "10", failpoint=f"{step}:kill:2", code=-9)
         run.dlq("replay", "--all")
-    run.came_out()
-    run.note_letters()
-    run.finish()
+    _all_came_out(run)
 
 
-@scenario(
-    36,
+@desk(
     fault="kill -9 of a worker at a step of its commit while letters are replayed and keys are parked: each record is in "
     "one place",
-    workloads=("desk",),
-    guarantees=(EOS,),
-    dead_letters=True,
     each={"step": STEPS},
 )
 def worker_killed_during_a_replay(run: Run, step: str) -> None:
-    run.trouble("k7", "k8", "k9", "k10")
-    run.start("a", TIMES="1")
-    run.feed(400)
-    run.became_letters(40)
+    _forty_letters(run)
     run.stop("a")
     run.trouble("k11")
     with ThreadPoolExecutor(1) as beside, run.feeding(40):
@@ -59,38 +47,26 @@ def worker_killed_during_a_replay(run: Run, step: str) -> None:
         run.start("a")
         replay.result()
     run.trouble()
-    run.came_out()
-    run.note_letters()
-    run.finish()
+    _all_came_out(run)
 
 
-@scenario(
-    36,
+@desk(
     fault="ten thousand letters are replayed while records come in: each comes out once",
-    workloads=("desk",),
-    guarantees=(EOS,),
-    dead_letters=True,
 )
 def ten_thousand_replayed(run: Run) -> None:
     run.start("a", TIMES="1")
-    run.feed(10_000, _poisoned)
+    run.feed(10_000, poison_every(1))
     run.became_letters(10_000)
     run.start("b", TIMES="1", CURED="yes")
     run.runs("b")
     run.stop("a")
     with run.feeding(100):
         run.dlq("replay", "--all")
-    run.came_out()
-    run.note_letters()
-    run.finish()
+    _all_came_out(run)
 
 
-@scenario(
-    36,
+@desk(
     fault="a letter is edited into something worse and replayed: it is a letter again, once, and its second edit comes out",
-    workloads=("desk",),
-    guarantees=(EOS,),
-    dead_letters=True,
 )
 def edited_into_something_worse(run: Run) -> None:
     run.trouble("k7")
@@ -106,23 +82,18 @@ def edited_into_something_worse(run: Run) -> None:
     run.edit(worse["letter"], "mended")
     run.dlq("replay", "--all")
     run.dlq("replay", "--all", code=1)  # nothing is open: refused
-    run.came_out(*run.changed)
-    run.note_letters()
-    run.finish()
+    _all_came_out(run, *run.changed)
 
 
-@scenario(
-    36,
+@desk(
     fault="the dead-letter topic takes no letter of this size: the worker names it and ends; then the topic takes it, "
     "and each record is in one place",
     workloads=("retried",),
-    dead_letters=True,
-    guarantees=(EOS,),
 )
 def dead_letter_too_large(run: Run) -> None:
     set_config(run, run.dead_letters, "max.message.bytes", "100")
     run.start("a", TIMES="1")
-    run.feed(100, _poisoned_now_and_then)
+    run.feed(100, poison_every(40))
     run.fails("a", run.dead_letters)
     set_config(run, run.dead_letters, "max.message.bytes", "1000000")
     run.start("a", TIMES="1")
@@ -130,28 +101,30 @@ def dead_letter_too_large(run: Run) -> None:
     run.finish()
 
 
-@scenario(
-    36,
+@desk(
     fault="the dead-letter topic has too few replicas in sync for 20 s: the worker waits, and goes on",
     workloads=("retried",),
-    dead_letters=True,
-    guarantees=(EOS,),
 )
 def dead_letter_replicas_missing(run: Run) -> None:
     run.start("a", TIMES="1")
     run.feed(100)
     run.caught_up()
     set_config(run, run.dead_letters, "min.insync.replicas", "2")
-    run.feed(100, _poisoned_now_and_then)
+    run.feed(100, poison_every(40))
     time.sleep(20)
     set_config(run, run.dead_letters, "min.insync.replicas", "1")
     run.drained()
     run.finish()
 
 
-def _poisoned(number: int) -> str:
-    return f"{POISON}-{number}"
+def _forty_letters(run: Run) -> None:
+    run.trouble("k7", "k8", "k9", "k10")
+    run.start("a", TIMES="1")
+    run.feed(400)
+    run.became_letters(40)
 
 
-def _poisoned_now_and_then(number: int) -> str:
-    return f"{POISON}-{number}" if number % 40 == 7 else str(number)
+def _all_came_out(run: Run, *but: str) -> None:
+    run.came_out(*but)
+    run.note_letters()
+    run.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from confluent_kafka.cimpl import NewPartitions
 
 from ..driver import Run, set_config
+from ..feed import poison_every, poison_where
 from ..matrix import EOS, scenario
 from ..models import POISON
 
@@ -20,12 +21,12 @@ from ..models import POISON
 def poison_to_dead_letters(run: Run) -> None:
     run.start("a", failpoint="offsets-committed:kill:3")
     with run.feeding(60):
-        run.feed(100, _every_20th_poisoned)
+        run.feed(100, poison_every(20))
         run.commits()
-        run.feed(100, _every_20th_poisoned)
+        run.feed(100, poison_every(20))
         run.killed("a")
     run.start("a")
-    run.feed(100, _every_20th_poisoned)
+    run.feed(100, poison_every(20))
     run.finish()
 
 
@@ -36,7 +37,7 @@ def poison_fails(run: Run) -> None:
     run.start("a")
     run.feed(100)
     run.caught_up()
-    run.feed(100, lambda number: f"{POISON}-{number}" if number == 150 else str(number))
+    run.feed(100, poison_where(lambda number: number == 150))
     run.fails(
         "a", rf"record of {run.source}-\d at offset \d+ failed: ValueError: {POISON}-150 cannot be processed"
     )
@@ -48,7 +49,7 @@ def poison_fails(run: Run) -> None:
 def dead_letter_topic_missing(run: Run) -> None:
     run.start("a", DEAD_LETTERS=f"{run.id}-nowhere")
     run.feed(100)
-    run.feed(100, _every_20th_poisoned)
+    run.feed(100, poison_every(20))
     run.fails("a", f"{run.id}-nowhere")
 
 
@@ -117,7 +118,7 @@ def timestamp_ahead(run: Run, answer: str) -> None:
     run.start("a", ON_PRODUCTION=answer)
     run.feed(100)
     run.caught_up()
-    run.feed(100, _every_20th_poisoned, ahead_ms=_HOURS_MS)
+    run.feed(100, poison_every(20), ahead_ms=_HOURS_MS)
     if answer == "fail":
         run.fails(
             "a", rf"record of {run.source}-\d at offset \d+ gave a result that {run.sink} does not take"
@@ -186,7 +187,3 @@ def partitions_added_live(run: Run) -> None:
     for future in run.admin.create_partitions([NewPartitions(run.source, 6)]).values():
         future.result()
     run.fails("a", "had 4 partitions when this worker started, and has at least 6 now")
-
-
-def _every_20th_poisoned(number: int) -> str:
-    return f"{POISON}-{number}" if number % 20 == 7 else str(number)

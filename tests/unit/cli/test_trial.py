@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
@@ -29,3 +31,49 @@ def test_a_trial_that_fails_names_no_other_record_and_sends_no_letter(
     )  # the record has the offset 0 in the test driver, not in Kafka
     assert printed.out == "dead\tk\t?\nnumber drops 1: dead_letter\n"
     assert caplog.messages == []  # "sent to dead" would not be true
+
+
+@pytest.mark.parametrize("end", ["c", "q", ""])
+def test_a_debugger_opens_where_the_function_raises(
+    end: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(flight: str) -> str:
+        gate = f"gate of {flight}"
+        raise ValueError(f"no {gate}")
+
+    builder = StreamsBuilder(CONFIG)
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+    stream.map_values(look_up, on_error="dead_letter").to("out", value_serde=TEXT)
+    topology = builder.build()
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"p gate.upper()\n{end}\n" if end else "p gate.upper()\n"))
+    with pytest.raises(SystemExit) as exited:
+        show_trial(lambda raises: try_record(topology, CONFIG, "in", b"k", b"UA1", 5, raises=raises), True)
+    printed = capsys.readouterr()
+    assert exited.value.code == 1
+    assert "-> raise ValueError" in printed.out
+    assert "'GATE OF UA1'" in printed.out
+    assert "ValueError: no gate of UA1" in printed.err
+    assert printed.out.endswith("dead\tk\tUA1\nKSTREAM-MAPVALUES-0000000001 drops 1: dead_letter\n")
+    assert printed.out.count("(Pdb)") == 2  # opens once, not for the answer of on_error
+
+
+def test_a_record_that_stops_a_worker_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).map_values(int, name="number").foreach(print)
+    topology, config = builder.build(), StreamsConfig("app")
+    with pytest.raises(SystemExit) as exited:
+        show_trial(lambda raises: try_record(topology, config, "in", b"k", b"?", 5, raises=raises), False)
+    printed = capsys.readouterr()
+    assert (exited.value.code, printed.out) == (1, "a worker stops at the record\n")
+    assert printed.err.startswith("failed: number (task 0_0)")
+
+
+def test_no_debugger_opens_for_a_record_that_works(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder(CONFIG)
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out", key_serde=TEXT, value_serde=TEXT)
+    topology = builder.build()
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    show_trial(lambda raises: try_record(topology, CONFIG, "in", b"k", b"UA1", 5, raises=raises), True)
+    assert capsys.readouterr() == ("out\tk\tUA1\n", "")

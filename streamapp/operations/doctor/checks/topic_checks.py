@@ -193,3 +193,24 @@ def offsets_retention(survey: Survey) -> Found:
             "brokers",
             f"{min(short.values()) / 60:g} h, the outage to survive is {_hours(survey.outage_ms)}",
         )
+
+
+@check(
+    "SA209",
+    "brokers delete dead letters",
+    "loses",
+    reason="Brokers compare retention.ms with the timestamp of a letter, which is the timestamp of its record. So the "
+    "letter of an old record may be gone before anyone reads the letter. retention.bytes deletes the oldest "
+    "letters. Compaction keeps only the last letter of each key.",
+    remedy=f"{_ALTER}retention.ms=-1,retention.bytes=-1,cleanup.policy=delete. Add an alert for the size of the topic.",
+    page="failures.md#dead-letters",
+)
+def deleted_letters(survey: Survey) -> Found:
+    for topic in survey.of_role("dead letters"):
+        kept, limit = _retention(topic), topic.number("retention.bytes")
+        if kept is not None:
+            yield topic.name, f"retention.ms is {_hours(kept)}"
+        elif "compact" in topic.policies:
+            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+        elif limit is not None and limit >= 0:
+            yield topic.name, f"retention.bytes={limit:,}"
