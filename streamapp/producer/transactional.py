@@ -76,6 +76,8 @@ class TransactionalChannel:
         """Parcels up to this number are sent one by one, to find the parcel that brokers refuse."""
         self._limit = _MOST_PARCELS
         self._closing = self._closed = False
+        self._flushing = 0
+        """Calls of `flush` under way. Meanwhile no record lingers."""
         self._ending = threading.Event()
         if log is not None:
             counts.inherited(log.records)
@@ -99,6 +101,16 @@ class TransactionalChannel:
             # The sender waits for the first parcel, and lingers for a full batch.
             if len(self._pending) in (1, self._limit):
                 self._work.notify_all()
+
+    def flush(self, seconds: float | None) -> bool:
+        with self._work:
+            self._flushing += 1
+            self._work.notify_all()
+        try:
+            return self._counts.settled(seconds)
+        finally:
+            with self._work:
+                self._flushing -= 1
 
     def close(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -202,7 +214,7 @@ class TransactionalChannel:
         """Waits up to ``linger_ms`` for more records, because larger transactions are cheaper."""
         until = time.monotonic() + self._options.linger_ms / 1000
         with self._work:
-            while len(self._pending) < self._limit and not self._closing:
+            while len(self._pending) < self._limit and not (self._closing or self._flushing):
                 left = until - time.monotonic()
                 if left <= 0:
                     break
