@@ -42,8 +42,8 @@ _LOGGER.addFilter(_is_news)
 class PlainClient:
     """A librdkafka producer that ends at a refused batch (``together``), or sends each record in its own request.
 
-    With ``enable.gapless.guarantee`` (librdkafka), a refusal is a fatal error of the client. So no record of a partition passes the
-    refused records, and librdkafka gives all waiting records back.
+    With librdkafka's ``enable.gapless.guarantee``, a refusal is a fatal error of the client. So no record of a
+    partition passes the refused records, and librdkafka gives all waiting records back.
     """
 
     def __init__(

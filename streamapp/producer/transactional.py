@@ -41,6 +41,7 @@ _IDLE_SECONDS = 1.0
 _MOST_PARCELS = 10_000
 _MOST_BYTES = 8 << 20
 _LEAST_PARCELS = 10
+_GATHER_MS = 5
 
 
 class _Batched(Protocol):
@@ -60,7 +61,9 @@ class TransactionalChannel:
     ) -> None:
         self._options, self._name, self._buffer, self._counts = options, name, buffer, counts
         self._log = log
-        self._settings, self._group_settings = options.producer(), options.client()
+        # The channel itself lingers. librdkafka only gathers the records of a transaction while they are handed over.
+        linger = {"linger.ms": min(options.linger_ms, _GATHER_MS)}
+        self._settings, self._group_settings = options.producer() | linger, options.client()
         self._pending: deque[Parcel] = deque()
         """Parcels in memory, by number; all numbers in the log are smaller."""
         self._work = threading.Condition()

@@ -23,8 +23,9 @@ __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-"""The longest time for the head of a request, from the start of the connection or the first byte of the head, and for
-a TLS handshake."""
+"""The longest time for the head of a request, from the start of the connection or the first byte of the head.
+
+A TLS handshake has the same time."""
 KEEP_ALIVE_SECONDS = 75.0
 """The longest wait of a connection for its next request. Load balancers close idle connections earlier (60 s), so they
 never send a request into a connection that the server closes."""

@@ -42,10 +42,11 @@ def test_records_linger_for_company_until_a_flush(
 ) -> None:
     topic = topics.create(1)
     with producer(topics, linger_ms=LONG, **way) as orders:
-        reports = [orders.send_soon(topic, value=b"%d" % number) for number in range(COUNT)]
+        for number in range(COUNT):
+            orders.send_soon(topic, value=b"%d" % number)
         assert orders.flush(60_000)
     assert sum(batches(kafka, topic)) == COUNT
-    assert len(batches(kafka, topic)) == 1
+    assert len(batches(kafka, topic)) < COUNT / 10
 
 
 @WAYS
