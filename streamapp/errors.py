@@ -75,6 +75,9 @@ class RecordTooLateError(StreamsError):
 class BrokerError(StreamsError):
     """Kafka cannot be reached, or has refused a request."""
 
+    refused: bool = False
+    """True if brokers refuse a record itself, and would refuse each new attempt."""
+
 
 class SchemaRegistryError(BrokerError):
     """The schema registry cannot be reached, or refuses a schema. No record is the cause, so no exception handler is

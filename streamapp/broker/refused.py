@@ -6,7 +6,16 @@ from confluent_kafka import KafkaError
 
 from streamapp._base.counted import counted
 
-__all__ = ["FINAL", "NO_TOPIC", "OF_THE_BATCH", "OF_THE_TOPIC", "REMEDIES", "is_refusal", "refusal_text"]
+__all__ = [
+    "FINAL",
+    "NO_TOPIC",
+    "OF_A_REQUEST",
+    "OF_THE_BATCH",
+    "OF_THE_TOPIC",
+    "REMEDIES",
+    "is_refusal",
+    "refusal_text",
+]
 
 NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
 _SMALLER = "Raise max.message.bytes of the topic, or write less into a record"
@@ -36,6 +45,8 @@ OF_THE_TOPIC = {
 """Errors of a topic: brokers would refuse every other record for this topic, too."""
 FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
 """Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
+OF_A_REQUEST = (OF_THE_BATCH.keys() | OF_THE_RECORD.keys()) - {KafkaError._UNKNOWN_PARTITION}
+"""Errors that all records of a request get, though brokers may mean only one of them, or the size of the request."""
 REMEDIES = OF_THE_BATCH | OF_THE_RECORD | OF_THE_TOPIC
 
 

@@ -13,10 +13,18 @@ from streamapp._base.counted import counted
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
 from streamapp.engine.collector import ResultRefused
-from streamapp.engine.judging import ProcessingFailed, dead_letter, hides_text, judge, said, topics_of
+from streamapp.engine.judging import (
+    SERVICE_FAILED,
+    ProcessingFailed,
+    dead_letter,
+    hides_text,
+    judge,
+    said,
+    service_failed,
+    topics_of,
+)
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
-from streamapp.producer.report import DeliveryError
 from streamapp.records import OutputRecord, TopicPartition
 
 __all__ = ["HandlerTimeout", "Settled", "Verdicts", "short"]
@@ -79,7 +87,7 @@ class Verdicts:
         settled = Settled()
         try:
             for item, wrong in undecodable:
-                if isinstance(wrong, self._services):
+                if service_failed(wrong, self._services):
                     self._service(settled, [item], wrong, unit)
                 else:
                     self._give_up(settled, unit, item, wrong, self._options.undecodable_answer, _UNDECODABLE)
@@ -142,9 +150,7 @@ class Verdicts:
         self, settled: Settled, unit: Unit, called: Sequence[Item], error: Exception, clock_ms: float
     ) -> None:
         once = self._options.guarantee == "at_most_once"
-        # A handler that waits for its own producer gets this error, and no service has failed.
-        refused = isinstance(error, DeliveryError) and error.refused
-        if isinstance(error, self._failures) and not refused:
+        if service_failed(error, self._failures):
             self._service(settled, called, error, unit)
         elif len(called) > 1 and not once:
             # The exception does not say which record is to blame, so each gets a call of its own.
@@ -161,7 +167,7 @@ class Verdicts:
             settled.back += items
             settled.pause = error
             return
-        remedy = "a service failed and not the record: a Retry as on_error waits until the service is back"
+        remedy = f"{SERVICE_FAILED}: a Retry as on_error waits until the service is back"
         raise ProcessingFailed(f"{self._message(unit, items[0], error, _FAILED)}; {remedy}") from error
 
     def _error(
@@ -226,7 +232,7 @@ class Verdicts:
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
             letter = dead_letter(topic, context, error, what, self._config)
-            if isinstance(error, (ResultRefused, DeliveryError)):
+            if isinstance(error, BrokerError):
                 # Brokers may have refused a record for its timestamp, and must take the letter.
                 letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
             letters = (letter,)

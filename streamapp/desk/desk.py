@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ __all__ = ["FailureDesk", "read_record"]
 _BATCH = 500
 """The largest number of dead letters in one transaction."""
 _PATIENCE_SECONDS = 30.0
+_ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
+"""The id of a letter, with numbers that Kafka can have."""
 
 
 class FailureDesk:
@@ -54,8 +57,8 @@ class FailureDesk:
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
         """The letter with this id, and the marks. Raises `StreamsError` if no letter has the id."""
-        partition, found, offset = id.partition("-")
-        if not (found and partition.isdecimal() and offset.isdecimal()):
+        partition, _, offset = id.partition("-")
+        if _ID.fullmatch(id) is None:
             raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
         marks = self._read_marks()
         record = read_record(self._config, self.topic, int(partition), int(offset))

@@ -12,22 +12,25 @@ from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import LetterCollector
 from streamapp.engine.judging import (
     LETTER,
+    SERVICE_FAILED,
     ProcessingFailed,
     dead_letter,
     error_headers,
     hides_text,
     judge,
     masked,
+    no_fault_of_the_record,
     said,
+    service_failed,
     topics_of,
 )
 from streamapp.engine.running_task import RunningTask
-from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped
-from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
+from streamapp.errors import BrokerError, RecordDropped
+from streamapp.on_error import Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord
 from streamapp.serdes.types import excerpt
 
-__all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "REPRODUCE", "Failures", "ProcessingFailed", "error_headers"]
+__all__ = ["LETTER", "REPRODUCE", "Failures", "ProcessingFailed", "error_headers"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -37,15 +40,11 @@ _STREAMAPP = str(Path(__file__).parents[1])
 REPRODUCE = ". To run it again: "
 """Begins the part of a message that has the command for another run of the record."""
 
-NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
-"""Errors of the disk, the brokers or the schema registry. No exception handler is asked about these errors, because the
-next record would have the same error."""
-
 
 class Failures:
     """Handles the exceptions of one task: asks handlers, sends dead letters, counts and logs dropped records.
 
-    Exceptions of `NO_FAULT_OF_THE_RECORD` are raised again, and no handler is asked.
+    Errors that are no fault of the record (`no_fault_of_the_record`) are raised again, and no handler is asked.
     """
 
     def __init__(self, task: RunningTask) -> None:
@@ -66,7 +65,7 @@ class Failures:
 
     def deserialization(self, error: Exception, source: str) -> None:
         """Asks the handler about a source record whose bytes cannot be decoded."""
-        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+        if no_fault_of_the_record(error):
             raise error
         self._handle(
             self.answers.get(source, self._config.deserialization_exception_handler),
@@ -80,7 +79,7 @@ class Failures:
 
     def processing(self, error: Exception, node: str) -> None:
         """Asks the handler about a record for which an operator has raised."""
-        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+        if no_fault_of_the_record(error):
             raise error
         self._handle(
             self._config.processing_exception_handler,
@@ -99,7 +98,7 @@ class Failures:
         (``StreamTask.process``), no handler is asked about such a sink, so the method raises `ProcessingFailed`.
         """
         node = self.node_of(error.__traceback__, source)
-        if node != source or isinstance(error, NO_FAULT_OF_THE_RECORD):
+        if node != source or no_fault_of_the_record(error):
             self.processing(error, node)
         else:
             remedy = "no exception handler is asked about a sink right behind a source"
@@ -112,12 +111,9 @@ class Failures:
         cause, so it must not be lost.
         """
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
-        if on_error in ("skip", "dead_letter") and isinstance(error, FAILURES):
+        if on_error in ("skip", "dead_letter") and service_failed(error):
             on_error = "fail"
-            remedy = (
-                "a service failed and not the record: "
-                "on_error=Retry.by_key() or Retry.in_place() waits until the service is back"
-            )
+            remedy = f"{SERVICE_FAILED}: on_error=Retry.by_key() or Retry.in_place() waits until the service is back"
         self.settle(error, node, on_error, remedy=remedy)
 
     def settle(
@@ -135,7 +131,7 @@ class Failures:
         If the record is dropped, the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead
         letter. Raises `ProcessingFailed` if the answer is to stop.
         """
-        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+        if no_fault_of_the_record(error):
             raise error
         self._handle(on_error, error, node, "failed", remedy, reason, attempt)
 
@@ -154,7 +150,7 @@ class Failures:
 
     def production(self, error: Exception, node: str, topic: str) -> None:
         """Asks the handler about a result that cannot be serialized."""
-        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+        if no_fault_of_the_record(error):
             raise error
         self._handle(
             self.answers.get(node, self._config.production_exception_handler),
@@ -261,7 +257,7 @@ class Failures:
         task = self._task
         context = self.context(node, attempt)
         letter = dead_letter(topic, context, error, what, self._config)
-        if isinstance(error, ResultRefused):
+        if isinstance(error, BrokerError):
             # Brokers may have refused the record for its timestamp, and must not refuse the letter for the same reason.
             letter = letter._replace(timestamp=min(context.timestamp, task.wall_clock_ms()))
         task.collector.send(*letter)

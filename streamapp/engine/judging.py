@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import SerializationError, StreamsError
+from streamapp.errors import BrokerError, ProcessorStateError, SerializationError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
 
 __all__ = [
     "LETTER",
+    "SERVICE_FAILED",
     "Judgement",
     "ProcessingFailed",
     "dead_letter",
@@ -20,7 +21,9 @@ __all__ = [
     "hides_text",
     "judge",
     "masked",
+    "no_fault_of_the_record",
     "said",
+    "service_failed",
     "topics_of",
 ]
 
@@ -29,6 +32,28 @@ _MOST_TEXT = 16_000
 
 LETTER = "__streamapp.errors."
 """The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
+
+SERVICE_FAILED = "a service failed and not the record"
+"""Begins the remedy for an error that is no fault of the record."""
+
+_NO_FAULT = (ProcessorStateError, BrokerError)
+
+
+def no_fault_of_the_record(error: BaseException) -> bool:
+    """True for errors of the disk, the brokers or the schema registry.
+
+    No exception handler is asked about these errors, because the next record would have the same error. If brokers
+    refuse a record that a function sends (`BrokerError.refused`), the record that the function works on is the cause.
+
+    >>> no_fault_of_the_record(BrokerError("no broker answers")), no_fault_of_the_record(ValueError())
+    (True, False)
+    """
+    return service_failed(error, _NO_FAULT)
+
+
+def service_failed(error: BaseException, failures: tuple[type[Exception], ...] = FAILURES) -> bool:
+    """True for errors of these types, except the refusal of a record."""
+    return isinstance(error, failures) and not (isinstance(error, BrokerError) and error.refused)
 
 
 class ProcessingFailed(StreamsError):

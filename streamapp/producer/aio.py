@@ -109,7 +109,7 @@ class ReliableProducer(ProducerFace[K, V]):
         return Transaction(self._core)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
-        """Waits until every record, also of the local log, is confirmed or failed.
+        """Sends at once what lingers, and waits until every record, also of the local log, is confirmed or failed.
 
         False: ``timeout_ms`` passed first.
         """

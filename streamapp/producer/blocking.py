@@ -96,7 +96,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
         return SyncTransaction(self._core)
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Waits until every record, also of the local log, is confirmed or failed.
+        """Sends at once what lingers, and waits until every record, also of the local log, is confirmed or failed.
 
         False: ``timeout_ms`` passed first.
         """

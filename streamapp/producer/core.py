@@ -139,8 +139,11 @@ class Core:
             )
 
     def settled(self, seconds: float | None) -> bool:
-        """Waits until every record is confirmed or failed; False if ``seconds`` pass first."""
-        return self._counts.settled(seconds)
+        """Sends at once what lingers, and waits until every record is confirmed or failed.
+
+        False: ``seconds`` passed first.
+        """
+        return self._counts.settled(seconds) if self._channel is None else self._channel.flush(seconds)
 
     def metrics(self) -> ProducerMetrics:
         return self._counts.snapshot()._replace(

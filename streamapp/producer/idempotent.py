@@ -1,122 +1,182 @@
 """The channel for single records: librdkafka's idempotent producer. Its retries neither double records nor change their
-order."""
+order.
+
+Brokers refuse a produce request as a whole, though often one record is the cause, or only the size of the request. As
+Java's producer does (KAFKA-3995), the channel then splits the request: each of its records goes alone. Records behind
+them wait, so the order of each partition stays.
+"""
 
 from __future__ import annotations
 
+import itertools
+import logging
+import math
 import threading
 import time
 from functools import partial
+from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from streamapp._base.counted import counted
-from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import REMEDIES, is_refusal
+from streamapp.broker.refused import OF_A_REQUEST, OF_THE_BATCH, REMEDIES, is_refusal
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.parcel import Parcel
+from streamapp.producer.plain_client import PlainClient
 from streamapp.producer.report import DeliveryError, UnsentRecords
-from streamapp.producer.retries import count_retries
-from streamapp.producer.session import CLIENT_LOGGER
-from streamapp.records import create_time
 
 __all__ = ["IdempotentChannel"]
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 _POLL_SECONDS = 0.1
+_DRAIN_SECONDS = 0.005
 _PURGE_SECONDS = 5.0
 _NOT_WRITTEN = (
     *(REMEDIES.keys() - {KafkaError._UNKNOWN_TOPIC}),  # records that are on their way fail with this one, too
-    KafkaError._PURGE_QUEUE,
     KafkaError._INVALID_DIFFERENT_RECORD,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
 )
 """Errors that say for certain that no topic has the record, so that an application may send the record again."""
+_SPLIT = 4
+"""Batches are so many times smaller after a batch that was too large only as a whole."""
+
+
+class _Waiting(NamedTuple):
+    """A record that has to be sent again. Waiting records sort in the order of `IdempotentChannel.put`."""
+
+    number: int
+    partition: int
+    parcel: Parcel
+
+
+class _Refused(NamedTuple):
+    """A record of a refused request."""
+
+    waiting: _Waiting
+    error: KafkaError
 
 
 class IdempotentChannel:
     """A `Channel` without transactions. A parcel has one record."""
 
     def __init__(self, options: ProducerOptions, buffer: Buffer, counts: Counts) -> None:
-        self._settings = {
-            **options.producer(),
-            "delivery.timeout.ms": options.delivery_timeout_ms,
-            **count_retries(counts.retried),
-            "logger": CLIENT_LOGGER,
-        }
+        self._name, self._batch_size = options.name, options.batch_size
+        self._timeout_seconds = options.delivery_timeout_ms / 1000
+        self._settings = {**options.producer(), "delivery.timeout.ms": options.delivery_timeout_ms}
         self._buffer, self._counts = buffer, counts
-        self._renewing = threading.Lock()
-        self._client = self._open()
+        self._numbers = itertools.count()
+        self._handing = threading.Lock()
+        """Guards `_held`, and the order of `put`."""
+        self._held: list[_Waiting] | None = None
+        """Records that came while others are sent again. None: records go to librdkafka at once."""
+        self._back: list[_Waiting] = []
+        """Records that librdkafka gave back unsent."""
+        self._refused: dict[tuple[str, int], list[_Refused]] = {}
+        """Records of refused requests, by topic and partition."""
+        self._told_apart: set[tuple[str, int]] = set()
+        """Partitions for which brokers named the records to blame."""
+        self._guilty = 0
+        """Records that brokers refused alone, since suspects were sent."""
+        self._client = self._open(together=True)
         self._closed = False
         self._poller = threading.Thread(target=self._poll, name="producer-reports", daemon=True)
         self._poller.start()
 
-    def _open(self) -> Producer:
-        with opening(self._settings):
-            return Producer(self._settings)
+    def _open(self, *, together: bool) -> PlainClient:
+        settings = {**self._settings, "batch.size": self._batch_size}
+        return PlainClient(settings, self._counts.retried, together=together)
 
     def put(self, parcel: Parcel) -> None:
-        (record,) = parcel.records
-        client = self._client
+        partition = parcel.records[0].partition
+        with self._handing:
+            waiting = _Waiting(next(self._numbers), -1 if partition is None else partition, parcel)
+            if self._held is not None:
+                self._held.append(waiting)
+            elif not self._produce(self._client, waiting):
+                self._held = [waiting]
+
+    def _produce(self, client: PlainClient, waiting: _Waiting) -> bool:
+        """Hands a record to librdkafka. False: the client has ended."""
         try:
             client.produce(
-                record.topic,
-                record.value,
-                record.key,
-                -1 if record.partition is None else record.partition,
-                partial(self._report, parcel),
-                timestamp=create_time(record.timestamp),
-                headers=list(record.headers),
+                waiting.parcel.records[0], waiting.partition, partial(self._report, client, waiting)
             )
         except KafkaException as exc:
-            if exc.args[0].code() == KafkaError._FATAL and self._renew(client):
-                self.put(parcel)
-                return
-            self._fail(parcel, exc.args[0], written=False)
+            if exc.args[0].code() == KafkaError._FATAL:
+                client.ended = True
+                return False
+            self._fail(waiting.parcel, exc.args[0], written=False)
+        return True
 
-    def _renew(self, old: Producer) -> bool:
-        """Opens a new client after a fatal error. Records in the old client get an error as their report.
-
-        False: the channel is closed.
-        """
-        with self._renewing:
-            if self._client is old:
-                old.purge()
-                old.poll(0)
-                self._client = self._open()
-        return not self._closed
+    def flush(self, seconds: float | None) -> bool:
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while not self._counts.settled(0):
+            left = min(_POLL_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            if self._held is None and len(self._client):
+                self._client.flush(left)
+            else:
+                self._counts.settled(left)
+        return True
 
     def close(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while len(self._client) and time.monotonic() < deadline:
-            self._client.flush(_POLL_SECONDS)  # sends at once what lingers
+        self.flush(seconds)
         lost = self._counts.snapshot().unconfirmed
         self._closed = True
+        self._poller.join()
         if lost:
             self._client.purge()
             self._client.flush(_PURGE_SECONDS)
-        self._poller.join()
-        if lost:
+            refused = [waiting for group in self._refused.values() for waiting, _ in group]
+            for waiting in (*self._back, *refused, *(self._held or ())):
+                self._fail(waiting.parcel, KafkaError(KafkaError._PURGE_QUEUE), written=False)
             raise UnsentRecords(
                 lost,
                 f"the producer stopped with {counted(lost, 'record')} that no broker has confirmed; "
                 "the reports are errors",
             )
 
+    # The thread of the reports.
+
     def _poll(self) -> None:
         while not self._closed:
             self._client.poll(_POLL_SECONDS)
+            if self._client.ended:
+                self._send_again()
 
-    def _report(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._fail(parcel, error, written=False if error.code() in _NOT_WRITTEN else None)
+    def _report(
+        self, client: PlainClient, waiting: _Waiting, error: KafkaError | None, message: Message
+    ) -> None:
+        parcel = waiting.parcel
+        if error is None:
+            reports = parcel.reports(((message.partition(), message.offset()),))
+            self._buffer.release(1, parcel.size)
+            self._counts.confirmed(1, [reports[0].seconds])
+            parcel.future.set_result(reports)
             return
-        reports = parcel.reports(((message.partition(), message.offset()),))
-        self._buffer.release(1, parcel.size)
-        self._counts.confirmed(1, [reports[0].seconds])
-        parcel.future.set_result(reports)
+        code, partition = error.code(), message.partition()
+        where = parcel.records[0].topic, -1 if partition is None else partition
+        waiting = waiting._replace(partition=where[1])  # a record without a key stays where it was
+        if code == KafkaError._PURGE_QUEUE:
+            unsent = client.surely_unsent(parcel.born)
+            if unsent and not self._closed:
+                self._back.append(waiting)
+            else:
+                self._fail(parcel, error, written=False if unsent else None)
+        elif client.together and code == KafkaError._INVALID_DIFFERENT_RECORD:
+            self._told_apart.add(where)
+            self._back.append(waiting)
+        elif client.together and code in OF_A_REQUEST:
+            self._refused.setdefault(where, []).append(_Refused(waiting, error))
+        else:
+            self._guilty += is_refusal(error)
+            self._fail(parcel, error, written=False if code in _NOT_WRITTEN else None)
 
     def _fail(self, parcel: Parcel, error: KafkaError, written: bool | None) -> None:
         remedy = REMEDIES.get(error.code())
@@ -125,3 +185,84 @@ class IdempotentChannel:
         self._counts.failed(1)
         topic = parcel.records[0].topic
         parcel.future.set_exception(DeliveryError(topic, reason, written, refused=is_refusal(error)))
+
+    # After the end of a client.
+
+    def _send_again(self) -> None:
+        """Sends the records that the ended client gives back: first those of refused requests, each alone."""
+        with self._handing:
+            if self._held is None:
+                self._held = []
+        while len(self._client) and not self._closed:
+            self._client.give_back(_DRAIN_SECONDS)
+        if self._closed:
+            return
+        suspects = self._judge()
+        if suspects:
+            self._send_alone(suspects)
+        self._counts.retried(1)
+        self._client = self._open(together=True)
+        self._hand_over()
+
+    def _judge(self) -> list[list[_Refused]]:
+        """Fails the records that are to blame for a refused request, and returns those that may be to blame."""
+        suspects: list[list[_Refused]] = []
+        for where, group in self._refused.items():
+            if len(group) > 1 and where not in self._told_apart:
+                logger.info(
+                    "%s: brokers refuse a request for %s: %s. Each of its %s goes alone",
+                    self._name, where[0], group[0].error.str(), counted(len(group), "record"),
+                )  # fmt: skip
+                suspects.append(group)
+                continue
+            for waiting, error in group:
+                self._fail(waiting.parcel, error, written=False)
+        self._refused.clear()
+        self._told_apart.clear()
+        return suspects
+
+    def _send_alone(self, suspects: list[list[_Refused]]) -> None:
+        """Sends each record in a request of its own, and waits for the reports.
+
+        If brokers take every record, a request was too large only as a whole. Requests are then smaller from now on.
+        """
+        self._guilty = 0
+        self._client = self._open(together=False)
+        if not self._send_in_order([waiting for group in suspects for waiting, _ in group]):
+            return
+        while len(self._client) and not self._closed:
+            if self._client.ended:
+                self._client.give_back(_DRAIN_SECONDS)
+            else:
+                self._client.poll(_POLL_SECONDS)
+        sizes = [
+            sum(waiting.parcel.size for waiting, _ in group)
+            for group in suspects
+            if group[0].error.code() in OF_THE_BATCH
+        ]
+        if sizes and not self._guilty:
+            self._batch_size = max(1, min(self._batch_size, *sizes) // _SPLIT)
+
+    def _hand_over(self) -> None:
+        """Gives all waiting records to the new client. From then on, `put` does so."""
+        waiting, self._back = self._back, []
+        while self._send_in_order(waiting):
+            with self._handing:
+                waiting, self._held = self._held or [], []
+                if not waiting:
+                    self._held = None
+                    return
+
+    def _send_in_order(self, waiting: list[_Waiting]) -> bool:
+        """Gives records to librdkafka once more. False: the client has ended, and the others stay in `_back`.
+
+        Each client measures its own time, so a record may take ``delivery_timeout_ms`` once more.
+        """
+        waiting.sort()
+        for index, each in enumerate(waiting):
+            if time.monotonic() - each.parcel.born > self._timeout_seconds:
+                self._fail(each.parcel, KafkaError(KafkaError._MSG_TIMED_OUT), written=False)
+            elif not self._produce(self._client, each):
+                self._back += waiting[index:]
+                return False
+        return True

@@ -50,6 +50,12 @@ class Channel(Protocol):
     def put(self, parcel: Parcel) -> None:
         """Takes a parcel whose space in the buffer is reserved. Never waits."""
 
+    def flush(self, seconds: float | None) -> bool:
+        """Sends at once what lingers, and waits until each record is confirmed or failed.
+
+        False: ``seconds`` passed first.
+        """
+
     def close(self, seconds: float) -> None:
         """Waits at most ``seconds`` for the brokers, and stops. Raises `UnsentRecords` if records were neither
         confirmed nor written to the local log."""

@@ -41,6 +41,7 @@ _IDLE_SECONDS = 1.0
 _MOST_PARCELS = 10_000
 _MOST_BYTES = 8 << 20
 _LEAST_PARCELS = 10
+_GATHER_MS = 5
 
 
 class _Batched(Protocol):
@@ -60,7 +61,9 @@ class TransactionalChannel:
     ) -> None:
         self._options, self._name, self._buffer, self._counts = options, name, buffer, counts
         self._log = log
-        self._settings, self._group_settings = options.producer(), options.client()
+        # The channel itself lingers. librdkafka only gathers the records of a transaction while they are handed over.
+        linger = {"linger.ms": min(options.linger_ms, _GATHER_MS)}
+        self._settings, self._group_settings = options.producer() | linger, options.client()
         self._pending: deque[Parcel] = deque()
         """Parcels in memory, by number; all numbers in the log are smaller."""
         self._work = threading.Condition()
@@ -76,6 +79,8 @@ class TransactionalChannel:
         """Parcels up to this number are sent one by one, to find the parcel that brokers refuse."""
         self._limit = _MOST_PARCELS
         self._closing = self._closed = False
+        self._flushing = 0
+        """Calls of `flush` under way. Meanwhile no record lingers."""
         self._ending = threading.Event()
         if log is not None:
             counts.inherited(log.records)
@@ -99,6 +104,16 @@ class TransactionalChannel:
             # The sender waits for the first parcel, and lingers for a full batch.
             if len(self._pending) in (1, self._limit):
                 self._work.notify_all()
+
+    def flush(self, seconds: float | None) -> bool:
+        with self._work:
+            self._flushing += 1
+            self._work.notify_all()
+        try:
+            return self._counts.settled(seconds)
+        finally:
+            with self._work:
+                self._flushing -= 1
 
     def close(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -202,7 +217,7 @@ class TransactionalChannel:
         """Waits up to ``linger_ms`` for more records, because larger transactions are cheaper."""
         until = time.monotonic() + self._options.linger_ms / 1000
         with self._work:
-            while len(self._pending) < self._limit and not self._closing:
+            while len(self._pending) < self._limit and not (self._closing or self._flushing):
                 left = until - time.monotonic()
                 if left <= 0:
                     break

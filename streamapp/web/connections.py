@@ -1,6 +1,7 @@
 """Limits on the connections to the web server: their number, and the time for sending a request.
 
-Without them, clients that open connections and send nothing could take all file handles of a worker.
+Without them, clients that open connections and send nothing could take all file handles of a worker. The limits also
+count connections that are in the middle of a TLS handshake. asyncio's own TLS servers tell nobody of them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,7 +23,9 @@ __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-"""The longest time for the head of a request, from the start of the connection or the first byte of the head."""
+"""The longest time for the head of a request, from the start of the connection or the first byte of the head.
+
+A TLS handshake has the same time."""
 KEEP_ALIVE_SECONDS = 75.0
 """The longest wait of a connection for its next request. Load balancers close idle connections earlier (60 s), so they
 never send a request into a connection that the server closes."""
@@ -82,6 +86,14 @@ class LimitedRunner(web.AppRunner):
         self._connections.make_handler = self._server
         self._server.request_handler = self._connections.watching(self._server.request_handler)
 
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        self._connections.close()
+
+    def encrypt(self, tls: ssl.SSLContext) -> None:
+        """Makes all new connections speak TLS. The site itself gets no TLS context."""
+        self._connections.tls = tls
+
     @property
     def server(self) -> Any:
         """The factory that sites call for each connection."""
@@ -95,6 +107,7 @@ class Connections:
         self._most = most
         self._open: dict[asyncio.BaseTransport, _Connection] = {}
         self._logged = float("-inf")
+        self.tls: ssl.SSLContext | None = None
         self.make_handler: Callable[[], Any]
 
     def __call__(self) -> asyncio.Protocol:
@@ -144,6 +157,11 @@ class Connections:
     def remove(self, connection: _Connection) -> None:
         self._open.pop(connection.transport, None)
 
+    def close(self) -> None:
+        """Closes all connections."""
+        for each in tuple(self._open.values()):
+            each.close()
+
     def bound_unsent(self) -> None:
         """Closes connections whose clients do not read, until the unread answers fit into `MOST_UNSENT`."""
         waiting = [each for each in self._open.values() if each.stalled_since is not None]
@@ -174,6 +192,11 @@ class _Connection(asyncio.Protocol):
         self._connections, self._handler = connections, handler
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
+        self._handshake: asyncio.Task[None] | None = None
+        self._early = b""
+        """The first bytes of the client, as long as the handshake is not over for this side."""
+        self._handled = False
+        """True while aiohttp's handler has the connection."""
         self._answering = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._take_timer: asyncio.TimerHandle | None = None
@@ -185,19 +208,54 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._handler.connection_made(transport)
-        if self._connections.add(self):
+        tls = self._connections.tls
+        if tls is not None:
+            transport.pause_reading()
+        else:
+            self._begin()
+        if not self._connections.add(self):
+            transport.abort()
+        elif tls is None:
             self._await_head()
         else:
-            transport.abort()
+            self._handshake = self._loop.create_task(self._shake_hands(tls))
+
+    async def _shake_hands(self, tls: ssl.SSLContext) -> None:
+        raw = self.transport
+        try:
+            encrypted = await self._loop.start_tls(
+                raw, self, tls, server_side=True, ssl_handshake_timeout=HEAD_SECONDS
+            )
+        except OSError:  # also each error of TLS, and the end of the time
+            encrypted = None
+        if encrypted is None or raw.is_closing() or encrypted.is_closing():
+            self.close()
+            return
+        self._connections.remove(self)
+        self.transport = encrypted
+        self._begin()
+        if not self._connections.add(self):
+            self.close()
+            return
+        self._await_head()
+        if self._early:
+            self._handler.data_received(self._early)
+            self._early = b""
+
+    def _begin(self) -> None:
+        self._handled = True
+        self._handler.connection_made(self.transport)
 
     def data_received(self, data: bytes) -> None:
+        if not self._handled:
+            self._early += data
+            return
         if not self._answering:
             self._await_head()
         self._handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return bool(self._handler.eof_received())
+        return self._handled and bool(self._handler.eof_received())
 
     def pause_writing(self) -> None:
         self._handler.pause_writing()
@@ -213,7 +271,9 @@ class _Connection(asyncio.Protocol):
         self._stop_timer()
         self._stalls_no_more()
         self._connections.remove(self)
-        self._handler.connection_lost(exc)
+        if self._handled:
+            self._handled = False
+            self._handler.connection_lost(exc)
 
     # Called for requests.
 

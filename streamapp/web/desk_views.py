@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from streamapp.desk.desk import FailureDesk
@@ -24,6 +25,18 @@ R = TypeVar("R")
 
 _FIELDS = ("operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
+_AT_ONCE = 2
+"""The most questions at the same time. Each may read the whole dead-letter topic into memory, in a thread."""
+_WAIT_SECONDS = 5.0
+_LEAST_RATE = 0.01
+"""The lowest rate of a replay, in records a second, because other changes wait for the end of a replay."""
+
+
+class _Edit(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an edit."""
+
+    key: str | msgspec.UnsetType | None = msgspec.UNSET
+    value: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class DeskViews:
@@ -39,6 +52,7 @@ class DeskViews:
     ) -> None:
         self._open, self._try = open_desk, try_record
         self._writing = asyncio.Lock()
+        self._asking = asyncio.Semaphore(_AT_ONCE)
 
     async def listing(self, request: web.Request) -> web.Response:
         """Open letters by operator and cause; with ``each=true``, the last ``limit`` letters."""
@@ -53,7 +67,7 @@ class DeskViews:
         ]
         body: dict[str, Any] = {"letters": len(chosen)}
         if each:
-            body["last"] = [described(letter, marks) for letter in chosen[-min(limit, _MOST) :]]
+            body["last"] = [described(letter, marks) for letter in _last(chosen, min(limit, _MOST))]
         else:
             body["groups"] = [dataclasses.asdict(group) for group in grouped(chosen)]
         return json_response(body)
@@ -94,6 +108,8 @@ class DeskViews:
         """Replays the letters of a filter; ``dry_run=true`` only counts the letters."""
         chosen, force = _chosen(request), _flag(request, "force")
         rate = _number(request, "rate", 0) or None
+        if rate is not None and rate < _LEAST_RATE:
+            raise BadParameter("rate", f"rate={rate}: expected {_LEAST_RATE} or more", example="100")
         if _flag(request, "dry_run"):
             letters, marks = await self._ask(lambda desk: desk.letters())
             count = sum(
@@ -113,18 +129,8 @@ class DeskViews:
 
     async def edit(self, request: web.Request) -> web.Response:
         """Gives a letter another key or value: ``{"key": "N1", "value": "..."}``, text or null."""
-        try:
-            given = await request.json()
-        except ValueError:
-            given = None
-        if not isinstance(given, dict) or not given or given.keys() - {"key", "value"}:
-            raise Problem(
-                400, 'the body is wrong: send JSON with key, value or both, such as {"value": "late"}'
-            )
-        if not all(text is None or isinstance(text, str) for text in given.values()):
-            raise Problem(400, "key or value is wrong: send a string, or null")
+        new = _edit(await request.read())
         id = request.match_info["letter"]
-        new = {name: None if text is None else text.encode() for name, text in given.items()}
 
         def edit(desk: FailureDesk) -> None:
             letter = desk.letter(id)[0]
@@ -138,11 +144,38 @@ class DeskViews:
 
     async def _ask(self, question: Callable[[FailureDesk], R]) -> R:
         try:
+            await asyncio.wait_for(self._asking.acquire(), _WAIT_SECONDS)
+        except TimeoutError:
+            raise Unavailable(
+                "this worker is busy with other requests for dead letters: ask again later", retry_after=2
+            ) from None
+        try:
             return await asyncio.to_thread(lambda: question(self._open()))
         except BrokerError as error:
             raise Unavailable(str(error)) from error
         except StreamsError as error:
             raise NotFound(str(error)) from error
+        finally:
+            self._asking.release()
+
+
+def _last(letters: list[R], count: int) -> list[R]:
+    return letters[len(letters) - count :] if count < len(letters) else letters
+
+
+def _edit(body: bytes) -> dict[str, bytes | None]:
+    """The new key, value or both, of the body of a request. Raises `Problem`."""
+    try:
+        given = msgspec.structs.asdict(msgspec.json.decode(body, type=_Edit))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        given = {}
+    new = {name: text for name, text in given.items() if text is not msgspec.UNSET}
+    if not new:
+        raise Problem(
+            400,
+            'the body is wrong: send JSON with key, value or both, as text or null, such as {"value": "late"}',
+        )
+    return {name: None if text is None else text.encode() for name, text in new.items()}
 
 
 def _filter(request: web.Request) -> LetterFilter:

@@ -209,7 +209,9 @@ class GuardedWeb(Web):  # type: ignore[misc]
     def _new_transport_tcp(self) -> web.TCPSite:
         conf, runner = self.app.conf, self._runner
         tls = conf.web_ssl_context or self._access.server_context()
-        return web.TCPSite(runner, conf.web_bind, conf.web_port, ssl_context=tls, backlog=runner.backlog)
+        if tls is not None:
+            runner.encrypt(tls)
+        return web.TCPSite(runner, conf.web_bind, conf.web_port, backlog=runner.backlog)
 
     def route(self, pattern: str, handler: Any, cors_options: Any = None) -> None:
         self._origins.update(cors_options or ())

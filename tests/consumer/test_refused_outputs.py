@@ -251,15 +251,14 @@ def test_a_refusal_of_the_handlers_own_producer_is_an_error_of_its_record(feed: 
         bootstrap_servers=feed.bootstrap,
         key_serde=strings,
         value_serde=strings,
-        linger_ms=0,
+        linger_ms=20,
     ) as producer:
 
         def handle(record: Record) -> None:
             value = "00" + random_text(5_000) if int(record.value) in BAD else record.value
             producer.send(small, key=record.key, value=value)
 
-        # One call at a time: brokers refuse a whole batch of a producer, also the records that would fit alone.
-        settings: dict[str, Any] = {"guarantee": "at_least_once", "output": None, "parallelism": 1}
+        settings: dict[str, Any] = {"guarantee": "at_least_once", "output": None}
         with consumer(feed, handle, on_error=on_error, **settings) as running:
             until(lambda: feed.position() == 30, SECONDS, lambda: running.status)
     assert running.metrics.dead == len(BAD)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+import pytest
 
 from streamapp import App, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.desk.letters import Letter
@@ -12,6 +16,7 @@ from streamapp.desk.marks import Marks
 from streamapp.desk.trial import Trial
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import OutputRecord
+from streamapp.web import desk_views
 from streamapp.web.desk_views import DeskViews
 from streamapp.web.server import attempt
 
@@ -113,8 +118,15 @@ async def test_a_letter_is_edited_and_tried(serve: Serve) -> None:
     desk, client = await desk_of(serve)
     assert (await client.post("/dlq/0-0", json={"value": None})).status == 200
     assert desk.edits == [("0-0", b"N1", None)]
-    for body in ("?", "[]", "{}", '{"colour": "red"}', '{"value": 3}'):
-        assert (await client.post("/dlq/0-0", data=body)).status == 400
+    for body in (
+        "?", "[]", "{}", '{"colour": "red"}', '{"value": 3}', "[" * 100_000, '{"value": ' * 100_000, '{"value": "\\ud800"}',
+        b'{"value": "\xff"}', '{"value": ' + "9" * 5_000 + "}", "null",
+    ):  # fmt: skip
+        answer = await client.post("/dlq/0-0", data=body)
+        assert answer.status == 400, body[:50]
+        assert "the body is wrong" in (await answer.json())["error"]
+    kind = {"Content-Type": "application/json; charset=no-such"}
+    assert (await client.post("/dlq/0-0", data=b'{"value": "x"}', headers=kind)).status == 200
     body = await (await client.post("/dlq/0-0/try")).json()
     assert body["outputs"] == [{"topic": "out", "key": "N1", "value": "ok"}]
     assert (body["exception"], body["stops"]) == (None, False)
@@ -171,3 +183,44 @@ async def test_what_is_wrong_is_said(serve: Serve) -> None:
     assert (
         await client.post("/dlq/discard?all=true", headers={"Origin": "http://evil.example"})
     ).status == 403
+
+
+async def test_a_limit_of_nothing_is_nothing(serve: Serve) -> None:
+    _, client = await desk_of(serve)
+    body = await (await client.get("/dlq?each=true&limit=0")).json()
+    assert (body["letters"], body["last"]) == (3, [])
+    body = await (await client.get("/dlq?each=true&limit=5")).json()
+    assert len(body["last"]) == 3
+
+
+async def test_a_replay_at_no_speed_is_refused(serve: Serve) -> None:
+    _, client = await desk_of(serve)
+    for rate in ("1e-300", "0.001"):
+        assert (await client.post(f"/dlq/replay?all=true&rate={rate}")).status == 400
+    assert (await client.post("/dlq/replay?all=true&rate=0.5")).status == 200
+
+
+async def test_only_some_requests_read_letters_at_the_same_time(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_views, "_WAIT_SECONDS", 0.2)
+    desk, client = await desk_of(serve)
+    go_on, inside, most = threading.Event(), 0, 0
+    letters = desk.letters
+
+    def slowly() -> tuple[list[Letter], Marks]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        go_on.wait(60)
+        inside -= 1
+        return letters()
+
+    monkeypatch.setattr(desk, "letters", slowly)
+    asked = [asyncio.create_task(client.get("/dlq")) for _ in range(8)]
+    done, _ = await asyncio.wait(asked, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    assert {each.result().status for each in done} == {503}
+    go_on.set()
+    statuses = sorted([(await each).status for each in asked])
+    assert (statuses[0], statuses[-1], most) == (200, 503, 2)
+    assert (await client.get("/dlq")).status == 200

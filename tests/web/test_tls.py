@@ -19,6 +19,7 @@ from cryptography import x509
 from streamapp._base.worker_client import open_worker
 from streamapp.app import App
 from streamapp.errors import ConfigError
+from streamapp.web import connections
 from streamapp.web.access import WebAccess
 from streamapp.web.cluster import Peers
 from tests.processes import free_port
@@ -142,3 +143,45 @@ def test_certificates_that_do_not_match_are_refused_at_the_start(pem: Path, tmp_
     shutil.copy(pem / "client.raw", tmp_path / "server.key")
     with pytest.raises(ConfigError, match="PEM files that match"):
         WebAccess(environ_of(tmp_path)).server_context()
+
+
+async def test_connections_that_never_end_their_handshake_keep_nobody_out(
+    pem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent connections, and half a greeting: beyond the limit and after the time they are closed."""
+    put(pem, tmp_path)
+    monkeypatch.setattr(connections, "most_connections", lambda: 10)
+    for name, value in environ_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    app = App(
+        "t", topology=passing, datadir=tmp_path / "data", bootstrap_servers="localhost:1", web_port=free_port(),
+        web_bind="127.0.0.1",
+    )  # fmt: skip
+    app.web.prepare()
+    app.web.init_server()
+    await app.web.start_server()
+    port = app.conf.web_port
+    silent = []
+    try:
+        for n in range(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(bytes.fromhex("16030102000100")[: n % 8])
+            silent.append((reader, writer))
+        assert await serial_of(port, pem / "ca.pem") == serial_in(pem / "broker.crt")
+        for reader, _ in silent[:20]:  # asyncio's own time for a handshake is a minute
+            assert await asyncio.wait_for(gone(reader), 30)
+        monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        silent.append((reader, writer))
+        assert await asyncio.wait_for(gone(reader), 30)
+    finally:
+        await app.web.stop_server()
+        for _, writer in silent:
+            writer.close()
+
+
+async def gone(reader: asyncio.StreamReader) -> bool:
+    try:
+        return not await reader.read()
+    except ConnectionError:
+        return True

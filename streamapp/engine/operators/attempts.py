@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, service_failed
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.guarded import HeldContext
 from streamapp.errors import StreamsError, UnsupportedOperation
@@ -22,7 +22,7 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
 
     Raises `ProcessingFailed` if ``choose`` raises or returns no answer.
     """
-    if isinstance(error, retry.failures):
+    if service_failed(error, retry.failures):
         return "pause"
     if retry.choose is None:
         return "retry"
@@ -62,7 +62,7 @@ def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str)
 
     def failed(error: Exception, attempt: int) -> bool:
         """Returns True if the record is tried again."""
-        if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
+        if isinstance(error, ProcessingFailed) or no_fault_of_the_record(error):
             raise error
         answer = verdict(retry, ctx, error, attempt)
         if answer == "pause":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
 from streamapp.engine.operator import NodeContext, Operator, OperatorFailures, ProcessFn, TaskContext
 from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
@@ -118,10 +118,10 @@ class Guarded(Operator):
             below.raised = None
             try:
                 run(key, value, timestamp, headers)
-            except (ProcessingFailed, *NO_FAULT_OF_THE_RECORD):
+            except ProcessingFailed:
                 raise
             except Exception as error:
-                if error is below.raised:
+                if error is below.raised or no_fault_of_the_record(error):
                     raise
                 failures.operator(error, name, on_error)
 

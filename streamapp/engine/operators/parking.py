@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp._base.counted import counted
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import bind_at_once, verdict
 from streamapp.engine.operators.guarded import HeldContext
@@ -137,7 +137,7 @@ class _Waiting:
         self._held.release()
 
     def _failed_first(self, key: Any, value: Any, timestamp: int, headers: Headers, error: Exception) -> None:
-        if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
+        if isinstance(error, ProcessingFailed) or no_fault_of_the_record(error):
             raise error
         answer = verdict(self._retry, self._ctx, error, 1)
         if answer == "retry" or answer == "pause":
@@ -264,9 +264,11 @@ class _Waiting:
             key = None if record.key is None else self._keys.deserialize(record.key)
             value = None if record.value is None else self._values.deserialize(record.value)
             self._run(key, value, record.timestamp, record.headers)
-        except (ProcessingFailed, *NO_FAULT_OF_THE_RECORD):
+        except ProcessingFailed:
             raise
         except Exception as error:
+            if no_fault_of_the_record(error):
+                raise
             self._held.discard()
             return self._failed_again(lane, error, now)
         self._close_circuit(now)

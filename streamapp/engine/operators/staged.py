@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import verdict
 from streamapp.engine.operators.guarded import HeldContext
@@ -131,7 +131,7 @@ class _Attempts:
         self._release()
 
     def _failed(self, record: ParkedRecord, error: Exception) -> None:
-        if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
+        if isinstance(error, ProcessingFailed) or no_fault_of_the_record(error):
             raise error
         held, retry, attempt = self._held, self._retry, record.attempts + 1
         answer = verdict(retry, held, error, attempt)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, service_failed
 from streamapp.engine.operator import NodeContext
-from streamapp.on_error import FAILURES, Answer, Chooser
+from streamapp.on_error import Answer, Chooser
 
 __all__ = ["OrNone", "new_and_old", "or_none"]
 
@@ -32,7 +32,7 @@ class OrNone:
         try:
             return self._function(*arguments)
         except Exception as error:
-            if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD, *FAILURES)):
+            if isinstance(error, ProcessingFailed) or no_fault_of_the_record(error) or service_failed(error):
                 raise
             return None
 

@@ -11,8 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, dead_letter, hides_text, judge, masked, said
+from streamapp.engine.judging import (
+    ProcessingFailed,
+    dead_letter,
+    hides_text,
+    judge,
+    masked,
+    no_fault_of_the_record,
+    said,
+)
 from streamapp.errors import ConfigError
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.runners.spark.frames import HEADERS
@@ -191,9 +198,9 @@ class _Encoder:
             value = next(iter(row.values())) if self.single else row
             encoded = None if key is None else key_bytes(key)
             return [_Encoded(None, encoded, None if value is None else value_bytes(value), time)]
-        except NO_FAULT_OF_THE_RECORD:
-            raise
         except Exception as error:
+            if no_fault_of_the_record(error):
+                raise
             text = raw if raw is not None else msgspec.json.encode(row, enc_hook=str).decode()
             return self._refused(error, text, time)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamapp import StreamsBuilder, StreamsConfig, StreamsError, StringSerde, TopologyTestDriver
+from streamapp.desk.desk import FailureDesk
 from streamapp.desk.letters import REPLAY, Letter, grouped
 from streamapp.desk.marks import Marks
 from streamapp.desk.trial import try_record
@@ -117,3 +118,12 @@ def test_a_trial_shows_what_would_come_out_and_what_would_fail() -> None:
     assert bad.drops == {("loud", "dead_letter"): 1}
     with pytest.raises(StreamsError, match="no bad words"):
         try_record(topology(), CONFIG, "words", b"k", b"bad", 500, raises=True)
+
+
+@pytest.mark.parametrize(
+    "id", ["", "1", "-", "0-", "²-1", "0--1", "0-" + "9" * 5_000, "9" * 12 + "-0", "0-1\n"]
+)
+def test_an_id_that_no_letter_can_have_is_refused_before_brokers_are_asked(id: str) -> None:
+    desk = FailureDesk(StreamsConfig("app", bootstrap_servers="127.0.0.1:9", dead_letter_queue_topic="dead"))
+    with pytest.raises(StreamsError, match="is not the id of a letter"):
+        desk.letter(id)

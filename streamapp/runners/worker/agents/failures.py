@@ -11,15 +11,19 @@ from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
 
 from streamapp.config import ErrorContext, ExceptionHandler
-from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge, said, topics_of
+from streamapp.engine.judging import (
+    ProcessingFailed,
+    dead_letter,
+    judge,
+    no_fault_of_the_record,
+    said,
+    topics_of,
+)
 from streamapp.records import OutputRecord
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_NO_FAULT = (*NO_FAULT_OF_THE_RECORD, PartitionsMismatch)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
@@ -94,7 +98,7 @@ async def _decide(
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] | None = ()
-    if not isinstance(exc, _NO_FAULT):
+    if not (no_fault_of_the_record(exc) or isinstance(exc, PartitionsMismatch)):
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
         try:
             answer, letters = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)

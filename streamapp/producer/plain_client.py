@@ -1,0 +1,131 @@
+"""`PlainClient`: one librdkafka producer without transactions, and what is known of its connections."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from streamapp.broker.librdkafka import opening
+from streamapp.producer.retries import count_retries
+from streamapp.producer.session import CLIENT_LOGGER
+from streamapp.records import OutputRecord, create_time
+
+__all__ = ["PlainClient"]
+
+_NOTHING_SENT = re.compile(
+    r"in state (?:INIT|DOWN|TRY_CONNECT|CONNECT|SSL_HANDSHAKE|AUTH\w*|APIVERSION_QUERY)\b"
+)
+"""The end of librdkafka's message about a connection that was never ready for a request."""
+_SAME_ERROR_SECONDS = 30.0
+"""librdkafka does not repeat the same error of a connection within this time."""
+
+
+_GAPLESS = "enable.gapless.guarantee"
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for lines of librdkafka about the end of a client at a refusal, which is no failure here."""
+    line = record.getMessage()
+    return not (_GAPLESS in line or "gap-less guarantee" in line)
+
+
+_LOGGER = CLIENT_LOGGER.getChild("producer")
+_LOGGER.addFilter(_is_news)
+
+
+class PlainClient:
+    """A librdkafka producer that ends at a refused batch (``together``), or sends each record in its own request.
+
+    With librdkafka's ``enable.gapless.guarantee``, a refusal is a fatal error of the client. So no record of a
+    partition passes the refused records, and librdkafka gives all waiting records back.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], retried: Callable[[int], None], *, together: bool
+    ) -> None:
+        self.together: bool = together
+        self.ended: bool = False
+        """True after a fatal error: the client sends nothing more."""
+        self._doubtful_until = -math.inf
+        kind = {_GAPLESS: True} if together else {"batch.num.messages": 1, "linger.ms": 0}
+        with opening(settings):
+            self._producer = Producer(
+                {
+                    **settings,
+                    **kind,
+                    **count_retries(retried),
+                    "error_cb": self._on_error,
+                    "logger": _LOGGER,
+                }
+            )
+
+    def __len__(self) -> int:
+        """The number of records without a report."""
+        return len(self._producer)
+
+    def produce(
+        self,
+        record: OutputRecord,
+        partition: int,
+        report: Callable[[KafkaError | None, Message], None],
+    ) -> None:
+        """Takes a record. ``partition`` -1: the key decides. Raises `KafkaException`."""
+        self._producer.produce(
+            record.topic,
+            record.value,
+            record.key,
+            partition,
+            report,
+            timestamp=create_time(record.timestamp),
+            headers=list(record.headers),
+        )
+
+    def poll(self, seconds: float) -> None:
+        """Serves reports for ``seconds``."""
+        self._call(self._producer.poll, seconds)
+
+    def flush(self, seconds: float) -> None:
+        """Sends at once what lingers, and serves reports for ``seconds``."""
+        self._call(self._producer.flush, seconds)
+
+    def give_back(self, seconds: float) -> None:
+        """Takes the waiting records out of librdkafka's queues, and serves reports for ``seconds``."""
+        self._producer.purge(in_queue=True, in_flight=False)
+        self.poll(seconds)
+
+    def purge(self) -> None:
+        """Takes all records out of librdkafka, also those without an answer of their broker."""
+        self._producer.purge()
+
+    def surely_unsent(self, since: float) -> bool:
+        """True if a record in librdkafka's queue is in no topic. The client has the record ``since`` then.
+
+        librdkafka does not tell a record that was never sent from a record that waits for another attempt. Before
+        another attempt, a connection has failed.
+        """
+        return since > self._doubtful_until
+
+    def _call(self, call: Callable[[float], int], seconds: float) -> None:
+        try:
+            call(seconds)
+        except KafkaException as exc:
+            error = exc.args[0]
+            if not error.fatal():
+                raise
+            if not self.ended and error.code() != KafkaError._GAPLESS_GUARANTEE:
+                _LOGGER.warning("producer: %s; its records go through a new client", error.str())
+            self.ended = True
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() not in (
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._RESOLVE,
+        ) and not _NOTHING_SENT.search(error.str()):
+            self._doubtful_until = time.monotonic() + _SAME_ERROR_SECONDS
+        _LOGGER.warning("producer: %s", error.str())
