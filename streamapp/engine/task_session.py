@@ -130,9 +130,8 @@ class TaskSession:
                 "records that the changelog has, or restore the topic"
             )
         topic = self.subtopology.changelog_topics[store]
-        marker = (
-            1 if local else 0
-        )  # the state's offset does not count the marker of the last commit, which follows it
+        # The state's offset does not count the marker of the last commit, which follows it.
+        marker = 1 if local else 0
         if local + marker < first and topic.config.get("cleanup.policy") == "compact":
             raise TaskCorruptedError(
                 f"task {self.name}: the changelog {tp} begins at offset {first}, and the local state of {store} is at "

@@ -134,9 +134,8 @@ class WebAccess:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(
-                self._certificate, self._key, ""
-            )  # asked for a password, OpenSSL would ask the terminal
+            # Without a password, OpenSSL would ask the terminal for one.
+            context.load_cert_chain(self._certificate, self._key, "")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"{_CERTIFICATE} and {_KEY} are not PEM files that match, the key without a password: {error}"
