@@ -1,6 +1,6 @@
 """The reference application: New York's flights of 2013. `streamapp worker agents` starts a worker.
 
-Read `agents/topology.py` first; each part of it has a file of its own, and each file of `tables/` holds what they share.
+Read `agents/topology.py` first. Each part of the topology has a file of its own, and the parts share `tables/`.
 """
 
 from __future__ import annotations

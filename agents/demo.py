@@ -50,12 +50,20 @@ console = Console(highlight=False, soft_wrap=True)
     type=click.DateTime(["%Y-%m-%d"]),
     help="Flights before this day only; the next run goes on there.",
 )
-@click.option("--data", type=click.Path(path_type=Path), default="data", show_default=True)
-@click.option("--kafka-port", default=LOCAL_PORT, show_default=True, help="Of the local Kafka.")
 @click.option(
-    "--registry-port", default=REGISTRY_PORT, show_default=True, help="Of the local schema registry."
+    "--data",
+    type=click.Path(path_type=Path),
+    default="data",
+    show_default=True,
+    help="The folder for Kafka, the registry and state.",
 )
-@click.option("--web-port", default=6066, show_default=True, help="Of the table views and the page.")
+@click.option("--kafka-port", default=LOCAL_PORT, show_default=True, help="Port of the local Kafka.")
+@click.option(
+    "--registry-port", default=REGISTRY_PORT, show_default=True, help="Port of the local schema registry."
+)
+@click.option(
+    "--web-port", default=6066, show_default=True, help="Port of the page and of the tables over HTTP."
+)
 def main(
     once: bool, until: datetime | None, data: Path, kafka_port: int, registry_port: int, web_port: int
 ) -> None:
@@ -242,7 +250,8 @@ def _check_data(data: Path) -> None:
         return
     if (data / "kafka").is_dir() and not (data / "registry").is_dir():
         raise StreamsError(
-            f"the events in {data / 'kafka'} were written without a schema registry: delete {data}, or name another folder with --data"
+            f"the events in {data / 'kafka'} were written without a schema registry: "
+            f"delete {data}, or name another folder with --data"
         )
     (data / "registry").mkdir(parents=True, exist_ok=True)
 

@@ -29,6 +29,7 @@ from agents.cleaning import clean, raw_table, unpack
 from agents.late_departures import TOPIC as LATE_DEPARTURES
 from agents.maintenance import TOPIC as TICKETS
 from agents.topology import DEAD_LETTERS
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import StreamsError
@@ -91,7 +92,7 @@ class IngestReport:
         return table
 
     def _caption(self) -> str:
-        return f"{self.written:,} events in {self.seconds:.1f} s; rejected rows are in the topic {REJECTED}"
+        return f"{counted(self.written, 'event')} in {self.seconds:.1f} s; rejected rows are in the topic {REJECTED}"
 
 
 def ingest(

@@ -1,4 +1,4 @@
-"""Stateless: sends a small JSON event for each flight that left at least an hour late."""
+"""A stateless step: each flight that left at least an hour late gives a small JSON event."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REGISTRATION = re.compile("N(?=.{1,5}$)[1-9][0-9]*[A-HJ-NP-Z]{0,2}")
 PATIENTLY = Retry.by_key(
     times=3, backoff=Backoff(200, limit=1_000), key_serde=KEY, value_serde=LATE_DEPARTURE
 )
-"""Reports of one plane stay in order while one of them waits; those of all other planes go on."""
+"""While a report waits, later reports of the same plane wait behind it, and reports of other planes go on."""
 
 
 def registered(tailnum: str, late: LateDeparture) -> LateDeparture:
@@ -33,8 +33,7 @@ def registered(tailnum: str, late: LateDeparture) -> LateDeparture:
 
 
 class Maintenance:
-    """A stand-in for a remote service that fails for some planes: for those in the air only a few times, for sold ones
-    always."""
+    """A stand-in for a remote service. Planes in the air fail a few times, and sold planes fail always."""
 
     def __init__(self) -> None:
         self._asked: Counter[str] = Counter()

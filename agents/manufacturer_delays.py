@@ -1,4 +1,4 @@
-"""A join with a global table, by the stream's key: delays by who built the plane."""
+"""A join with a global table, by the stream's key: delays by the manufacturer of the plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream-table join: delays by the weather that a flight left in."""
+"""A stream-table join: delays by the weather at departure."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@
     python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks serdes                           Avro, JSON Schema, Protobuf beside Confluent's serializers
-    python -m benchmarks soak                             an hour beside kills: memory, files, disk and latency stay flat
+    python -m benchmarks soak                             an hour with kills: memory, files, disk and latency stay flat
     python -m benchmarks losses                           events lost and doubled before they are in a topic
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
 
-Runs are interleaved: each repetition runs every peer once, so that all see the same neighbours on the machine. Compare the
-ratios of one run; rates depend on what else goes on.
+Runs are interleaved: each repetition runs every peer once, so that other work on the machine disturbs all peers alike.
+Compare the ratios of one run, because rates depend on that other work.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ from streamapp.broker import KafkaSettings, LocalKafka
 from streamapp.cli.application import clear_errors
 
 Place = Callable[[], tuple[Path, KafkaSettings]]
-"""Of the results, and of Kafka. Called when a command begins: one that is only asked for its options needs no Kafka."""
+"""The folder of the results, and a function that gives Kafka when a command begins: `--help` starts no Kafka."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)  # wide enough for every table
 
 
 @click.group(help=__doc__)
 @click.option("--results", type=click.Path(path_type=Path), default=Path("data/bench"), show_default=True)
-@click.option("--kafka-port", default=9092, show_default=True, help="Of the local Kafka, if no other is set.")
+@click.option(
+    "--kafka-port", default=9092, show_default=True, help="Port of the local Kafka, if no other Kafka is set."
+)
 @click.pass_context
 def main(context: click.Context, results: Path, kafka_port: int) -> None:
     results.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,9 @@ def curve(place: Place, dimension: str, values: str | None, events: int) -> None
 @click.option(
     "--limits", default="16,32,256", show_default=True, help="MiB of state_memory_bytes, comma-separated."
 )
-@click.option("--keys", default=2_000_000, show_default=True, help="Of the count; 0 leaves it out.")
+@click.option(
+    "--keys", default=2_000_000, show_default=True, help="Keys of the count; 0 leaves the count out."
+)
 @click.option(
     "--large", default=2_000, show_default=True, help="Keys with values of 400 kB; 0 leaves them out."
 )
@@ -199,7 +203,7 @@ def soak_command(place: Place, minutes: float, keys: int, rate: int) -> None:
 
 @main.command(name="losses")
 @click.option("--cases", default=",".join(losses.CASES), show_default=True, help="Comma-separated.")
-@click.option("--events", type=int, help="Of each case; default: as docs/producing.md says.")
+@click.option("--events", type=int, help="Events of each case; default: the number in docs/producing.md.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("data/bench"), show_default=True)
 def losses_command(cases: str, events: int | None, results: Path) -> None:
     """Events lost and doubled by a plain client, and by ours. Kills a local broker of its own."""

@@ -1,4 +1,4 @@
-"""CPU per event over one number at a time: it must not grow beyond what the work demands."""
+"""CPU per event over one number at a time. The CPU must not grow faster than the work of an event."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamapp.broker import KafkaAdmin, KafkaSettings
 __all__ = ["CURVES", "KEYS", "measure", "table"]
 
 KEYS, PARTITIONS = 10_000, 4
-"""Of the dimensions that stay."""
+"""The values of the dimensions that a curve does not change."""
 VALUE_BYTES = 5 * 10**8
 """The most that the values of a topic take together."""
 
 
 class Work(NamedTuple):
-    """What one point of a curve runs."""
+    """The settings of one point of a curve."""
 
     topic: str
     events: int
@@ -65,7 +65,7 @@ class Curve:
     per: str = ""
     """Something that each event has in proportion to the value."""
     each: int = 1
-    """So much of the value is one of these."""
+    """The part of the value that makes one of these."""
 
 
 CURVES = {

@@ -1,4 +1,4 @@
-"""The input topics: every flight of 2013 from New York as a JSON event at its scheduled departure, some years in a row."""
+"""The input topics: each flight of 2013 from New York is a JSON event at its scheduled departure, for several years."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Event = tuple[str, bytes, int]
 
 
 class Truth(NamedTuple):
-    """What must come out of some number of events."""
+    """The right results of some number of events."""
 
     events: int
     late: int

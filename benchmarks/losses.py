@@ -2,8 +2,8 @@
 
     python -m benchmarks losses
 
-Both clients get the same source, the same fault and the same time. The source counts what it handed over; the judge reads
-the topic at the end, committed records only.
+Both clients get the same source, the same fault and the same time. The source counts the events that it has handed
+over. At the end, the judge reads the committed records of the topic.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def broker_goes(stage: Stage) -> float | None:
 
 
 def own_retries(stage: Stage) -> float | None:
-    """The broker stands still again and again for 3 s. The plain client's application sends again what has no report after 1 s."""
+    """The broker often stops for 3 s. The plain client's application repeats events without a report after 1 s."""
     pid = stage.kafka.status().brokers[0].pid
     assert pid is not None
     over = threading.Event()

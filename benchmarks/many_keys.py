@@ -1,6 +1,6 @@
 """Workloads with many rows: inputs of their own, and results that every peer must agree upon.
 
-A digest stands for the result of a run. Two peers with equal digests have the same rows, or have written the same records.
+A digest stands for the result of a run. Peers with equal digests have the same rows, or have written the same records.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """``prepare`` makes the input once; it takes the largest number of events, None for the usual one. ``result`` reads the
-    result of the run whose topics have ``tag`` in their names. Its total is ``times`` the number of events."""
+    """``prepare`` makes the input once, for a largest number of events (None: the usual number). ``result`` reads
+    the result of the run whose topics have ``tag`` in their names. Its total is ``times`` the number of events."""
 
     prepare: Callable[[KafkaSettings, int | None], Inputs]
     result: Callable[[KafkaSettings, str], Result]
@@ -134,7 +134,7 @@ def counted(rows: Iterable[tuple[bytes, bytes]]) -> Result:
 
 
 def _output(kafka: KafkaSettings, tag: str) -> Result:
-    """The records of the output, whatever the order of keys and of fields."""
+    """The records of the output, without regard to the order of keys and of fields."""
     rows = [
         key + b"\0" + msgspec.json.encode(sorted(msgspec.json.decode(value).items()))
         for key, value in records(kafka, f"{tag}-out")

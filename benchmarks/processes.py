@@ -59,7 +59,7 @@ def measure(
                 kafka, folder, f"bench-processes-{folder.name}-{number}-{count}", topic, partitions, count
             )
             if found.events != events:
-                raise RunFailed(f"{found.events:,} of {events:,} records were counted by {count} processes")
+                raise RunFailed(f"{count} processes counted {found.events:,} of {events:,}")
             tell(f"{count} processes  {found.events_per_second:10,.0f}/s  {found.cpu_us:6.2f} µs")
             yield found
 

@@ -23,7 +23,7 @@ FILL = "abcdefghij" * 8
 
 
 def measure(kafka: KafkaSettings, folder: Path, keys: int, repetitions: int) -> Iterator[Run]:
-    """The table's source topic is its changelog, and the group has committed its end: all is restored, nothing processed."""
+    """The source topic is the changelog. The group has committed its end, so all is restored, nothing processed."""
     admin, topic = KafkaAdmin(kafka), f"bench-restore-{keys}"
     if topic not in admin.partition_counts([topic]):
         data.create(admin, topic)

@@ -39,7 +39,7 @@ class Plane(msgspec.Struct, frozen=True):
 
 
 class LateFlight(msgspec.Struct, frozen=True):
-    """What W1 writes."""
+    """The output of W1."""
 
     carrier: str
     origin: str
@@ -49,14 +49,14 @@ class LateFlight(msgspec.Struct, frozen=True):
 
 
 class Delays(msgspec.Struct, frozen=True):
-    """What W3 keeps and writes for an airport and an hour."""
+    """The row and the output of W3 for an airport and an hour."""
 
     count: int = 0
     delay: int = 0
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """What W4 writes."""
+    """The output of W4."""
 
     carrier: str
     tailnum: str | None

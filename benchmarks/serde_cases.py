@@ -80,7 +80,8 @@ message Flight {
 }
 message Line { string sku = 1; int64 count = 2; int64 cents = 3; }
 message Order {
-  string id = 1; string customer = 2; bool paid = 3; double weight = 4; repeated Line lines = 5; map<string, string> tags = 6;
+  string id = 1; string customer = 2; bool paid = 3; double weight = 4;
+  repeated Line lines = 5; map<string, string> tags = 6;
 }
 """
 

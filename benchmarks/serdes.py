@@ -1,8 +1,8 @@
 """The cost of a record in a serde, beside Confluent's own serializers for Python: CPU microseconds, without brokers.
 
 Both sides have the same registry, which is stopped before the measurement: no request is measured. Each round measures
-the two sides of a case directly one after the other, and every second round begins with the other side. The ratio is the
-median of the rounds' ratios.
+the two sides of a case one after the other, and every second round begins with the other side. The ratio is the median
+of the rounds' ratios.
 """
 
 from __future__ import annotations

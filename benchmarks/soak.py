@@ -1,7 +1,7 @@
-"""A long run at a fixed rate beside kills: what a worker takes must not grow, and every result must be right.
+"""A long run at a fixed rate with kills. The needs of a worker must not grow, and every result must be right.
 
-One application of two workers counts by key (W2) and by session. Events of the two come in turn, a phase each. Worker one
-lives as long as the run; worker two is killed in each phase and started again at once.
+One application of two workers counts by key (W2) and by session. The events of the two counts come in phases, in turn.
+Worker one lives as long as the run. Worker two is killed in each phase and started again at once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from streamapp.broker import KafkaAdmin, KafkaSettings
 __all__ = ["Sample", "Soak", "Soaked"]
 
 PHASES = 20
-"""Each tenth of the run has one of either workload."""
+"""Each tenth of the run has one phase of each workload."""
 SAMPLE_SECONDS, TICK_SECONDS = 5.0, 0.005
 MOST_WAITING = 200_000
 """Events of the first pass without result. Nobody measures the first pass: it goes as fast as the workers can."""
 PATIENCE = 900.0
-"""Seconds without a new result: something hangs."""
+"""Seconds without a new result after which the run fails."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,22 @@ class Sample:
 
 @dataclass
 class Soaked:
-    """What a run has found."""
+    """The findings of a run."""
 
     keys: int
     rate: int
     first_pass_seconds: float = 0.0
     samples: list[Sample] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
-    """Minutes."""
+    """In minutes."""
     events: int = 0
     results_twice: int = 0
-    """At least once: results since the last commit come again after a kill."""
+    """Results that came again after a kill, because at-least-once repeats the records since the last commit."""
     wrong: list[str] = field(default_factory=list)
 
 
 class _Input:
-    """The events of one workload, and what has become of them."""
+    """The events of one workload, and their results so far."""
 
     def __init__(self, events: Counts | Sessions, app: str) -> None:
         self.events, self.topic, self.output = events, f"{app}-{events.name}-in", f"{app}-{events.name}-out"
@@ -100,7 +100,7 @@ class _Input:
         producer.poll(0)
 
     def take(self, message: Message, now: float) -> float | None:
-        """Checks a result; its age in seconds, None if it was there before."""
+        """Checks a result, and returns its age in seconds, or None if the same result came before."""
         number = self.events.number(message.timestamp()[1])
         key, value = self.events.key(number).encode(), self.events.result(number)
         if (message.key(), message.value()) != (key, value) and len(self.wrong) < 10:
@@ -192,13 +192,15 @@ class Soak:
         self._began = self._sampled = time.monotonic()
 
     def _await_results(self, most: int) -> None:
-        """Until no more than so many events have no result."""
+        """Waits until at most so many events have no result."""
         least, since = self._lag, time.monotonic()
         while (lag := self._lag) > most:
             if lag < least:
                 least, since = lag, time.monotonic()
             if time.monotonic() - since > PATIENCE:
-                raise TimeoutError(f"{lag:,} events have no result; their logs are in {self._out}")
+                raise TimeoutError(
+                    f"{lag:,} of the events have no result; the logs of the workers are in {self._out}"
+                )
             self._producer.poll(0.05)
 
     @property
@@ -282,7 +284,7 @@ class Soak:
                     rows[key] = value
             here, right = counted(rows.items()), counted(each.events.rows(len(each.sent)))
             self._tell(
-                f"{each.events.name}: {len(rows):,} rows, counts sum up to {here.total:,}, digest {here.digest}"
+                f"{each.events.name}: rows: {len(rows):,}, counts sum up to {here.total:,}, digest {here.digest}"
             )
             if here != right:
                 found.wrong.append(f"the table of {each.events.name}: {here}, not {right}")

@@ -1,6 +1,6 @@
-"""The events of the soak: a number tells the key, the time and the right result of an event, so nothing has to be remembered.
+"""The events of the soak: key, time and right result of an event follow from its number, so the soak remembers nothing.
 
-Either input begins with one pass over all keys. A later pass takes the keys in the same order, which no cache could like.
+Each input begins with one pass over all keys. Later passes take the keys in the same order, so caches help little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.many_keys import STEP
 __all__ = ["GAP", "GRACE", "RETENTION", "Counts", "Sessions"]
 
 GAP, GRACE, RETENTION = timedelta(hours=1), timedelta(hours=1), timedelta(hours=9)
-"""Of the sessions. A pass over all keys takes at most eight hours of event time: all keys have a session that is kept."""
+"""The settings of the sessions. A pass over all keys takes at most 8 hours of event time, so each key has one."""
 PASS_MS = 8 * 3_600_000
 LONG = struct.Struct(">q")
 SESSION = struct.Struct(">qq")
@@ -26,11 +26,11 @@ SESSION = struct.Struct(">qq")
 class Numbered(NamedTuple):
     keys: int
     base_ms: int
-    """Of event 0."""
+    """The time of event 0, in ms since 1970."""
 
     @property
     def step_ms(self) -> int:
-        """Between two events."""
+        """Milliseconds between two events."""
         return max(1, PASS_MS * 4 // (self.keys * 5))
 
     def at(self, number: int) -> int:
@@ -76,7 +76,7 @@ class Sessions(Numbered):
 
     @cached_property
     def _back(self) -> int:
-        """How many events before its session has begun. A hundredth of a pass; 2 more than a multiple of five."""
+        """A session began so many events ago: a hundredth of a pass, and 2 above a multiple of five."""
         return self.keys // 400 * 5 + 2
 
     def _returns(self, number: int) -> bool:
@@ -108,5 +108,5 @@ class Sessions(Numbered):
                 yield row, LONG.pack(2 if extended else 1)
 
     def kept(self, key: bytes, events: int) -> bool:
-        """Whether the row is within the retention. The brokers may have deleted others from the changelog."""
+        """True if the row is within the retention. Brokers may have deleted older rows from the changelog."""
         return SESSION.unpack(key[-16:])[0] >= self.at(events - 1) - RETENTION // timedelta(milliseconds=1)

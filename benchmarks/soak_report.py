@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.soak import Sample, Soaked
+from streamapp._base.counted import counted
 
 __all__ = ["QUANTITIES", "grows", "plot", "show", "tenths_table"]
 
@@ -18,10 +19,12 @@ __all__ = ["QUANTITIES", "grows", "plot", "show", "tenths_table"]
 class Quantity(NamedTuple):
     title: str
     of: Callable[[Sample], float | None]
-    """None: the sample says nothing about it."""
+    """Gives None for a sample without this quantity."""
     growth: float
-    """The median of the last third is flat up to so many times that of the middle third. The first third warms up. Latency
-    has the wider limit, because it depends on the other work of the machine."""
+    """The largest ratio of the medians of the last and the middle third of a run; the first third warms up.
+
+    The limit of latency is wider, because latency depends on the other work of the machine.
+    """
 
 
 def _latency(workload: str, share: str) -> Callable[[Sample], float | None]:
@@ -95,7 +98,7 @@ def show(found: Soaked, console: Console) -> None:
             f"{len(found.kills)} kills; the result that waited longest after a kill: "
             f"{median(waits) / 1e3:.1f} s (median), {max(waits) / 1e3:.1f} s (most)"
         )
-    console.print(f"{found.events:,} events, {found.results_twice:,} results came twice")
+    console.print(f"{counted(found.events, 'event')}, {counted(found.results_twice, 'result')} came twice")
     console.print("\n".join(["[red]WRONG[/red]", *found.wrong]) if found.wrong else "every result is right")
 
 

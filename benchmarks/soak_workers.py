@@ -1,4 +1,4 @@
-"""The two workers of a soak: started, killed, and what they take."""
+"""The two workers of a soak: their starts and kills, their memory, files and disk."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MIB = 2**20
 
 
 class Taken(NamedTuple):
-    """Of worker one, then of worker two."""
+    """The measurements of both workers: in each pair, first worker one, then worker two."""
 
     rss_mib: tuple[float, float]
     files: tuple[int, int]
     disk_mib: float
-    """Both state folders."""
+    """The size of both state folders."""
 
 
 class Workers:
@@ -40,7 +40,7 @@ class Workers:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Ends them with a commit; after an error, as they are."""
+        """Runs both workers. At the end they stop with a commit, or after an error at once."""
         try:
             self._start(ONE)
             self._start(TWO)

@@ -28,7 +28,7 @@ __all__ = ["Run", "RunFailed", "Throughput", "measure_process"]
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of one peer has measured."""
+    """The measurements of one run of one peer."""
 
     peer: str
     workload: str

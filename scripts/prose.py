@@ -22,6 +22,8 @@ from markdown_it.token import Token
 ROOT = Path(__file__).resolve().parents[1]
 HISTORY = ("CHANGELOG.md", "changes/", "docs/decisions/")
 """Changelog and decisions may tell the past, and say nobody for whom they are."""
+CODE = ("streamapp", "agents", "tables", "benchmarks")
+"""The folders whose docstrings, messages and help texts are checked."""
 
 MOST_WORDS, MOST_COLUMNS = 25, 120
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -187,7 +189,8 @@ def findings(path: Path) -> list[Finding]:
 
 def files() -> list[Path]:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("changes/*.md"), *(ROOT / "docs").rglob("*.md")]
-    return sorted([*pages, *(ROOT / "streamapp").rglob("*.py")])
+    code = [module for folder in CODE for module in (ROOT / folder).rglob("*.py")]
+    return sorted([*pages, *code])
 
 
 def main(arguments: list[str]) -> int:

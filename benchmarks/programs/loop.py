@@ -1,7 +1,8 @@
 """A loop by hand over confluent-kafka and rocksdict: what is left if no framework does anything.
 
-W1 and W4 produce per event. W2 and W3 keep their state in a dict, and touched keys go once per batch to RocksDB and to the
-changelog (and for W3 to the output); W3 writes and reads a repartition topic. No restart, no rebalance, no time, no errors.
+W1 and W4 produce per event. W2 and W3 keep their state in a dict. Once per batch, they write changed keys to RocksDB
+and to the changelog, and W3 also to the output. W3 writes and reads a repartition topic. The loops handle no restart,
+no rebalance, no time and no errors.
 
 The workloads with many rows read each row from RocksDB, once in a batch, because a dict of all rows has no bound.
 """

@@ -1,5 +1,7 @@
-"""What every Python peer is told, and what it measures of itself: from its first event to the moment when everything is
-flushed and committed. Start-up is outside, as it is in the Java program."""
+"""The job of a Python peer, and its own measurements: from its first event until everything is flushed and committed.
+
+Start-up is not measured, as in the Java program.
+"""
 
 from __future__ import annotations
 
@@ -53,15 +55,17 @@ def _largest_memory_mib() -> int:
 
 
 STAGES = {"w3": 2, "foreign-key": 3, "stream-join": 2}
-"""The records that are processed for each event, where they are more than one: in repartition topics, as a subscription and
-its answer, on both sides of a join."""
+"""The number of records that a workload processes for each event, if there are several.
+
+Further records are those of repartition topics, subscriptions and their answers, and the other side of a join.
+"""
 
 
 class Meter:
-    """Counts the records that are processed, in every stage; CPU time is that of the whole process, user and system, all threads.
+    """Counts the processed records of all stages, and measures the CPU time (user and system) of all threads.
 
-    Half of the work is done when half of the records are. Counted at the last stage alone, a peer whose first stage runs ahead
-    would have less than half of its work left.
+    Half of the work is done when half of the records are processed. The records of all stages count. Otherwise a peer
+    whose first stage runs ahead would have less than half of its work left.
     """
 
     def __init__(self, job: Job) -> None:

@@ -271,7 +271,7 @@ def watch_restore(app: App, job: Job) -> None:
 
 
 def watch_shared(app: App, job: Job) -> None:
-    """One of several workers: begins when all of them have their tasks, and ends when all have come to the end of theirs."""
+    """One of several workers: begins when all have their tasks, and ends when all have processed their inputs."""
     meter, streams, others = Meter(job), app.streams, Rendezvous(job)
     while app.streams.state == "starting":
         time.sleep(0.001)
@@ -292,7 +292,7 @@ def watch_shared(app: App, job: Job) -> None:
 
 
 class Rendezvous:
-    """Where the programs of one application meet: a file of each in the folder above theirs."""
+    """The meeting point of the programs of one application: each writes a file into the folder above its own."""
 
     def __init__(self, job: Job) -> None:
         self._own = Path(job.folder).parent

@@ -1,4 +1,4 @@
-"""How long it takes to hand a table over from Spark to workers."""
+"""Measures the hand-over of a table from Spark to workers."""
 
 from __future__ import annotations
 

@@ -103,8 +103,10 @@ def session(master: str, memory: str = "3g") -> Iterator[Any]:
 class Cpu:
     """User and system time of this process, of the JVM and of all Python workers.
 
-    Spark ends workers whenever it likes, and their parent does not wait for them, so nobody is told what they used: they
-    are looked at all the time, and what they had used when they were last seen counts. The looking does not."""
+    Spark ends its Python workers at any time, and their parent does not wait for them. So no process reports their CPU
+    time. A thread samples the CPU time of all workers, and the last sample of each worker counts. The CPU time of this
+    thread does not count.
+    """
 
     def __init__(self, spark: Any) -> None:
         self._java = psutil.Process(spark.sparkContext._gateway.proc.pid)

@@ -35,7 +35,7 @@ HOUR = 3_600_000
 
 
 class Flight(msgspec.Struct):
-    """What the work needs of an event."""
+    """The fields of an event that the work needs."""
 
     carrier: str
     origin: str

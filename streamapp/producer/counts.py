@@ -1,4 +1,4 @@
-"""The counts of a producer: each record that it took is confirmed, unconfirmed or failed at every moment."""
+"""The counts of a producer. Each record of a producer is confirmed, unconfirmed or failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLES = 1_000
 
 
 class ProducerMetrics(NamedTuple):
-    """The counts of a producer since its start. ``events == confirmed + unconfirmed + failed`` at every moment.
+    """The counts of a producer since its start. At every moment, ``events == confirmed + unconfirmed + failed``.
 
     ``spilled`` is a part of ``unconfirmed``.
 

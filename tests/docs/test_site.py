@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from scripts import site, site_reference
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _CODE = re.compile(r"`([\w.]+)`")
 
 
@@ -111,3 +114,36 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
         "#no, and the page there has no such place",
         "no.png, which is no file",
     ]
+
+
+@pytest.fixture(scope="module")
+def phone(built: Path) -> Iterator[tuple[Any, str]]:
+    """A dark browser of 390 pixels, and the address of the site."""
+    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with look_at_site.served(built) as address, look_at_site.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark"), address
+        browser.close()
+
+
+@pytest.mark.browser
+def test_the_search_leads_to_a_page_on_a_dark_phone(phone: tuple[Any, str]) -> None:
+    from scripts import look_at_site
+
+    tab, address = phone
+    words, heading = look_at_site.SEARCHED
+    assert heading in look_at_site.found_by_search(tab, address, words)
+    assert look_at_site.is_dark(tab)
+
+
+@pytest.mark.browser
+def test_pages_fit_on_a_dark_phone(phone: tuple[Any, str]) -> None:
+    from scripts import look_at_site
+
+    tab, address = phone
+    pages = ["", "how-to/", "how-to/confluent-tutorials/", "explanation/windows/", "reference/kstream/"]
+    assert list(look_at_site.problems(tab, address, pages)) == []
+    tab.emulate_media(color_scheme="light")
+    assert not look_at_site.is_dark(tab)

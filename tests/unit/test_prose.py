@@ -149,6 +149,18 @@ def test_a_file_with_findings_fails(tree: Path, capsys: pytest.CaptureFixture[st
     assert "docs/bad.md:1: cycle, not 'circle'" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("folder", ["streamapp", "agents", "tables", "benchmarks"])
+def test_docstrings_and_help_texts_of_each_folder_are_judged(
+    tree: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / folder).mkdir()
+    (tree / folder / "bad.py").write_text('"""Of the port."""\noption(help="Of the local Kafka.")\n')
+    assert prose.main([]) == 1
+    printed = capsys.readouterr().out
+    assert f"{folder}/bad.py:1: a docstring begins with a noun or a verb" in printed
+    assert f"{folder}/bad.py:2: a clause is no subject" in printed
+
+
 def test_named_files_alone_are_judged(tree: Path) -> None:
     assert prose.main([str(tree / "docs/good.md")]) == 0
     assert prose.main([str(tree / "docs/good.md"), str(tree / "docs/bad.md")]) == 1

@@ -195,7 +195,9 @@ class TopologyTestDriver:
         self._complete()
 
     def advance_wall_clock_time(self, ms: Duration) -> None:
-        """Moves the wall clock forward by ms or a timedelta. Each wall-clock punctuator that is due is called once.
+        """Moves the wall clock forward by ``ms`` (milliseconds or a timedelta).
+
+        Each wall-clock punctuator that is due is called once, also if several of its intervals have passed.
 
         >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=1000) as driver:
         ...     driver.advance_wall_clock_time(500)
