@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from streamapp.broker.distribution import REGISTRY_VERSION, find_java, maven_jars, registry_jars
+from streamapp.broker.distribution import REGISTRY_VERSION, find_java, maven_jars
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
 
 SOURCES = Path(__file__).parent / "java"
+PROTOBUF_SERDES = "2.6.13.Final"
+"""Maven Central lacks the Protobuf serdes of the version that runs as the registry, and of 3.1 and later."""
 
 
 @pytest.fixture(scope="session")
@@ -96,32 +98,37 @@ class JavaSerdes(JavaProcess):
 
 
 class JavaProtobuf(JavaProcess):
-    """Protobuf by the texts of a registry, with the libraries of its distribution: Wire and protobuf-java."""
+    """Apicurio's Java serializers for Protobuf, with Confluent's message indexes."""
 
-    def __init__(self, classes: Path, registry: ConfluentSchemaRegistry) -> None:
-        super().__init__("JavaProtobuf", classes, f"{registry_jars(find_java())}/lib/*")
-        self._client = registry.client
+    def __init__(self, classes: Path, url: str) -> None:
+        jars = maven_jars(
+            find_java(),
+            f"apicurio-protobuf-serdes-{PROTOBUF_SERDES}",
+            f"io.apicurio:apicurio-registry-serdes-protobuf-serde:{PROTOBUF_SERDES}",
+            "org.slf4j:slf4j-simple:1.7.36",
+        )
+        super().__init__("JavaProtobuf", classes, f"{jars}/*", url.replace("ccompat/v7", "registry/v2"))
 
-    def read(self, data: bytes) -> tuple[str, Any]:
+    def read(self, topic: str, data: bytes, key: bool = False) -> tuple[str, Any]:
         """The name of the message, and its fields."""
-        found = self._client.ask("GET", f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
-        answer = self.ask(data=data.hex(), schema=found["schema"], imports=self._imports(found))
+        answer = self.ask(topic=topic, data=data.hex(), key=key)
         return answer["name"], json.loads(answer["ok"])
 
-    def write(self, subject: str, message: str, value: Any) -> bytes:
-        """The bytes of a message by the latest version of a subject, in Confluent's framing."""
-        found = self._client.ask("GET", f"/subjects/{subject}/versions/latest")
-        asked = {"message": message, "value": json.dumps(value), "schema": found["schema"]}
-        answer = self.ask(imports=self._imports(found), **asked)
-        return b"\0" + int(found["id"]).to_bytes(4, "big") + bytes.fromhex(answer["ok"])
+    def write(
+        self, topic: str, described: Any, value: Any, key: bool = False, register: bool = False
+    ) -> bytes:
+        """The bytes of a message by the latest version of the topic's subject, or by one that Java registers."""
+        path, outer = described.name, described.containing_type
+        while outer is not None:
+            path, outer = f"{outer.name}.{path}", outer.containing_type
+        asked = {"message": path, "value": json.dumps(value), "files": _files(described.file)}
+        return bytes.fromhex(self.ask(topic=topic, key=key, register=register, **asked)["ok"])
 
-    def _imports(self, found: Any) -> dict[str, str]:
-        imports = {}
-        for each in found.get("references") or []:
-            path = f"/subjects/{each['subject']}/versions/{each['version']}"
-            other = self._client.ask("GET", path)
-            imports |= {each["name"]: other["schema"], **self._imports(other)}
-        return imports
+
+def _files(file: Any) -> list[str]:
+    """A file and its imports, each after its own imports."""
+    imports = [each for dependency in file.dependencies for each in _files(dependency)]
+    return [*dict.fromkeys(imports), file.serialized_pb.hex()]
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +141,6 @@ def java(local: LocalRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="session")
 def java_protobuf(local: LocalRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProtobuf]:
     classes = tmp_path_factory.mktemp("protobuf")
-    process = JavaProtobuf(classes, ConfluentSchemaRegistry(local.url))
+    process = JavaProtobuf(classes, local.url)
     yield process
     process.close()
