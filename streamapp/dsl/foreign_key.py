@@ -75,7 +75,8 @@ def join_on_foreign_key(
     value_serde = context.value_serde(left.value_serde, operator)
     foreign_key_serde = context.key_serde(right.key_serde, operator)
     subscription_serde = SubscriptionSerde(key_serde)
-    response_serde = SubscriptionResponseSerde(context.value_serde(right.value_serde, operator))
+    right_value_serde = context.value_serde(right.value_serde, operator)
+    response_serde = SubscriptionResponseSerde(right_value_serde)
     extractor = foreign_key if foreign_key_with_key else _OfValue(foreign_key)
 
     registration_topic = named("-subscription-registration", _REGISTRATION) + "-topic"
@@ -131,17 +132,27 @@ def join_on_foreign_key(
     )
     graph.add(receive, registration_source)
     right_view = right._step.view()
+    # Names have numbers, so they are made in the order of Kafka Streams.
+    subscription_join_name = named("-subscription-join-foreign", _PROCESSOR)
+    foreign_join_name = named("-foreign-join-subscription", _PROCESSOR)
+    response_topic = named("-subscription-response", _RESPONSE) + "-topic"
     subscription_join = ProcessorNode(
-        named("-subscription-join-foreign", _PROCESSOR),
-        Fixed(SubscriptionJoin(right_view)),
+        subscription_join_name,
+        Fixed(SubscriptionJoin(right_view, response_topic, right_value_serde)),
         right_view.store_names,
     )
     graph.add(subscription_join, receive)
     foreign_join = ProcessorNode(
-        named("-foreign-join-subscription", _PROCESSOR),
+        foreign_join_name,
         _VersionedStep(
             lambda versioned: ForeignTableJoin(
-                subscriptions.name, registration_topic, foreign_key_serde, key_serde, versioned
+                subscriptions.name,
+                registration_topic,
+                response_topic,
+                foreign_key_serde,
+                key_serde,
+                right_value_serde,
+                versioned,
             ),
             subscriptions,
         ),
@@ -149,7 +160,6 @@ def join_on_foreign_key(
     )
     graph.add(foreign_join, right._node)
 
-    response_topic = named("-subscription-response", _RESPONSE) + "-topic"
     response_sink = SinkNode(
         named("-subscription-response-sink", "KTABLE-SINK-"),
         response_topic,

@@ -26,6 +26,7 @@ from streamapp.state.cache_entry import (
     context_bytes,
     size_of_kept,
 )
+from streamapp.state.last_written import LastWritten
 from streamapp.state.store import FlushListener
 from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindStore
 
@@ -80,6 +81,12 @@ class CachedStore(WriteBehindStore):
     def _beside(self) -> tuple[int, int]:
         """The bytes that count for an entry besides its key, and besides its value if this is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
+
+    def last_written(self) -> LastWritten | None:
+        # The listener gets another object than the one that was written, so `_tell` notes this object.
+        if self._last is None and not self._shown:
+            self._last = LastWritten()
+        return self._last
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         self._listener, self._of_table = listener, True
@@ -263,9 +270,12 @@ class CachedStore(WriteBehindStore):
         if self._log_at_flush:
             self._log(row_key, row)
         if self._listener is not None:
+            heard = None if new is None else show(new)
+            if self._last is not None and new is not None:
+                self._last.value, self._last.data = heard, new
             self._listener(
                 self._heard_key(row_key),
-                None if new is None else show(new),
+                heard,
                 None if old is None else show(old),
                 self._heard_timestamp(row_key, row),
                 news.headers,

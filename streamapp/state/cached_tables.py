@@ -109,6 +109,17 @@ class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
 
         return get
 
+    def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
+        if self._shown:
+            return None
+        keep_key, read, row_of = self._row_key, self.reader(), self.row
+
+        def get(key: Any) -> tuple[Any, int, bytes] | None:
+            row = read(key)
+            return None if row is None else (*row, row_of(keep_key(key))[0])
+
+        return get
+
     def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
         return (self._dirty, self._read) if self._silent else ({}, self.row)
 

@@ -144,6 +144,28 @@ class TimestampedKeyValueStore(KeyValueStore):
 
         return get
 
+    def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
+        if self._shown or type(self).get is not TimestampedKeyValueStore.get:
+            return None
+        key_class, keep_key, show = self._key_class, self._keep_key, self._values.show
+        known, read, dirty, memory = self._known, self._read, self._dirty, self._memory
+        immutable = self._values.immutable
+
+        def get(key: Any) -> tuple[Any, int, bytes] | None:
+            if key.__class__ is not key_class:
+                key = keep_key(key)
+            data, timestamp = dirty.get(key) or read(key)
+            if data is None:
+                return None
+            row = known.get(key)
+            if row is None:
+                row = show(data), timestamp
+                if immutable and memory.take(_SHOWN_BYTES + _SHOWN_TIMES * kept_size(data)):
+                    known[key] = row
+            return row[0], timestamp, data
+
+        return get
+
     def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
         show_key, show = self._show_key, self._values.show
         return ((show_key(key), (show(row[0]), row[1])) for key, row in self._merged(start, end, reverse))

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from streamapp.records import Headers, RecordBatch, RecordSource
 from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.last_written import LastWritten
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["ChangelogFn", "FlushListener", "Store", "StoreContext"]
@@ -60,6 +61,15 @@ class Store:
         self._task = task
         self._log_each = spec.logged and task.log_each_write
         self._log_at_commit = spec.logged and not task.log_each_write
+
+    def last_written(self) -> LastWritten | None:
+        """Notes each written value and its bytes from now on. None: the store serializes values only at a commit."""
+        return None
+
+    def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
+        """A function that reads a row by key: value, timestamp in ms, and the bytes of the value. None: the store has
+        no such function."""
+        return None
 
     @property
     def below_cache(self) -> Any:

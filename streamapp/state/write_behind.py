@@ -9,6 +9,7 @@ from typing import Any
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
+from streamapp.state.last_written import LastWritten
 from streamapp.state.row_memory import Generations, RowMemory, Shown, kept_size
 from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
@@ -82,6 +83,7 @@ class WriteBehindStore(Store):
         self._known = self._known_of.rows
         self._order = SortedEntries()
         self._row_size = 64
+        self._last: LastWritten | None = None
 
     def _value_codec(self) -> Codec:
         return Codec(self.spec.value_serde, self.name, "value")
@@ -89,6 +91,12 @@ class WriteBehindStore(Store):
     def _logger(self) -> ChangelogFn:
         """The function that sends a record to the changelog. Its value argument has the bytes of the value codec."""
         return self._task.log
+
+    def last_written(self) -> LastWritten | None:
+        if self._last is None and not self._shown:
+            self._last = LastWritten()
+            self._keep_value = self._last.noting(self._keep_value)
+        return self._last
 
     def open_writes(self) -> None:
         """Makes `put_row` from the steps of a write. Only this method knows all steps.

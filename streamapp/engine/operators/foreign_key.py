@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
 from streamapp.serdes.types import excerpt
+from streamapp.state.last_written import LastWritten
 
 __all__ = [
     "ForeignTableJoin",
@@ -48,6 +50,7 @@ __all__ = [
 ]
 
 _INT = struct.Struct(">i")
+_HASH = struct.Struct(">qq")
 _NO_HASH = 0x80
 _SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
 _SEED = 104729
@@ -80,23 +83,26 @@ class Subscription(NamedTuple):
     instruction: int
     primary_key: Any
     primary_partition: int | None
+    data: bytes | None = None
+    """The bytes from which the subscription was read. The store gets these bytes; None: it serializes."""
 
 
 class SubscriptionResponse(NamedTuple):
     """The right side's answer to a subscription. ``value`` is the right row's value, or None if there is no such row.
 
-    ``primary_partition`` is the partition to which the answer goes, and is no part of the bytes.
+    ``primary_partition`` is the partition to which the answer goes, and is no part of the bytes. ``data`` has the bytes
+    of ``value`` if they are known, so that the sink need not serialize the value.
     """
 
     hash: bytes | None
     value: Any
     primary_partition: int | None = None
+    data: bytes | None = None
 
 
 def value_hash(data: bytes) -> bytes:
     """The hash of a serialized value: Murmur3 (128 bits, x64) with the seed of Kafka Streams."""
-    first, second = mmh3.hash64(data, seed=_SEED, x64arch=True, signed=False)
-    return first.to_bytes(8, "big") + second.to_bytes(8, "big")
+    return _HASH.pack(*mmh3.hash64(data, _SEED))
 
 
 def response_partition(topic: str, key: Any, value: SubscriptionResponse, count: int) -> int | None:
@@ -117,6 +123,8 @@ class SubscriptionSerde(Serde[Subscription]):
         self.immutable: bool = primary_key.immutable
 
     def serialize(self, value: Subscription) -> bytes:
+        if value.data is not None:
+            return value.data
         key = self.primary_key.serialize(value.primary_key)
         if value.primary_partition is None:
             raise SerializationError("a subscription needs the partition that its answer goes to")
@@ -148,6 +156,7 @@ class SubscriptionSerde(Serde[Subscription]):
             data[1],
             self.primary_key.deserialize(data[start:end]),
             _INT.unpack_from(data, end)[0] if version else None,
+            data if version else None,
         )
 
 
@@ -164,7 +173,9 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
         self.immutable: bool = inner.immutable
 
     def serialize(self, value: SubscriptionResponse) -> bytes:
-        data = b"" if value.value is None else self.inner.serialize(value.value)
+        data = value.data
+        if data is None:
+            data = b"" if value.value is None else self.inner.serialize(value.value)
         if value.hash is None:
             return bytes((_RESPONSE_VERSION | _NO_HASH,)) + data
         return bytes((_RESPONSE_VERSION,)) + value.hash + data
@@ -206,12 +217,14 @@ class _CombinedKeys:
     def encode(self, foreign_key: Any, primary_key: Any) -> bytes:
         return self.prefix(foreign_key) + self._primary.serialize(primary_key)
 
-    def primary_key(self, data: bytes) -> Any:
-        return self._primary.deserialize(data[_INT.size + _INT.unpack_from(data)[0] :])
 
+class LeftSide:
+    """The parts of the left side that `SubscriptionSend` and `ResponseJoin` of a task have for each other."""
 
-class Asking:
-    """Lets `ResponseJoin` subscribe again for a left row. `SubscriptionSend` of the same task sets the function."""
+    def __init__(self) -> None:
+        self.last: LastWritten = LastWritten()
+        """The left row that was written last, if its bytes are those that are hashed. `ResponseJoin`, which may read
+        the left table, sets it."""
 
     ask: Callable[[Any, Any, int, Headers], bool]
     """Subscribes for a left row (key, value, timestamp in ms, headers), with an instruction that is always answered.
@@ -254,7 +267,8 @@ class SubscriptionSend(Operator):
             forward(foreign_key, subscription, timestamp, headers)
             return True
 
-        task.shared(self.topic, Asking).ask = ask_again
+        side: LeftSide = task.shared(self.topic, LeftSide)
+        side.ask = ask_again
 
         def changed(new: Any, old: Any) -> bool:
             return new is None or key_bytes(new) != key_bytes(old)
@@ -264,7 +278,11 @@ class SubscriptionSend(Operator):
             if versioned and not is_latest:
                 drop("out_of_order")
                 return
-            digest = None if new is None else value_hash(value_bytes(new))
+            if new is None:
+                digest = None
+            else:
+                last = side.last
+                digest = value_hash(last.data if last.value is new else value_bytes(new))
 
             def subscribe(foreign_key: Any, instruction: Instruction) -> None:
                 forward(
@@ -345,9 +363,13 @@ class SubscriptionJoin(Operator):
     persistent_name = "SubscriptionJoin"
 
     foreign_table: TableView
+    response_topic: str
+    value_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, forward = self.foreign_table.bind_flushed(ctx), ctx.forward
+        get, forward = self.foreign_table.bind_with_bytes(ctx), ctx.forward
+        topic = f"{ctx.task.application_id}-{self.response_topic}"
+        same_bytes = self.foreign_table.value_serde(ctx) is self.value_serde.bind(topic, False)
         delete, delete_and_tell, _, ask = Instruction
 
         def answer(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
@@ -357,10 +379,15 @@ class SubscriptionJoin(Operator):
             row = None if key is None else get(key)
             if instruction == ask and row is None:
                 return
-            value = None if row is None or instruction == delete_and_tell else row[0]
-            time = timestamp if row is None else max(timestamp, row[1])
-            response = SubscriptionResponse(subscription.hash, value, subscription.primary_partition)
-            forward(subscription.primary_key, response, time, headers)
+            value = data = None
+            if row is not None:
+                if instruction != delete_and_tell:
+                    value, _, data = row
+                timestamp = max(timestamp, row[1])
+            response = SubscriptionResponse(
+                subscription.hash, value, subscription.primary_partition, data if same_bytes else None
+            )
+            forward(subscription.primary_key, response, timestamp, headers)
 
         return answer
 
@@ -373,8 +400,10 @@ class ForeignTableJoin(Operator):
 
     store: str
     topic: str
+    response_topic: str
     foreign_key_serde: Serde[Any]
     primary_key_serde: Serde[Any]
+    value_serde: Serde[Any]
     versioned: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -386,16 +415,26 @@ class ForeignTableJoin(Operator):
         )
         topic = f"{ctx.task.application_id}-{self.topic}"
         keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
+        value_bytes = self.value_serde.bind(
+            f"{ctx.task.application_id}-{self.response_topic}", False
+        ).serialize
+
+        def bytes_of(value: Any) -> bytes | None:
+            if value is not None:
+                with suppress(Exception):  # the sink serializes the value itself, and handles the exception
+                    return value_bytes(value)
+            return None
 
         def tell(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
             new, _, is_latest = change
             if key is None or (versioned and not is_latest):
                 drop("null_key" if key is None else "out_of_order")
                 return
-            for combined, found in list(scan(keys.prefix(key))):
-                subscription = found[0]
-                response = SubscriptionResponse(subscription.hash, new, subscription.primary_partition)
-                forward(keys.primary_key(combined), response, timestamp, headers)
+            subscriptions = [found[0] for _, found in scan(keys.prefix(key))]
+            data = bytes_of(new) if subscriptions else None
+            for subscription in subscriptions:
+                response = SubscriptionResponse(subscription.hash, new, subscription.primary_partition, data)
+                forward(subscription.primary_key, response, timestamp, headers)
 
         return tell
 
@@ -419,22 +458,36 @@ class ResponseJoin(Operator):
     on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, left = self.table.bind_flushed(ctx), self.left
+        get, left = self.table.bind_with_bytes(ctx), self.left
         joiner, _ = new_and_old(ctx, self.joiner, self.on_error)
         topic = f"{ctx.task.application_id}-{self.topic}{VALUE_HASH}"
-        value_bytes = self.value_serde.bind(topic, False).serialize
+        value_serde = self.value_serde.bind(topic, False)
+        value_bytes = value_serde.serialize
         drop, forward = ctx.drop, ctx.forward
         recheck = ctx.task.foreign_key_join_recheck and not left
-        asking = ctx.task.shared(self.topic, Asking)
+        side: LeftSide = ctx.task.shared(self.topic, LeftSide)
+        if self.table.value_serde(ctx) is value_serde:
+            side.last = self.table.last_written(ctx) or side.last
+
+        def answers(response: SubscriptionResponse, row: tuple[Any, int, bytes | None] | None) -> bool:
+            """True if the response answers the subscription of the present row."""
+            if row is None:
+                return response.hash is None
+            value, _, data = row
+            # The bytes of the row are hashed first: another serialization would cost more than the second hash, which
+            # is needed if other bytes were hashed, for example with another schema id before them.
+            if data is not None and value_hash(data) == response.hash:
+                return True
+            return value_hash(value_bytes(value)) == response.hash
 
         def join(key: Any, response: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
             row = get(key)
-            if response.hash != (None if row is None else value_hash(value_bytes(row[0]))):
+            if not answers(response, row):
                 drop("superseded")
                 if (
                     recheck
                     and response.value is None
-                    and (row is None or not asking.ask(key, row[0], row[1], headers))
+                    and (row is None or not side.ask(key, row[0], row[1], headers))
                 ):
                     forward(key, None, timestamp, headers)
                 return

@@ -16,12 +16,15 @@ from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.transformer import bind_transformer
 from streamapp.on_error import Answer, Chooser
 from streamapp.records import RecordContext
+from streamapp.serdes.base import Serde
+from streamapp.state.last_written import LastWritten
 
 __all__ = [
     "AsOfGetter",
     "FilterView",
     "JoinView",
     "MapView",
+    "RowReader",
     "SessionView",
     "StoreView",
     "TableView",
@@ -31,6 +34,9 @@ __all__ = [
 
 AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
 """Reads a table's row by key, as of a time in ms. A table that is not versioned gives its current row."""
+
+RowReader = Callable[[Any], "tuple[Any, int, bytes | None] | None"]
+"""Reads a table's current row by key: (value, timestamp in ms, bytes of the value if they are known), or None."""
 
 
 class TableView:
@@ -52,7 +58,30 @@ class TableView:
         two flushes cancel each other in the cache. A join that has read the row in between would not learn of the
         deletion, and its result would keep the row.
         """
-        get = self.bind(ctx)
+        return self._flushing(ctx, self.bind(ctx))
+
+    def bind_with_bytes(self, ctx: NodeContext) -> RowReader:
+        """As `bind_flushed`, with a third element of each row: the bytes of the value in the table's store.
+
+        The bytes are None if the table has no store, or if the store keeps no bytes.
+        """
+        get = self.bind_flushed(ctx)
+
+        def get_without_bytes(key: Any) -> tuple[Any, int, None] | None:
+            row = get(key)
+            return None if row is None else (row[0], row[1], None)
+
+        return get_without_bytes
+
+    def value_serde(self, ctx: NodeContext) -> Serde[Any] | None:
+        """The serde of the values in the table's store; None if the table has no store."""
+        return None
+
+    def last_written(self, ctx: NodeContext) -> LastWritten | None:
+        """The value that the table's operator has written last, with its bytes; None if nothing notes it."""
+        return None
+
+    def _flushing(self, ctx: NodeContext, get: Callable[[Any], Any]) -> Callable[[Any], Any]:
         stores = [store for store in map(ctx.store, self.store_names) if store.cached]
         if not stores:
             return get
@@ -84,6 +113,18 @@ class StoreView(TableView):
         store = ctx.store(self.store)
         get: ValueGetter = store.reader()
         return get
+
+    def bind_with_bytes(self, ctx: NodeContext) -> RowReader:
+        get = ctx.store(self.store).reader_with_bytes()
+        return super().bind_with_bytes(ctx) if get is None else self._flushing(ctx, get)
+
+    def value_serde(self, ctx: NodeContext) -> Serde[Any] | None:
+        serde: Serde[Any] | None = ctx.store(self.store).spec.value_serde
+        return serde
+
+    def last_written(self, ctx: NodeContext) -> LastWritten | None:
+        last: LastWritten | None = ctx.store(self.store).last_written()
+        return last
 
     def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:
         store = ctx.store(self.store)
