@@ -1,7 +1,8 @@
-"""`LastingConsumer`: a consumer that goes on after faults that librdkafka does not mend by itself.
+"""`LastingConsumer`: a consumer that goes on after faults from which librdkafka does not recover by itself.
 
-After an outage of all brokers, librdkafka may know no broker any more. And it may stop to fetch one partition for good,
-mostly after the restart of a broker, while other partitions go on, without an error (librdkafka#5153, #4492, #5591).
+After an outage of all brokers, librdkafka may know no broker any more. After the restart of a broker, librdkafka
+sometimes fetches nothing more of one partition, while other partitions go on. There is no error (librdkafka#5153,
+#4492, #5591).
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class LastingConsumer:
         self._client.resume(partition)
 
     def _end_pauses(self, partitions: Collection[TopicPartition]) -> None:
-        """Resumes paused partitions before they are given up. librdkafka would keep the pause for the next assignment."""
+        """Resumes paused partitions before they are given up. Their next assignment would still have the pause."""
         for partition in self._paused.intersection(partitions):
             self.resume(partition)
 

@@ -47,8 +47,8 @@ def try_record(
     """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
 
     With ``raises``, an exception of a user's function is raised here, and ``on_error`` and the exception handlers have
-    no effect. Without it, they answer as in a worker. Raises `ProcessingFailed` where a worker would stop, and other
-    `StreamsError` if the record cannot be tried, for example if the topology does not read the topic.
+    no effect. Without it, they answer as in a worker. Raises `ProcessingFailed` where a worker would stop. Raises
+    another `StreamsError` if the record cannot be tried, for example if the topology does not read the topic.
 
     With ``masked``, the message of the exception is as in a log: ``show_record`` of the configuration masks the record.
     Without it, the message has the record and the text of the exception.

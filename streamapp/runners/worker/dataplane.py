@@ -335,7 +335,7 @@ class DataPlane(threading.Thread):
             taken = live.task.process(0 if commits else share, self.fetcher.caught_up(live))
             done += taken
             self._held_back |= taken == share
-            # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep the steps from draining.
+            # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep steps from draining.
             if punctuate and not commits:
                 live.task.punctuate_wall_clock(now_ms())
         self._current = None

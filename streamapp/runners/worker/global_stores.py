@@ -195,6 +195,6 @@ class GlobalStores:
 
 def _recreated(topic: str) -> BrokerError:
     return BrokerError(
-        f"the global topic {topic} was deleted and created anew, or has lost records: its table has rows that the topic "
-        "does not have. Restart this worker, which then reads the whole topic again"
+        f"the global topic {topic} was deleted and created anew, or has lost records: its table has rows that the "
+        "topic does not have. Restart this worker, which then reads the whole topic again"
     )

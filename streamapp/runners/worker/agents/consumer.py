@@ -37,7 +37,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _FINISH_SECONDS = 10.0
 """The longest time that a rebalance waits for agents to finish their records, and that a commit is tried again."""
 _VERIFY_SECONDS = 30.0
-"""The time between two checks for partitions that do not move, so that a line about one of them is not repeated often."""
+"""The time between two checks for partitions that do not move. Each check may log a line for each of them."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
 
@@ -337,7 +337,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self.app.crash(error)
 
     async def verify_all_partitions_active(self) -> None:
-        """Looks for partitions that do not move. Faust calls this method after every few commits, which are frequent."""
+        """Looks for partitions that do not move. Faust calls this method after every few commits."""
         now = time.monotonic()
         if now - self._verified_at >= _VERIFY_SECONDS:
             self._verified_at = now
@@ -410,8 +410,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if self.app.should_stop:
             return
         self._member = Member(generation_id, self._membership.current().member_id)
-        # With a rebalance, Faust forgets which partitions had records. A partition then waits for its first record anew,
-        # but Faust measures the wait from the start of the worker.
+        # With a rebalance, Faust forgets which partitions had records. A partition then waits anew for its first
+        # record, but Faust measures the wait from the start of the worker.
         self._thread.time_started = time.monotonic()
         await super().on_partitions_assigned(assigned, generation_id)
 
