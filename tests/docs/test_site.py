@@ -146,4 +146,5 @@ def test_pages_fit_on_a_dark_phone(phone: tuple[Any, str]) -> None:
     pages = ["", "how-to/", "how-to/confluent-tutorials/", "explanation/windows/", "reference/kstream/"]
     assert list(look_at_site.problems(tab, address, pages)) == []
     tab.emulate_media(color_scheme="light")
+    tab.reload()
     assert not look_at_site.is_dark(tab)

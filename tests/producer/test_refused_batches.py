@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
-from streamapp.producer import DeliveryError, DeliveryReport, SyncReliableProducer
+from streamapp.producer import DeliveryError, DeliveryReport, SyncReliableProducer, UnsentRecords
 
+from ..processes import until
 from .topics import Topics
 
 TOGETHER: dict[str, Any] = {"compression_type": "none", "linger_ms": 200}
@@ -131,13 +132,9 @@ def test_a_stop_in_the_middle_leaves_no_record_without_an_answer(topics: Topics)
     producer: SyncReliableProducer[bytes, bytes] = SyncReliableProducer(
         "orders", bootstrap_servers=topics.bootstrap, close_timeout_ms=0, **{**TOGETHER, "linger_ms": 0}
     )
-    try:
-        with producer:
-            reports = [producer.send_soon(topic, key=b"k", value=padded(each)) for each in range(5_000)]
-            while not producer.metrics.retries and time.monotonic():
-                time.sleep(0.001)
-    except Exception:
-        pass
+    with suppress(UnsentRecords), producer:
+        reports = [producer.send_soon(topic, key=b"k", value=padded(each)) for each in range(5_000)]
+        until(lambda: producer.metrics.retries > 0, 60)
     arrived = set(numbers(topics.values(topic)))
     for each, report in enumerate(reports):
         error = report.exception(0)

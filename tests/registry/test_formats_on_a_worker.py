@@ -82,7 +82,7 @@ def readers(url: str, java: JavaProtobuf) -> dict[str, Callable[[bytes, Serializ
     in_json = JSONDeserializer(json.dumps(JsonSchemaSerde(type=Item).schema), schema_registry_client=client)
 
     def proto(data: bytes, context: SerializationContext) -> Any:
-        return java.read(data)[1]
+        return java.read(context.topic, data)[1]
 
     return {"avro": AvroDeserializer(client), "json": in_json} | dict.fromkeys(FORMATS[2:], proto)
 
