@@ -26,7 +26,7 @@ SITE = Path(__file__).resolve().parents[1] / "site"
 WIDTHS, SCHEMES = (1400, 390), ("light", "dark")
 ON_A_SHEET = 8
 SEARCHED = ("foreign key", "Enrich by a foreign key")
-"""Words for the search, and the heading of the page to which they lead."""
+"""Words for the search, and the heading of a page that is among the results."""
 _WIDEST = """() => {
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= width) return "";
@@ -116,12 +116,16 @@ def problems(tab: Page, address: str, pages: Iterable[str], folder: Path | None 
         heard.clear()
 
 
-def found_by_search(tab: Page, address: str, words: str) -> str:
-    """Types words into the search of the site and opens the first result: its heading. Waits at most ten seconds."""
+def found_by_search(tab: Page, address: str, words: str, result: str) -> str:
+    """Types words into the search of the site and opens the first result with a text: the heading of its page.
+
+    Waits at most ten seconds for the result.
+    """
     tab.goto(f"{address}/")
-    tab.locator(".md-search__button").click()
+    # A phone has a magnifier in place of the button.
+    tab.locator(".md-search__button:visible, label[for=__search]:visible").first.click()
     tab.locator("[role=combobox]").press_sequentially(words)
-    tab.locator("a[role=option]").first.click(timeout=10_000)
+    tab.locator("a[role=option]", has_text=result).first.click(timeout=10_000)
     tab.wait_for_url(lambda url: urlsplit(url).path != "/", timeout=10_000)
     return tab.locator("article h1").first.inner_text()
 
@@ -159,7 +163,7 @@ def main(folder: Path, parts: list[str]) -> int:
                 sheet = browser.new_page(viewport={"width": 1640, "height": 900})
                 taken = [pictures / f"{(page or 'first').strip('/').replace('/', '_')}.png" for page in pages]
                 _sheets(sheet, taken, folder, f"{width}-{scheme}")
-                if SEARCHED[1] not in (found := found_by_search(tab, address, SEARCHED[0])):
+                if SEARCHED[1] not in (found := found_by_search(tab, address, *SEARCHED)):
                     wrong.append(f"{width} {scheme}: the search for {SEARCHED[0]} leads to {found}")
                 if is_dark(tab) != (scheme == "dark"):
                     wrong.append(f"{width} {scheme}: the colours are those of the other scheme")

@@ -134,7 +134,7 @@ def test_the_search_leads_to_a_page_on_a_dark_phone(phone: tuple[Any, str]) -> N
 
     tab, address = phone
     words, heading = look_at_site.SEARCHED
-    assert heading in look_at_site.found_by_search(tab, address, words)
+    assert heading in look_at_site.found_by_search(tab, address, words, heading)
     assert look_at_site.is_dark(tab)
 
 
@@ -145,6 +145,13 @@ def test_pages_fit_on_a_dark_phone(phone: tuple[Any, str]) -> None:
     tab, address = phone
     pages = ["", "how-to/", "how-to/confluent-tutorials/", "explanation/windows/", "reference/kstream/"]
     assert list(look_at_site.problems(tab, address, pages)) == []
-    tab.emulate_media(color_scheme="light")
-    tab.reload()
-    assert not look_at_site.is_dark(tab)
+
+
+@pytest.mark.browser
+def test_who_prefers_light_pages_gets_them(phone: tuple[Any, str]) -> None:
+    from scripts import look_at_site
+
+    tab, address = phone
+    with tab.context.browser.new_page(color_scheme="light") as light:
+        light.goto(f"{address}/")
+        assert not look_at_site.is_dark(light)
