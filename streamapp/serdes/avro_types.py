@@ -9,6 +9,7 @@ from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
+from streamapp.serdes.types import bare
 
 __all__ = ["avro_schema_of"]
 
@@ -53,9 +54,7 @@ class _Types:
         self._seen: set[type] = set()
 
     def schema(self, info: mi.Type, where: str) -> Any:
-        match info:
-            case mi.Metadata(type=bare):
-                return self.schema(bare, where)
+        match info := bare(info):
             case mi.UnionType(types=types):
                 some = [each for each in types if not isinstance(each, mi.NoneType)]
                 if len(some) == 1:

@@ -11,6 +11,8 @@ from uuid import UUID
 
 from msgspec import inspect as mi
 
+from streamapp.serdes.types import bare, members
+
 __all__ = ["fits", "unmade"]
 
 _PARSED = (dict, list, str, int, float, bool, NoneType)
@@ -74,9 +76,7 @@ def fits(type_: Any) -> Callable[[Any], bool]:
 
 
 def _test(info: mi.Type) -> Callable[[Any], bool]:
-    match info:
-        case mi.Metadata(type=bare):
-            return _test(bare)
+    match info := bare(info):
         case mi.AnyType():
             return lambda value: True
         case mi.ListType(item_type=item) | mi.VarTupleType(item_type=item):
@@ -110,11 +110,10 @@ def _all(info: mi.Type) -> Callable[[Any], bool]:
 
 def _classes(info: mi.Type) -> frozenset[type] | None:
     """The classes of a type's values; None if a class alone does not tell."""
-    if isinstance(info, mi.Metadata):
-        return _classes(info.type)
+    info = bare(info)
     if isinstance(info, mi.UnionType):
-        members = [_classes(each) for each in info.types]
-        return None if None in members else frozenset(cls for each in members for cls in each or ())
+        found = [_classes(each) for each in members(info)]
+        return None if None in found else frozenset(cls for each in found for cls in each or ())
     if isinstance(info, _OBJECTS):
         return frozenset({info.cls})
     return _CLASSES.get(type(info))

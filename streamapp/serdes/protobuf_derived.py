@@ -14,7 +14,7 @@ from streamapp.serdes.models import maker_of, model_of, shape_of
 from streamapp.serdes.proto_outline import TYPES
 from streamapp.serdes.protobuf_fields import Form, enum_form, has_zero_default, numbers_of, scalar_form
 from streamapp.serdes.protobuf_types import Copier
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import bare, excerpt, members
 
 __all__ = ["derived"]
 
@@ -153,8 +153,7 @@ class _File:
         parts.add(field, form, has_presence, nullable)
 
     def _form(self, info: mi.Type, where: str) -> Form:
-        info = _bare(info)
-        match info:
+        match info := bare(info):
             case mi.EnumType(cls=cls):
                 form, values = enum_form(cls, where)
                 if self._known.get(cls.__name__) is not cls:
@@ -274,18 +273,14 @@ def _entry(name: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in name.split("_")) + "Entry"
 
 
-def _bare(info: mi.Type) -> mi.Type:
-    return _bare(info.type) if isinstance(info, mi.Metadata) else info
-
-
 def _without_none(info: mi.Type, where: str) -> tuple[mi.Type, bool]:
-    info = _bare(info)
-    if not isinstance(info, mi.UnionType):
-        return info, False
-    some = [_bare(each) for each in info.types if not isinstance(each, mi.NoneType)]
+    found = members(info)
+    if len(found) == 1:
+        return found[0], False
+    some = [each for each in found if not isinstance(each, mi.NoneType)]
     if len(some) != 1:
         raise ConfigError(f"{where} has several types, and Protobuf needs one: generate a class with protoc")
-    return some[0], len(some) < len(info.types)
+    return some[0], True
 
 
 def _check_name(name: str, where: str) -> str:

@@ -14,6 +14,7 @@ from streamapp.errors import ConfigError
 from streamapp.serdes.avro_schema import parse
 from streamapp.serdes.models import is_pydantic, shape_of
 from streamapp.serdes.schema_kinds import Kind, Place, avro_place, json_place, message_place
+from streamapp.serdes.types import bare, members
 
 __all__ = ["check_avro", "check_json", "check_message"]
 
@@ -125,11 +126,11 @@ class _Comparison:
         self._seen: set[Any] = set()
 
     def compare(self, info: mi.Type, place: Place, path: str) -> None:
-        members = _members(info)
-        if place is None or any(isinstance(each, _OPEN) for each in members):
+        kinds = members(info)
+        if place is None or any(isinstance(each, _OPEN) for each in kinds):
             return
         for kind in place:
-            fitting = [each for each in members if self._fits(each, kind)]
+            fitting = [each for each in kinds if self._fits(each, kind)]
             if not fitting:
                 self._misfit(info, place, kind, path)
             if len(fitting) == 1:
@@ -196,14 +197,6 @@ class _Comparison:
                 self.compare(field.type, kind.item(), f"{path}.{field.encode_name}")
 
 
-def _members(info: mi.Type) -> list[mi.Type]:
-    if isinstance(info, mi.Metadata):
-        return _members(info.type)
-    if isinstance(info, mi.UnionType):
-        return [member for each in info.types for member in _members(each)]
-    return [info]
-
-
 def _items(info: mi.Type) -> list[mi.Type]:
     """The types of the items that a type takes from a list."""
     if isinstance(info, mi.TupleType):
@@ -236,9 +229,7 @@ def _listed(values: list[Any]) -> str:
 
 
 def _shown(info: mi.Type) -> str:
-    match info:
-        case mi.Metadata(type=bare):
-            return _shown(bare)
+    match info := bare(info):
         case mi.UnionType(types=types):
             return " | ".join(map(_shown, types))
         case mi.ListType(item_type=item):

@@ -9,10 +9,12 @@ import msgspec
 from msgspec import inspect as mi
 
 __all__ = [
+    "bare",
     "excerpt",
     "int_fields",
     "is_exact",
     "is_immutable",
+    "members",
     "record_fields",
     "required_fields",
 ]
@@ -35,6 +37,26 @@ _SCALARS = (
 )
 
 _EXACT = (mi.NoneType(), mi.BoolType(), mi.IntType(), mi.StrType(), mi.BytesType())
+
+
+def bare(info: mi.Type) -> mi.Type:
+    """The type without the limits and notes of ``Annotated``."""
+    while isinstance(info, mi.Metadata):
+        info = info.type
+    return info
+
+
+def members(info: mi.Type) -> list[mi.Type]:
+    """The types of a union, each bare; of any other type the bare type alone.
+
+    >>> from typing import Annotated
+    >>> members(mi.type_info(Annotated[int, msgspec.Meta(ge=0)] | None))
+    [IntType(gt=None, ge=0, lt=None, le=None, multiple_of=None), NoneType()]
+    """
+    info = bare(info)
+    if isinstance(info, mi.UnionType):
+        return [member for each in info.types for member in members(each)]
+    return [info]
 
 
 def is_immutable(type_: Any) -> bool:
@@ -134,9 +156,7 @@ def _fields(type_: Any) -> tuple[mi.Field, ...]:
 
 
 def _immutable(info: mi.Type, seen: set[Any]) -> bool:
-    match info:
-        case mi.Metadata(type=inner):
-            return _immutable(inner, seen)
+    match info := bare(info):
         case mi.UnionType(types=types):
             return all(_immutable(member, seen) for member in types)
         case mi.TupleType(item_types=types):

@@ -32,7 +32,7 @@ from streamapp.serdes import (
 )
 from streamapp.serdes.framing import Framing
 from streamapp.serdes.models import is_model, plain_of, record_shape
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import bare, excerpt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,9 +101,7 @@ def _has_fields(type_: Any) -> bool:
 
 
 def _of_type(info: mi.Type) -> pa.DataType | None:
-    match info:
-        case mi.Metadata(type=bare):
-            return _of_type(bare)
+    match info := bare(info):
         case mi.UnionType(types=types):
             some = [each for each in types if not isinstance(each, mi.NoneType)]
             return _of_type(some[0]) if len(some) == 1 else None
