@@ -30,8 +30,8 @@ _PAUSE_SECONDS = 0.5
 class Sinking:
     """The database transactions of one consumer. Safe to use from several threads.
 
-    `create` and `claim` wait for a database that does not answer, at most half of ``max_poll_interval_ms``, so that
-    the consumer stays a member of its group. They end earlier if ``stopping`` is set.
+    `create` and `claim` wait for a database that does not answer. The wait takes at most half of
+    ``max_poll_interval_ms``, so that the consumer stays a member of its group, and ends earlier if ``stopping`` is set.
     """
 
     def __init__(
