@@ -33,11 +33,14 @@ class PartitionGroup:
         self._max_idle_ms = max_idle_ms
         self._wall_clock_ms = wall_clock_ms
         self._heads = JavaHeap[RecordQueue]()
-        # The queues that are not among the heads: the queue of the last choice, and queues that had no record.
+        # The queues that are not among the heads: the queue of the last choice, and queues that had no record. They
+        # come to the heads in the order in which they have got a first record.
         self._arrived: list[RecordQueue] = []
 
     def enqueue(self, queue: RecordQueue, batch: RecordBatch, size: int = 0) -> None:
-        if not queue.size and queue not in self._arrived:
+        if not queue.size:
+            if queue in self._arrived:
+                self._arrived.remove(queue)
             self._arrived.append(queue)
         queue.add(batch, size)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import repeat
 
+from streamapp._base.java_hash import hash_order, partition_hash
 from streamapp.engine.extraction import extract_head, try_head
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import ProcessFn
@@ -52,9 +53,13 @@ class RecordLoop:
         self.queues: dict[TopicPartition, RecordQueue] = self._group.queues
 
     def open(self, bound: Mapping[str, ProcessFn], inputs: Collection[TopicPartition]) -> None:
-        """Takes the function of each source, and opens the queues of the inputs."""
+        """Takes the function of each source, and opens the queues of the inputs.
+
+        The queues have the order of Kafka Streams' hash table. The first input without a record makes the task wait, so
+        this order decides when the waits of further inputs begin (``max_task_idle_ms``).
+        """
         self._bound = bound
-        for partition in inputs:
+        for partition in hash_order(inputs, partition_hash):
             self._queue(partition)
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch, size: int) -> None:

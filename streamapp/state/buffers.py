@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from streamapp._base.java_hash import bucket, bytes_hash
 from streamapp.errors import ProcessorStateError, SerializationError
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext
 from streamapp.serdes import BytesSerde
@@ -321,10 +322,7 @@ class SuppressBuffer(Store):
 
     def _hash_bucket(self, row_key: bytes) -> int:
         # Kafka Streams logs its dirty keys in the order of a java.util.HashSet of them.
-        code = 1
-        for byte in row_key:
-            code = (31 * code + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
-        return (code ^ code >> 16) & (self._hash_buckets - 1)
+        return bucket(bytes_hash(row_key), self._hash_buckets)
 
     def _packed(self, row_key: bytes) -> bytes | None:
         change = self._changes.get(row_key)

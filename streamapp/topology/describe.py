@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cmp_to_key
 
+from streamapp._base.java_hash import hash_order, text_hash
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.tree_set import TreeSet
 
-__all__ = ["describe_global_store", "describe_subtopology", "java_hash_order"]
+__all__ = ["describe_global_store", "describe_subtopology"]
 
 
-def java_hash_order(names: Iterable[str]) -> list[str]:
-    """The names in the order in which a ``java.util.HashSet`` gives them, if they are added in the order of
-    ``names``."""
-    unique = list(dict.fromkeys(names))
-    capacity = 16
-    while len(unique) > capacity * 0.75:
-        capacity *= 2
-    return sorted(unique, key=lambda name: _java_bucket(name, capacity))
-
-
-def _java_bucket(text: str, capacity: int) -> int:
-    value = 0
-    encoded = text.encode("utf-16-be")
-    for i in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
-    return (value ^ (value >> 16)) & (capacity - 1)
+def _order(names: Iterable[str]) -> list[str]:
+    return hash_order(names, text_hash)
 
 
 class _Described:
@@ -64,10 +51,10 @@ def _names(nodes: Iterable[_Described]) -> str:
 def _text(described: _Described) -> str:
     node = described.node
     if isinstance(node, SourceNode):
-        topics = node.pattern.pattern if node.pattern else f"[{', '.join(java_hash_order(node.topics))}]"
+        topics = node.pattern.pattern if node.pattern else f"[{', '.join(_order(node.topics))}]"
         return f"Source: {node.name} (topics: {topics})\n      --> {_names(described.successors)}"
     if isinstance(node, ProcessorNode):
-        stores = ", ".join(java_hash_order(node.stores))
+        stores = ", ".join(_order(node.stores))
         return (
             f"Processor: {node.name} (stores: [{stores}])\n      --> {_names(described.successors)}\n"
             f"      <-- {_names(described.predecessors)}"
@@ -88,7 +75,7 @@ def _function_name(function: object) -> str:
 def describe_subtopology(number: int, nodes: list[Node]) -> str:
     """The paragraph of one sub-topology. ``nodes`` are in the order in which they were added."""
     by_name = {n.name: _Described(n) for n in nodes}
-    order = java_hash_order(java_hash_order(by_name))
+    order = _order(_order(by_name))
     for name in order:
         described = by_name[name]
         for parent in described.node.parents:
