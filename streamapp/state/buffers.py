@@ -320,7 +320,7 @@ class SuppressBuffer(Store):
         return 200 * len(self._dirty)
 
     def _hash_bucket(self, row_key: bytes) -> int:
-        # Kafka Streams logs its dirty keys in the order of a java.util.HashSet of them.
+        # Kafka Streams holds changed keys in a java.util.HashSet, and logs them in the order of its iterator.
         code = 1
         for byte in row_key:
             code = (31 * code + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
