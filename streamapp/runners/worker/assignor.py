@@ -82,7 +82,7 @@ class StreamsAssignor(AgentAssignor):
 
     def on_assignment(self, assignment: Any) -> None:
         metadata = _Metadata.loads(self._decompress(assignment.user_data))
-        # A static member comes back without a rebalance (KIP-345). The other members then have its address of before
+        # A static member comes back without a rebalance (KIP-345), so the others still have its address from before
         # the restart.
         moved = metadata.url != str(self._url)
         if moved:
