@@ -1,38 +1,95 @@
-"""Warnings of Kafka clients that need no action are left out of a worker's log."""
+"""What is repeated, by Kafka's clients in an outage or for each poison record, is said once in a while, with how often it was."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
-from streamapp.runners.worker.logs import _CHATTY, quieten_clients
+from streamapp.runners.repetitions import Repetitions, quieten_drops
 
-COORDINATOR = "aiokafka.consumer.group_coordinator"
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in _CHATTY]
-    kept = [logger.filters[:] for logger in loggers]
-    quieten_clients()
-    yield
-    for logger, filters in zip(loggers, kept, strict=True):
-        logger.filters[:] = filters
+def clock() -> Clock:
+    return Clock()
 
 
-@pytest.mark.usefixtures("quiet")
-def test_a_rebalance_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger(COORDINATOR)
-    with caplog.at_level(logging.INFO):
-        logger.warning("Heartbeat failed for group %s because it is rebalancing", "shop")
-        logger.warning("Heartbeat failed: local member_id was not recognized")
-    assert [record.getMessage()[:23] for record in caplog.records] == ["Heartbeat failed: local"]
+@pytest.fixture
+def chatty(clock: Clock) -> logging.Logger:
+    logger = logging.Logger("chatty")  # not in the tree, so that it is this test's alone
+    logger.addFilter(Repetitions(30.0, clock))
+    return logger
 
 
-@pytest.mark.usefixtures("quiet")
-def test_the_debug_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG):
-        logging.getLogger(COORDINATOR).warning("Heartbeat failed for group shop because it is rebalancing")
-    assert len(caplog.records) == 1
+@pytest.fixture
+def said(chatty: logging.Logger) -> list[str]:
+    messages: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    chatty.addHandler(Listener())
+    return messages
+
+
+def test_a_repetition_is_left_out_and_counted(chatty: logging.Logger, said: list[str], clock: Clock) -> None:
+    for milliseconds in range(5):
+        chatty.error("connect to 127.0.0.1:%d failed after %d ms", 9092, milliseconds)
+    chatty.error("the coordinator is dead")
+    clock.now += 29
+    chatty.error("connect to 127.0.0.1:9092 failed after 9 ms")
+    clock.now += 1
+    chatty.error("connect to 127.0.0.1:9092 failed after 7 ms")
+    clock.now += 30
+    chatty.error("connect to 127.0.0.1:9092 failed after 8 ms")
+    assert said == [
+        "connect to 127.0.0.1:9092 failed after 0 ms",
+        "the coordinator is dead",
+        "connect to 127.0.0.1:9092 failed after 7 ms (5 more like this since the last)",
+        "connect to 127.0.0.1:9092 failed after 8 ms",
+    ]
+
+
+def test_what_is_no_warning_is_always_said(chatty: logging.Logger, said: list[str]) -> None:
+    for generation in (1, 2):
+        chatty.info("joined in generation %d", generation)
+    assert said == ["joined in generation 1", "joined in generation 2"]
+
+
+def test_a_message_may_say_of_which_kind_it_is(chatty: logging.Logger, said: list[str], clock: Clock) -> None:
+    for value in ("one", "two", "100 %s"):
+        chatty.warning("parse: %r is no number", value, extra={"kind": "parse ValueError"})
+    chatty.warning("look up: %r is no key", "one", extra={"kind": "look up KeyError"})
+    clock.now += 30
+    chatty.warning("parse: %r is no number", "5 %d", extra={"kind": "parse ValueError"})
+    assert said == [
+        "parse: 'one' is no number",
+        "look up: 'one' is no key",
+        "parse: '5 %d' is no number (2 more like this since the last)",
+    ]
+
+
+def test_dropped_records_pass_through_one_filter_however_often_it_is_asked_for() -> None:
+    logger = logging.getLogger("streamapp.engine.failures")
+    before = list(logger.filters)
+    quieten_drops.cache_clear()
+    try:
+        quieten_drops()
+        quieten_drops()
+        added = [each for each in logger.filters if each not in before]
+        assert [type(each) for each in added] == [Repetitions]
+        assert logging.getLogger("streamapp.runners.worker.producer").filters[-1:] == added
+    finally:
+        for name in ("streamapp.engine.failures", "streamapp.runners.worker.producer"):
+            for each in logging.getLogger(name).filters[:]:
+                if each not in before:
+                    logging.getLogger(name).removeFilter(each)
+        quieten_drops.cache_clear()
