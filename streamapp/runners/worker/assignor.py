@@ -129,7 +129,7 @@ class StreamsAssignor(AgentAssignor):
         self._clients = clients_metadata
 
     def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
-        # This is Faust's last step before the assignment goes out. The partitions of the tasks are added here.
+        # Faust calls this method last before it sends the assignment, so the partitions of the tasks are added here.
         result = super()._global_table_standby_assignments(assignments, partitions_by_topic)
         counts = self._partition_counts
         topics = {
