@@ -49,8 +49,8 @@ def measure(
 ) -> list[Latency]:
     found = []
     names = list(peers)
-    # A broker that has just started compiles its code for minutes, and slows the first peer down (seen: a p50 of
-    # 64 ms, then 4 ms). So the first round does not count.
+    # The first round does not count, because a broker that has just started compiles its code for minutes. A run showed
+    # a p50 of 64 ms, and then of 4 ms.
     for name in names:
         _Run(kafka, folder, name, -1).measure(rate, seconds)
         tell(f"{name:24} warm-up, not counted")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the pictures of docs/explanation as SVG; run it after a change: python scripts/draw.py
 
-A picture has a light ground of its own, so that it is readable in a light and in a dark scheme.
+A picture has a light ground of its own, so that it is readable in every scheme; docs/site.css darkens it in a dark one.
 """
 
 from __future__ import annotations

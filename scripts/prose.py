@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the plain English of pages, docstrings, error messages and help texts; CONTRIBUTING.md has the rules.
+"""Checks the plain English of pages, docstrings, messages, help texts and comments; CONTRIBUTING.md has the rules.
 
 python scripts/prose.py              # everything
 python scripts/prose.py FILE ...     # these files
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +24,10 @@ from markdown_it.token import Token
 ROOT = Path(__file__).resolve().parents[1]
 HISTORY = ("CHANGELOG.md", "changes/", "docs/decisions/")
 """Changelog and decisions may tell the past, and say nobody for whom they are."""
-CODE = ("streamapp", "agents", "tables", "benchmarks")
-"""The folders whose docstrings, messages and help texts are checked."""
+CODE = ("streamapp", "agents", "tables", "benchmarks", "scripts")
+"""The folders whose docstrings, messages, help texts and comments are checked."""
+_SAID = {"debug", "info", "warning", "error", "exception", "critical", "echo"}
+"""Methods that write a line for users, into a log or a terminal."""
 
 MOST_WORDS, MOST_COLUMNS = 25, 120
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -33,8 +37,8 @@ _CELL_END = re.compile(rf"{_END.pattern}|;\s+")
 _WORD = re.compile(r"[^\s]*\w[^\s]*")
 _CLAUSE = re.compile(r"(What|Whatever|How|Whether|Of|That|Whoever|Who)\b(?! else\b)(?!.*\?$)")
 _POINTS = re.compile(
-    r"(It|Those|(This|These|That) (is|are|was|were|has|have|does|do|can|may|must|will|would|means|makes|costs|needs|holds"
-    r"|gives|lets|happens|works|applies|keeps|takes|saves))\b"
+    r"(It|Those|(This|These|That) (is|are|was|were|has|have|does|do|can|may|must|will|would|means|makes|costs|needs"
+    r"|holds|gives|lets|happens|works|applies|keeps|takes|saves))\b"
 )
 _DOCSTRING = re.compile(r"(What|Whatever|How|Whether|Of|That|Whoever|Who|Which|Where|Why|It|Those)\b")
 _WORDS = {
@@ -102,15 +106,34 @@ def _plain(inline: Token) -> str:
 
 
 def of_python(source: str) -> Iterator[Text]:
-    """Docstrings (also those behind a constant or a field), messages of errors, and help texts."""
+    """Docstrings (also those behind a constant or a field), messages of errors and logs, help texts, and comments."""
+    yield from of_comments(source)
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(docstring))):
                 yield from of_docstring(_DOCTEST.sub("\n", inspect.cleandoc(docstring)), node.lineno)
             case ast.Raise(exc=ast.Call(args=[message, *_])):
                 yield Text(node.lineno, "message", _message(message))
+            case ast.Call(func=ast.Attribute(attr=said), args=[message, *_]) if said in _SAID:
+                yield Text(node.lineno, "message", _message(message))
             case ast.keyword(arg="help"):
                 yield Text(node.value.lineno, "message", _message(node.value))
+
+
+def of_comments(source: str) -> Iterator[Text]:
+    """Comments; lines that stand below each other are one text."""
+    line, last, words = 0, 0, ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            number, alone = token.start[0], token.line.lstrip().startswith("#")
+            if not (alone and number == last + 1):
+                if words:
+                    yield Text(line, "comment", words)
+                line, words = number, ""
+            words = f"{words} {token.string.lstrip('#! ')}".strip()
+            last = number if alone else 0
+    if words:
+        yield Text(line, "comment", words)
 
 
 def of_docstring(prose: str, line: int) -> Iterator[Text]:
@@ -177,7 +200,7 @@ def findings(path: Path) -> list[Finding]:
     found = [finding for text in texts for finding in judge(text, history)]
     for number, line in enumerate(source.splitlines(), 1):
         if len(line) > MOST_COLUMNS and "://" not in line and not line.startswith("|"):
-            found.append(Finding(number, f"{len(line)} columns, at most {MOST_COLUMNS}"))
+            found.append(Finding(number, f"{len(line)} > {MOST_COLUMNS} columns"))
     if path.suffix == ".py":
         found.extend(of_counts(source))
     if name.startswith("docs/") and not history:
@@ -200,7 +223,7 @@ def main(arguments: list[str]) -> int:
         for path in paths
         for finding in findings(path)
     ]
-    print("\n".join(problems) or f"prose: nothing found in {len(paths)} files")
+    print("\n".join(problems) or f"prose: nothing found, files: {len(paths)}")
     return 1 if problems else 0
 
 

@@ -28,6 +28,11 @@ _LINK = re.compile(r"(\]\(|\b(?:src|srcset|href)=\")([^)\s\"#]+)(#[^)\s\"]*)?(?=
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 
+def _shown(code: str) -> str:
+    """Code in a cell without the backslash that GitHub needs before a bar: the site would show the backslash."""
+    return code if code.startswith("```") else code.replace("\\|", "|")
+
+
 class Site:
     """The pages by their path in the repository, and their places on the site."""
 
@@ -95,7 +100,9 @@ class Site:
             return before + os.path.relpath(placed(target), here or ".") + anchor
 
         parts = _CODE.split(self.text(page))
-        return "".join(part if number % 2 else _LINK.sub(relinked, part) for number, part in enumerate(parts))
+        return "".join(
+            _shown(part) if number % 2 else _LINK.sub(relinked, part) for number, part in enumerate(parts)
+        )
 
     def _config(self) -> str:
         def entry(page: str) -> str:

@@ -28,33 +28,41 @@ PARTS = {
     "KTable": "KTable WindowedKTable GlobalKTable",
     "Grouping and aggregation": "KGroupedStream KGroupedTable CogroupedKStream TimeWindowedKStream"
     " SessionWindowedKStream TimeWindowedCogroupedKStream SessionWindowedCogroupedKStream Materialized",
-    "Windows and suppression": "TimeWindows SlidingWindows SessionWindows UnlimitedWindows Windows EmitStrategy Suppressed"
+    "Windows and suppression": "TimeWindows SlidingWindows SessionWindows UnlimitedWindows Windows EmitStrategy"
+    " Suppressed"
     " BufferConfig",
     "Stores": "Stores StoreSpec KeyValueStore TimestampedKeyValueStore WindowStore TimestampedWindowStore SessionStore"
     " VersionedStore ReadOnlyKeyValueStore ReadOnlyWindowStore ReadOnlySessionStore ReadOnlyVersionedStore",
-    "Processors": "Processor FixedKeyProcessor ProcessorContext RecordMetadata PunctuationType Cancellable ValueTransformer",
+    "Processors": "Processor FixedKeyProcessor ProcessorContext RecordMetadata PunctuationType Cancellable"
+    " ValueTransformer",
     "Records and timestamps": "Record RecordContext OutputRecord RecordBatch Headers TopicPartition Windowed"
     " fail_on_invalid_timestamp log_and_skip_on_invalid_timestamp use_partition_time_on_invalid_timestamp"
     " wallclock_timestamp records.NO_HEADERS records.RecordSource records.batch_bytes records.create_time",
     "Serdes and schema registry": "Serde AvroSerde BooleanSerde BytesSerde DoubleSerde FloatSerde IntegerSerde"
     " JsonSchemaSerde JsonSerde ListSerde LongSerde ProtobufSerde ShortSerde StringSerde UUIDSerde VoidSerde"
-    " serdes.FieldNumber TimeWindowedSerde SessionWindowedSerde ConfluentSchemaRegistry serdes.SchemaRegistry serdes.LocalSchemaRegistry"
+    " serdes.FieldNumber TimeWindowedSerde SessionWindowedSerde ConfluentSchemaRegistry serdes.SchemaRegistry"
+    " serdes.LocalSchemaRegistry"
     " serdes.SchemaVersion serdes.SchemaReference serdes.SchemaGuids",
-    "Failures and errors": "OnError Retry Backoff Response ErrorContext ExceptionHandler on_error.ANSWERS on_error.DROPS"
+    "Failures and errors": "OnError Retry Backoff Response ErrorContext ExceptionHandler on_error.ANSWERS"
+    " on_error.DROPS"
     " on_error.FAILURES on_error.Answer on_error.Chooser on_error.check_on_error StreamsError BrokerError ConfigError"
-    " CopartitionError InvalidStoreError LockError MissingExtraError ProcessorStateError RecordDropped RecordTooLateError"
+    " CopartitionError InvalidStoreError LockError MissingExtraError ProcessorStateError RecordDropped"
+    " RecordTooLateError"
     " SchemaRegistryError SerializationError ServiceDown TaskCorruptedError TopologyError UnsupportedOperation",
     "Interactive queries": "query.execute query.Query query.QueryResult query.KeyQuery query.RangeQuery"
     " query.TimestampedKeyQuery query.TimestampedRangeQuery query.VersionedKeyQuery query.MultiVersionedKeyQuery"
     " query.WindowKeyQuery query.WindowRangeQuery",
     "Producing": "producer.ReliableProducer producer.SyncReliableProducer producer.Transaction producer.SyncTransaction"
-    " producer.DeliveryReport producer.DeliveryError producer.BufferFull producer.UnsentRecords producer.ProducerMetrics"
+    " producer.DeliveryReport producer.DeliveryError producer.BufferFull producer.UnsentRecords"
+    " producer.ProducerMetrics"
     " producer.Outbox producer.OutboxDatabase producer.PostgresOutbox producer.SqliteOutbox producer.OutboxRelay"
     " producer.RelayMetrics",
-    "Consuming": "consumer.ReliableConsumer consumer.SyncReliableConsumer consumer.ConsumeSettings consumer.ConsumerRecord"
+    "Consuming": "consumer.ReliableConsumer consumer.SyncReliableConsumer consumer.ConsumeSettings"
+    " consumer.ConsumerRecord"
     " consumer.Batch consumer.ConsumerMetrics consumer.ConsumerStatus consumer.HandlerTimeout consumer.OffsetSink"
     " consumer.PostgresOffsets consumer.SqliteOffsets consumer.KafkaOutput consumer.OutputTransaction",
-    "Testing": "TopologyTestDriver TestInputTopic TestOutputTopic testing.try_out testing.WorkerProcess testing.Backlog",
+    "Testing": "TopologyTestDriver TestInputTopic TestOutputTopic testing.try_out testing.WorkerProcess"
+    " testing.Backlog",
     "Spark": "SparkRunner runners.spark.BatchResult runners.spark.ColumnSource runners.spark.FrameSource"
     " runners.spark.KafkaSource runners.spark.ParquetSource runners.spark.OutputTable runners.spark.OutputTopic"
     " runners.spark.Published runners.spark.TableRow runners.spark.create_views runners.spark.live_tables"

@@ -76,8 +76,8 @@ def main(file: Path) -> None:
             demo.wait(120)
             browser.close()
     if (size := file.stat().st_size) > LARGEST:
-        raise SystemExit(f"{file} has {size:,} bytes, at most {LARGEST:,}")
-    print(f"{file}: {size:,} bytes")
+        raise SystemExit(f"{file} is larger than {LARGEST:,} bytes: {size:,}")
+    print(f"{file}: {size / 1000:,.0f} kB")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # with defaults; what type checkers know of it is enough
+    from typing_extensions import TypeVar  # this one has defaults; only type checkers import it
 
     K = TypeVar("K", default=Any, covariant=True)
     V = TypeVar("V", default=Any, covariant=True)

@@ -161,12 +161,17 @@ def make_certificates(folder: Path) -> None:
         subprocess.run(["openssl", *arguments.split(), *more], cwd=folder, check=True, capture_output=True)
 
     name = f"authority-{uuid.uuid4().hex[:8]}"  # two of one name would be mixed up
-    openssl(f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout ca.key -out ca.pem")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    for name, extension in (("broker", ["-extfile", "names"]), ("client", [])):
+    openssl(
+        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout ca.key -out ca.pem",
+        *("-addext", "keyUsage=critical,keyCertSign"),  # Python 3.13 refuses an authority without
+    )
+    identifiers = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+    (folder / "client.ext").write_text(identifiers)
+    (folder / "broker.ext").write_text(f"{identifiers}subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    for name in ("broker", "client"):
         openssl(f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.raw -out {name}.csr")
         signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.crt"
-        openssl(signing, *extension)
+        openssl(signing, "-extfile", f"{name}.ext")
     openssl("pkcs8 -topk8 -in client.raw -out client.key", "-passout", f"pass:{KEY_PASSWORD}")
     (folder / "broker.pem").write_text(
         (folder / "broker.raw").read_text() + (folder / "broker.crt").read_text()

@@ -32,8 +32,9 @@ def cluster_properties(brokers: int) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "500",
         # The first interval after a start must be longer than the broker's session. A killed broker that is started
-        # again is registered only when the session of before is over, and loses its partitions for a moment then: a
-        # transaction that Kafka 4.3 aborts in that moment gets no abort markers, and the next commit reveals it.
+        # again is registered only when its former session is over. At this moment it loses its partitions for a short
+        # time. If Kafka 4.3 aborts a transaction meanwhile, the transaction gets no abort markers, and the next commit
+        # makes its records visible.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
@@ -57,8 +58,8 @@ def node_properties(node: int, ports: Sequence[int], controller_ports: Sequence[
         "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        # Relative to the broker's folder, where it runs: the file is read as Latin-1 and this value is split
-        # at commas, and a path of the user's may hold anything.
+        # Relative to the folder of the broker, where it runs. A whole path could contain commas, at which Kafka splits
+        # the value, or characters beyond Latin-1, in which Kafka reads the file.
         "log.dirs": LOG_FOLDER,
     }
 

@@ -24,9 +24,9 @@ class Circuit:
         self.error: str | None = None
         """The service's last error; None: the circuit breaker is closed."""
         self.since: int | None = None
-        """Since when, in ms since the epoch."""
+        """The time at which the service began to fail, in ms since 1970."""
         self.due: float = 0.0
-        """The time from which one record may ask the service again, in seconds of the dispatcher's clock."""
+        """When the next record may try the service, in seconds of the dispatcher's clock."""
 
     def opened(self, error: Exception, backoff: Backoff, now: float) -> None:
         """Notes that the service has failed, for the first time or again, and sets the time of the next attempt."""

@@ -112,7 +112,7 @@ class Pump:
         while (unit := self._queue.get()) is not None:
             try:
                 self._handling.run(unit)
-            except BaseException as exc:  # such as SystemExit: a thread would end without a word
+            except BaseException as exc:  # SystemExit, for example, would end the thread without a message
                 self._broken(exc)
 
     def _begin(self, unit: Unit) -> None:

@@ -85,7 +85,8 @@ class _Face:
     def stop(self) -> None:
         """Asks the consumer to stop, from any thread, and returns at once.
 
-        The consumer then waits up to ``close_timeout_ms`` for calls of the handler, commits and leaves the group.
+        Before the consumer ends, it waits at most ``close_timeout_ms`` for open calls of the handler, commits, and
+        leaves the group.
         """
         self._consuming.stop()
 

@@ -99,7 +99,7 @@ def tried(run: Callable[[bool], Trial]) -> Trial:
     try:
         return run(True)
     except ProcessingFailed as error:
-        exception, _, _ = str(error).partition(REPRODUCE)  # the place of the record in the test driver
+        exception, _, _ = str(error).partition(REPRODUCE)  # leaves out where the record is in the test driver
     try:
         trial = run(False)
     except ProcessingFailed:

@@ -85,7 +85,7 @@ def stream_behind(
     *,
     repartition_required: bool,
 ) -> KStream[Any, Any]:
-    """The stream of a node's results, after the node was appended to ``stream``."""
+    """The stream of results of ``node``, a step that was added behind ``stream``."""
     context = stream._context
     return context.faces.stream(
         context,

@@ -211,7 +211,7 @@ class Failures:
         if answer == "fail":
             cause = None if hides_text(error, self._config) else error
             raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from cause
-        # A runner limits how often it logs lines of one kind. The text is no kind, because it often quotes the record.
+        # A runner limits how often it logs lines of one kind. The kind is not the text, which often quotes the record.
         logger.warning(
             "%s; going on without it%s",
             failure,

@@ -1,4 +1,4 @@
-"""The Processor API: classes of users that process single records, with state stores and punctuators."""
+"""The Processor API: base classes for operators that a user writes, with state stores and punctuators."""
 
 from __future__ import annotations
 

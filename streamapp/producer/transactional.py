@@ -61,7 +61,7 @@ class TransactionalChannel:
     ) -> None:
         self._options, self._name, self._buffer, self._counts = options, name, buffer, counts
         self._log = log
-        # The channel itself lingers. librdkafka only gathers the records of a transaction while they are handed over.
+        # The channel itself waits `linger_ms` before a transaction. Within one, librdkafka waits only briefly.
         linger = {"linger.ms": min(options.linger_ms, _GATHER_MS)}
         self._settings, self._group_settings = options.producer() | linger, options.client()
         self._pending: deque[Parcel] = deque()

@@ -1,8 +1,9 @@
 """Readers of Avro, generated for one pair of schemas: the written schema of the bytes, and the wanted schema.
 
-One walk over both schemas gives Python functions: one function for each record, array, map and larger union. A record's
-function has no loop. Format and schema resolution are those of the Avro 1.11 specification. The functions return the
-values that fastavro returns.
+The module walks over both schemas once. For each record, array, map and union, it writes a Python function. (A union of
+null and one other type needs no function.) The function of a record reads its fields one after the other without a
+loop, because this is faster. Format and schema resolution are those of the Avro 1.11 specification. The functions
+return the same values as fastavro.
 
 The length of the bytes bounds time and memory. Containers are at most `VALUE_DEPTH` deep. A value has at most
 `FREE_VALUES` items and fields that take no bytes. Names in a schema never become names in the generated code.

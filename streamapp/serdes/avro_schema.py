@@ -257,9 +257,13 @@ def _check(schema: Any) -> None:
             seen = set[str]()
             for field in schema["fields"]:
                 name = field["name"]
-                if not isinstance(name, str) or name in seen:
+                if not isinstance(name, str):
                     raise SchemaRefused(
-                        f"the record {excerpt(schema['name'])} has two fields {excerpt(name)}, or no text as name"
+                        f"a field of the record {excerpt(schema['name'])} has the name {excerpt(name)}, not a text"
+                    )
+                if name in seen:
+                    raise SchemaRefused(
+                        f"the record {excerpt(schema['name'])} has two fields with the name {excerpt(name)}"
                     )
                 if not all(isinstance(alias, str) for alias in field.get("aliases") or ()):
                     raise SchemaRefused(f"the aliases of {excerpt(name)} are not all text")

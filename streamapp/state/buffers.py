@@ -321,7 +321,7 @@ class SuppressBuffer(Store):
         return 200 * len(self._dirty)
 
     def _hash_bucket(self, row_key: bytes) -> int:
-        # Kafka Streams logs its dirty keys in the order of a java.util.HashSet of them.
+        # Kafka Streams holds changed keys in a java.util.HashSet, and logs them in the order of its iterator.
         return bucket(bytes_hash(row_key), self._hash_buckets)
 
     def _packed(self, row_key: bytes) -> bytes | None:

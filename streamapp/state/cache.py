@@ -79,7 +79,7 @@ class CachedStore(WriteBehindStore):
         self._beside_key, self._beside_value = self._beside()
 
     def _beside(self) -> tuple[int, int]:
-        """The bytes that count for an entry besides its key, and besides its value if this is not None."""
+        """The bytes that an entry counts in addition to its key, and in addition to a value that is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def last_written(self) -> LastWritten | None:

@@ -51,8 +51,8 @@ _INT = struct.Struct(">i")
 # Serdes whose values wait in memory as objects, with the class of these values. The class is exact and immutable, and
 # two values are equal if and only if their bytes are equal. So floats are excluded, because 0.0 == -0.0. All other
 # values wait as bytes. So a reader may change its copy, and a value that cannot be serialized fails at the put and not
-# at the commit. The function is true if a value of the class can surely be serialized: a str that is not ASCII may have
-# lone surrogates, which have no UTF-8.
+# at the commit. The function is true if a value of the class can surely be serialized. For example, a str that is not
+# ASCII may have lone surrogates, which have no UTF-8.
 _KEPT_CLASSES: dict[type, tuple[type, Callable[[Any], bool]]] = {
     StringSerde: (str, str.isascii),
     LongSerde: (int, lambda value: -(2**63) <= value < 2**63),

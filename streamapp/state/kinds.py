@@ -289,6 +289,6 @@ class Versioned(StoreKind):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        # Every version is a record. Compaction, which keeps only the last record of a key, must never begin: brokers
-        # judge a record's age by their own clock, so they would remove versions with old timestamps at once.
+        # Every version is a record, but compaction keeps only the last record of a key, so it must never begin. With a
+        # shorter lag, brokers would compact old versions at once, because they compare timestamps with their clock.
         return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}

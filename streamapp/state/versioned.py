@@ -81,7 +81,8 @@ class VersionedStore(Store):
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
             # Each version is part of the state, so each is logged. If a version is put twice, the last value is logged.
-            # A deletion does not replace a value: without the value before it, a restore would keep an end of nothing.
+            # A deletion does not replace the record of a value at the same time: a restore needs the value that the
+            # deletion ends.
             version = kept_key, timestamp, kept is None
             self._unlogged.pop(version, None)
             self._unlogged[version] = kept

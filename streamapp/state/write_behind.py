@@ -200,7 +200,7 @@ class WriteBehindStore(Store):
             self._sound_value,
         )
         dirty, known = self._dirty, self._known
-        plain = put_row is self._remember and not self._sized  # fold then writes itself, which saves a call
+        plain = put_row is self._remember and not self._sized  # then fold writes the row itself
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             kept, latest = rows.get(row_key) or row_of(row_key)

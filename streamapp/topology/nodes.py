@@ -25,7 +25,7 @@ class SourceNode:
     timestamp_extractor: Callable[..., int] | None = None
     parents: tuple[str, ...] = ()
     on_error: Answer | Chooser | None = None
-    """The answer to records that cannot be decoded; None: ``deserialization_exception_handler`` answers."""
+    """The answer to records that cannot be decoded. If None, ``deserialization_exception_handler`` decides."""
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class _Watched(Generic[T]):
             self._value = self._parse(text)
             logger.info("%s_FILE was read anew", self._name)
         except ConfigError as error:
-            logger.error("%s. What the file said before goes on to count", error)
+            logger.error("%s. The former contents of the file stay in use", error)
 
 
 def _checked_secret(text: str) -> bytes:

@@ -61,6 +61,13 @@ def test_examples_of_docstrings_are_code(built: Path) -> None:
     assert "<blockquote>" not in page
 
 
+def test_a_bar_in_a_cell_has_no_backslash(built: Path) -> None:
+    """GitHub needs the backslash, and zensical showed it."""
+    page = (built / "schemas" / "index.html").read_text()
+    assert "<code>X | None</code>" in page
+    assert "\\|" not in page
+
+
 def test_language_models_find_every_page_as_text(built: Path) -> None:
     linked = re.findall(r"\]\(([^)]+)\)", (built / "llms.txt").read_text())
     assert len(linked) == len(site.Site().pages)
@@ -145,6 +152,16 @@ def test_pages_fit_on_a_dark_phone(phone: tuple[Any, str]) -> None:
     tab, address = phone
     pages = ["", "how-to/", "how-to/confluent-tutorials/", "explanation/windows/", "reference/kstream/"]
     assert list(look_at_site.problems(tab, address, pages)) == []
+
+
+@pytest.mark.browser
+def test_long_names_leave_room_for_the_other_columns_on_a_phone(phone: tuple[Any, str]) -> None:
+    tab, address = phone
+    tab.goto(f"{address}/how-to/confluent-tutorials/")
+    widths = "all => all.map(table => [table.scrollWidth, table.clientWidth])"
+    tables = tab.locator("article table").evaluate_all(widths)
+    assert tables
+    assert [table for table in tables if table[0] > table[1]] == []
 
 
 @pytest.mark.browser

@@ -169,4 +169,19 @@ def test_named_files_alone_are_judged(tree: Path) -> None:
 def test_long_lines_and_pages_without_readers_are_found(tree: Path) -> None:
     (tree / "docs/page.md").write_text("x" * 121 + "\n\n" + "https://example.org/" + "x" * 120 + "\n")
     found = [finding.message for finding in prose.findings(tree / "docs/page.md")]
-    assert found == ["121 columns, at most 120", "the page does not begin with: This page is for ..."]
+    assert found == ["121 > 120 columns", "the page does not begin with: This page is for ..."]
+
+
+def test_comments_and_log_lines_are_read() -> None:
+    source = """
+# A store has rows.
+# It forgets them.
+logger.warning("What failed is %s", name)  # whatever
+value = 1  # A task ends.
+"""
+    assert [(text.kind, text.text) for text in prose.of_python(source)] == [
+        ("comment", "A store has rows. It forgets them."),
+        ("comment", "whatever"),
+        ("comment", "A task ends."),
+        ("message", "What failed is %s"),
+    ]

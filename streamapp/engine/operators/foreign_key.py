@@ -474,8 +474,8 @@ class ResponseJoin(Operator):
             if row is None:
                 return response.hash is None
             value, _, data = row
-            # The bytes of the row are hashed first: another serialization would cost more than the second hash, which
-            # is needed if other bytes were hashed, for example with another schema id before them.
+            # The bytes of the row are hashed first, because to serialize the value again costs more. If the hashes
+            # differ, the sender may have hashed other bytes of the same value, for example with another schema id.
             if data is not None and value_hash(data) == response.hash:
                 return True
             return value_hash(value_bytes(value)) == response.hash

@@ -66,7 +66,7 @@ class TopologyTestDriver:
     ('k', 'HELLO')
     """
 
-    __test__ = False  # not a test case, whatever its name says to pytest
+    __test__ = False  # pytest must not collect this class as a test
 
     def __init__(
         self, topology: Topology, config: StreamsConfig | None = None, *, initial_wall_clock_ms: int = 0

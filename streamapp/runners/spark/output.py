@@ -136,7 +136,7 @@ class Output:
                     yield self._batch(topic, waiting.part(first, first + 2 * OUTPUT_ROWS))
 
     def counts(self) -> Iterator[pa.RecordBatch]:
-        """The numbers of processed, dropped and sent records; without them, the driver would have to read all rows."""
+        """A few rows with the numbers of processed, dropped and sent records: the driver need not count all rows."""
         metrics = self.task.metrics
         names, numbers = ["processed", "dropped"], [metrics.processed, metrics.dropped_records]
         yield output_batch(COUNTS, self._partition, 2, name=names, task=[self._partition] * 2, seq=numbers)

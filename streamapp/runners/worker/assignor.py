@@ -82,7 +82,7 @@ class StreamsAssignor(AgentAssignor):
 
     def on_assignment(self, assignment: Any) -> None:
         metadata = _Metadata.loads(self._decompress(assignment.user_data))
-        # A static member comes back without a rebalance (KIP-345). The other members then have its address of before
+        # A static member comes back without a rebalance (KIP-345), so the others still have its address from before
         # the restart.
         moved = metadata.url != str(self._url)
         if moved:
@@ -129,7 +129,7 @@ class StreamsAssignor(AgentAssignor):
         self._clients = clients_metadata
 
     def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
-        # This is Faust's last step before the assignment goes out. The partitions of the tasks are added here.
+        # Faust calls this method last before it sends the assignment, so the partitions of the tasks are added here.
         result = super()._global_table_standby_assignments(assignments, partitions_by_topic)
         counts = self._partition_counts
         topics = {

@@ -19,14 +19,14 @@ __all__ = ["LogEnds"]
 
 _ASK_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
-"""The longest time that the next request waits for the answer to the last one."""
+"""If brokers have not answered a request after this time, the next request is sent without waiting further."""
 
 
 class LogEnds:
     """Asks brokers every few seconds for the ends of committed records, and never waits for an answer.
 
     A consumer knows the end of a log only from its last fetch. After a fault, or while its buffer is full, it fetches
-    nothing. The known end then stays the same, and the lag would look smaller than it is. So brokers are asked.
+    nothing. The lag would then look too small, because it would be computed with an old end. So brokers are asked.
     `LogEnds` is safe to use from several threads.
     """
 

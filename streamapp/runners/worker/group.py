@@ -99,8 +99,8 @@ async def _leave(coordinator: Any) -> None:
         return
     request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
     try:
-        # On the coordinator's own connection, the broker would serve this request only after the join. aiokafka itself
-        # sends no such request before the first generation.
+        # Another connection than the coordinator's: there, the broker would serve the request only after the join.
+        # aiokafka itself does not leave the group before its first generation.
         await asyncio.wait_for(coordinator._client.send(coordinator.coordinator_id, request), _LEAVE_SECONDS)
     except (KafkaError, TimeoutError) as exc:
         logger.warning(

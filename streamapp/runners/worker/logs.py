@@ -30,8 +30,12 @@ _SERVICE = re.compile(r"\[\^.*\]: ")
 """The beginning of a line by a service of Faust, or by a service of streamapp on top of Faust's classes."""
 _SERVICE_LIFE = re.compile(_SERVICE.pattern + r"(Starting|Stopping|Restarting)\.\.\.")
 """Lines about the start and stop of an application's own service."""
-_PASSING = re.compile(r"Failed to acquire (idempotence|transactional) PID .*: retrying")
-"""A warning on a cluster whose coordinators have just started. librdkafka tries again by itself."""
+_PASSING = re.compile(
+    r"Failed to acquire (idempotence|transactional) PID .*: retrying"
+    r"|Heartbeat failed for group .* because it is rebalancing"
+)
+"""Warnings that need no action. librdkafka says the first on a cluster whose coordinators have just started, and tries
+again. aiokafka says the second when another worker comes or goes."""
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
@@ -67,7 +71,7 @@ class Crashes(logging.Filter):
 
 
 class _Passing(logging.Filter):
-    """Shows warnings that match `_PASSING` only in the debug log."""
+    """Hides warnings that need no action (`_PASSING`), except in the debug log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno == logging.WARNING and _PASSING.search(record.getMessage()):
@@ -86,10 +90,10 @@ class _NoLogins(logging.Filter):
 
 
 def quieten_clients() -> None:
-    """Adds one `Repetitions` filter to the loggers of all Kafka clients of this process. One call is enough."""
-    repetitions = Repetitions()
-    CLIENT_LOGGER.addFilter(_Passing())
+    """Filters the loggers of all Kafka clients of this process. One call is enough."""
+    repetitions, passing = Repetitions(), _Passing()
     for name in _CHATTY:
+        logging.getLogger(name).addFilter(passing)
         logging.getLogger(name).addFilter(repetitions)
 
 

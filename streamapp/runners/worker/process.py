@@ -48,7 +48,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
         self, app: faust.App, *services: Any, loglevel: str | int | None = None, **options: Any
     ) -> None:
         self._brief = not _is_given("loglevel", loglevel)
-        # Faust's command asks for it whatever the application's settings say.
+        # Faust's command redirects always, and ignores the application's setting.
         options["redirect_stdouts"] = app.conf.worker_redirect_stdouts
         super().__init__(app, *services, loglevel="INFO" if self._brief else loglevel, **options)
 

@@ -2,8 +2,8 @@
 
 A refusal comes long after the worker has processed the source record, and the transaction cannot be committed any more.
 So the worker rolls back, and repeats the work since the last commit. When an operator sends the refused result again,
-the refusal is raised in this call. Only there, source record and operator are known, and the production exception
-handler decides.
+this call raises the refusal, because only then the source record and the operator are known. The production exception
+handler then decides about the record.
 """
 
 from __future__ import annotations

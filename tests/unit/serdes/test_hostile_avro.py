@@ -94,7 +94,7 @@ def test_a_deep_file_of_a_folder_of_schemas_is_named(tmp_path: Path) -> None:
 
 
 def test_two_fields_of_one_name_are_no_schema() -> None:
-    with pytest.raises(ConfigError, match="two fields 'a'"):
+    with pytest.raises(ConfigError, match="two fields with the name 'a'"):
         AvroSerde[Any](record() | {"fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]})
 
 

@@ -1,0 +1,38 @@
+"""Warnings of Kafka clients that need no action are left out of a worker's log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from streamapp.runners.worker.logs import _CHATTY, quieten_clients
+
+COORDINATOR = "aiokafka.consumer.group_coordinator"
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    kept = [logger.filters[:] for logger in loggers]
+    quieten_clients()
+    yield
+    for logger, filters in zip(loggers, kept, strict=True):
+        logger.filters[:] = filters
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_rebalance_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger(COORDINATOR)
+    with caplog.at_level(logging.INFO):
+        logger.warning("Heartbeat failed for group %s because it is rebalancing", "shop")
+        logger.warning("Heartbeat failed: local member_id was not recognized")
+    assert [record.getMessage()[:23] for record in caplog.records] == ["Heartbeat failed: local"]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_debug_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger(COORDINATOR).warning("Heartbeat failed for group shop because it is rebalancing")
+    assert len(caplog.records) == 1
