@@ -55,7 +55,7 @@ class Consuming:
             raise ConfigError(f"the consumer {options.name} was started already; make another one")
         sinking = None
         if options.offsets is not None:
-            sinking = Sinking(options.offsets, options.name, self._dispatcher)
+            sinking = Sinking(options.offsets, options, self._dispatcher, self._stopping)
         outputs = None
         if options.output is not None:
             outputs = HandlerOutputs(options.name, options.output, options.config)
@@ -90,7 +90,7 @@ class Consuming:
         dispatcher = self._dispatcher
         try:
             if sinking is not None:
-                sinking.sink.create()
+                sinking.create()
             if letters is not None:
                 letters.__enter__()
             subscription.check_topics()

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from streamapp._base.failpoints import hit
+from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes
 from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
+from streamapp.consumer.verdicts import short
+from streamapp.records import TopicPartition
 
 __all__ = ["Sinking"]
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_PAUSE_SECONDS = 0.5
+
 
 class Sinking:
-    """The database transactions of one consumer. Safe to use from several threads."""
+    """The database transactions of one consumer. Safe to use from several threads.
 
-    def __init__(self, sink: OffsetSink, group: str, dispatcher: Dispatcher) -> None:
+    `create` and `claim` wait for a database that does not answer. The wait takes at most half of
+    ``max_poll_interval_ms``, so that the consumer stays a member of its group, and ends earlier if ``stopping`` is set.
+    """
+
+    def __init__(
+        self, sink: OffsetSink, options: ConsumeOptions, dispatcher: Dispatcher, stopping: threading.Event
+    ) -> None:
         self.sink: OffsetSink = sink
-        self._group, self._dispatcher = group, dispatcher
+        self._group, self._dispatcher, self._stopping = options.name, dispatcher, stopping
+        self._patience_seconds = options.config.max_poll_interval_ms / 2000
+
+    def create(self) -> None:
+        """Creates the table of the offsets. Raises errors of the database."""
+        self._answer(self.sink.create)
+
+    def claim(self, source: TopicPartition) -> SavedOffset:
+        """Takes a partition over, with its saved offset. Raises errors of the database."""
+        return self._answer(lambda: self.sink.claim(self._group, source))
+
+    def _answer(self, call: Callable[[], _T]) -> _T:
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                return call()
+            except self.sink.failures as exc:
+                if time.monotonic() > deadline or self._stopping.wait(_PAUSE_SECONDS):
+                    raise
+                logger.warning("%s waits for the database of its offsets: %s", self._group, short(exc))
 
     def commit(
         self,

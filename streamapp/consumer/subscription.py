@@ -19,10 +19,8 @@ from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
-from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
 from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.sinking import Sinking
-from streamapp.consumer.verdicts import short
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 
@@ -186,7 +184,7 @@ class Subscription:
         for source, each in zip(sources, found, strict=True):
             position, metadata, fence = each.offset, committed_metadata(each), 0
             if self._sinking is not None:
-                saved = self._claim(self._sinking.sink, source)
+                saved = self._sinking.claim(source)
                 fence = saved.fence
                 if saved.position >= 0:
                     position, metadata = saved.position, saved.metadata
@@ -196,17 +194,6 @@ class Subscription:
             starts.append(KafkaPartition(*source, position) if known else KafkaPartition(*source))
         client.incremental_assign(starts)
         logger.info("%s has %s", self._options.name, ", ".join(map(str, sources)))
-
-    def _claim(self, sink: OffsetSink, source: TopicPartition) -> SavedOffset:
-        deadline = time.monotonic() + self._options.config.max_poll_interval_ms / 2000
-        while True:
-            try:
-                return sink.claim(self._options.name, source)
-            except sink.failures as exc:
-                if time.monotonic() > deadline or self._dispatcher.stopping:
-                    raise
-                logger.warning("%s cannot claim %s yet: %s", self._options.name, source, short(exc))
-                time.sleep(0.5)
 
     def _on_revoke(self, client: Consumer, partitions: list[KafkaPartition]) -> None:
         if client is not self._client:  # an old one comes to its end

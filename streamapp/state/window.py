@@ -71,7 +71,8 @@ class WindowStore(TimeBucketedStore):
             segment_ms=segment_ms,
             time_ordered=time_ordered,
         )
-        self._indexed = indexed and self._inclusive
+        # Kafka Streams 4.3.1 gives each time-ordered store with headers an index by key.
+        self._indexed = (indexed or spec.headers_format) and self._inclusive
         self._duplicates = retain_duplicates
 
     def _min_live(self) -> int:

@@ -211,6 +211,29 @@ def test_exactly_once_while_postgresql_is_killed(
     check_exactly_once(handled(address))
 
 
+def test_a_consumer_that_starts_before_its_database_waits(
+    feed: Feed, server: PostgreSQL, tmp_path: Path, made: list[Processes]
+) -> None:
+    address = server.conninfo
+    with closing(connect(address)) as connection:
+        connection.execute("DROP TABLE IF EXISTS handled, streamapp_offsets")
+        connection.execute("CREATE TABLE handled (id serial PRIMARY KEY, key TEXT, value INTEGER)")
+        connection.commit()
+    feed_all(feed)
+    server.kill()
+    processes = Processes(feed, "exactly_once", address, tmp_path)
+    made.append(processes)
+    process = processes.start()
+    try:
+        until(lambda: "waits for the database" in processes.logs(), SECONDS, processes.logs)
+    finally:
+        server.start()
+    until(lambda: len(handled(address)) >= COUNT, SECONDS, processes.logs)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 0, processes.logs()
+    check_exactly_once(handled(address))
+
+
 def test_an_owner_that_was_replaced_cannot_save(address: str) -> None:
     sink, source = sink_at(address), TopicPartition("orders", 0)
     sink.create()
