@@ -176,7 +176,7 @@ class _RocksTable:
         self._path = path
         self._rows = rows
         self._get = rows.get
-        self.filtered = False
+        self.filtered: bool = False
         """True if new write buffers have a bloom filter."""
 
     def get(self, key: bytes) -> bytes | None:
