@@ -121,7 +121,7 @@ class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
         return get
 
     def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
-        return (self._dirty, self._read) if self._silent else ({}, self.row)
+        return (self._dirty, self._read_to_write) if self._silent else ({}, self.row)
 
 
 class CachedPlainTableStore(ShowingCachedStore, _CachedKeys, PlainTableStore):

@@ -35,6 +35,12 @@ _STORE = "store:"  # the prefix of stores' column families; the family "default"
 _OFFSET = struct.Struct(">q")
 _key = itemgetter(0)
 
+_WRITE_BUFFER_BYTES = 16 * _MIB
+_FILTER_PART = 0.01
+_FILTER_BYTES = int(_WRITE_BUFFER_BYTES * _FILTER_PART)
+_LARGE_BUFFER_BYTES = 2 * _MIB
+_MANY_ROWS = 1_000
+
 
 class RocksMemory:
     """RocksDB's memory, which all tasks of a process share: a block cache, and a limit for write buffers, in bytes.
@@ -43,6 +49,10 @@ class RocksMemory:
     the cache, too. At the limit for write buffers, RocksDB starts to write them to disk in the background. If the disk
     is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write buffers of
     its task are on disk.
+
+    A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. The filter
+    takes its memory with the first row. So only stores with large buffers get a filter, and all filters together take a
+    sixteenth of the limit for write buffers.
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
@@ -50,6 +60,8 @@ class RocksMemory:
         # False: RocksDB's own stall of writes could wait for ever, if no database has a reason to flush.
         self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
         self._most = write_buffer_bytes * 3 // 2
+        self.filters: int = write_buffer_bytes // 16 // _FILTER_BYTES
+        """The number of further stores that may have a filter in their write buffers."""
 
     @property
     def overfull(self) -> bool:
@@ -132,6 +144,9 @@ class RocksBackend:
             put(store.encode(), _OFFSET.pack(offset))  # into the column family "default"
         try:
             self._db.write(writes)
+            for store, puts in batch.puts.items():
+                if len(puts) >= _MANY_ROWS:
+                    self.table(store).filter_large_buffer(self._memory)
             if self._memory.overfull:
                 for table in [*self._tables.values(), self._offsets]:
                     table.flush()
@@ -143,6 +158,7 @@ class RocksBackend:
         if not self._closed:
             self._closed = True
             for table in self._tables.values():
+                self._memory.filters += table.filtered
                 table.close()
             self._offsets.close()
 
@@ -153,13 +169,15 @@ class RocksBackend:
 
 
 class _RocksTable:
-    __slots__ = ("_get", "_path", "_rows", "family")
+    __slots__ = ("_get", "_path", "_rows", "family", "filtered")
 
     def __init__(self, path: str, rows: Rdict, family: ColumnFamily | None = None) -> None:
         self.family = family
         self._path = path
         self._rows = rows
         self._get = rows.get
+        self.filtered: bool = False
+        """True if new write buffers have a bloom filter."""
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -205,6 +223,21 @@ class _RocksTable:
         # Until RocksDB has compacted its files, a key counts once for each of its writes.
         return self._rows.property_int_value("rocksdb.estimate-num-keys") or 0
 
+    def filter_large_buffer(self, memory: RocksMemory) -> None:
+        """Gives all later write buffers a bloom filter, if the present buffer is large and ``memory`` has room."""
+        if self.filtered or not memory.filters:
+            return
+        if self._rows.property_int_value("rocksdb.cur-size-active-mem-table") >= _LARGE_BUFFER_BYTES:
+            self._rows.set_options(
+                {
+                    "memtable_prefix_bloom_size_ratio": str(_FILTER_PART),
+                    "memtable_whole_key_filtering": "true",
+                }
+            )
+            self._rows.flush(False)  # the filter begins with a new buffer
+            self.filtered = True
+            memory.filters -= 1
+
     def flush(self) -> None:
         """Writes the write buffers to a file, and waits for the end."""
         self._rows.flush(True)
@@ -231,7 +264,7 @@ def _options(memory: RocksMemory) -> Options:
     options.create_missing_column_families(True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_manager(memory.write_buffers)
-    options.set_write_buffer_size(16 * _MIB)
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_arena_block_size(_MIB // 16)  # each store of each task takes a block, even without rows
     options.set_compression_type(DBCompressionType.lz4())
     # The offsets never fill their write buffer. Without a limit, the log would keep growing, and so would the time to

@@ -230,19 +230,27 @@ class WriteBehindStore(Store):
         The rows have the timestamps that readers see.
         """
         if type(self).row is WriteBehindStore.row:
-            return self._dirty, self._read  # saves a call for each record
+            return self._dirty, self._read_to_write  # saves a call for each record
         return {}, self.row
 
     def _read(self, row_key: Any) -> Row:
-        """The row of a key that has no dirty row: from memory, else from the backend."""
-        clean = self._clean
-        row = clean.young.get(row_key)
+        """The row of a key that has no dirty row: from memory, else from the backend. The row is kept in memory."""
+        row = self._clean.young.get(row_key)
         if row is None:
-            row = clean.old.pop(row_key, None)
-            if row is None:
-                data = self._table.get(self._local_key(row_key, self._row_bytes(row_key)))
-                row = MISSING if data is None else self._unpack(data)
-            clean.keep(row_key, row, self._weigh(row_key, row))
+            row = self._read_below(row_key)
+            self._clean.keep(row_key, row, self._weigh(row_key, row))
+        return row
+
+    def _read_to_write(self, row_key: Any) -> Row:
+        """As `_read`, for a caller that writes the row next. Nothing keeps the row, because it is out of date then."""
+        return self._clean.young.get(row_key) or self._read_below(row_key)
+
+    def _read_below(self, row_key: Any) -> Row:
+        """The row of a key that has no dirty and no young row. An old row loses its place in memory."""
+        row = self._clean.old.pop(row_key, None)
+        if row is None:
+            data = self._table.get(self._local_key(row_key, self._row_bytes(row_key)))
+            row = MISSING if data is None else self._unpack(data)
         return row
 
     def _unpack(self, data: bytes) -> Row:

@@ -21,9 +21,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import mmh3
+import msgspec
 
 from streamapp._base.counted import counted
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
@@ -72,7 +73,7 @@ class Instruction(IntEnum):
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE = 3
 
 
-class Subscription(NamedTuple):
+class Subscription(msgspec.Struct, frozen=True, gc=False):
     """The request of a left row for the right row of its foreign key.
 
     ``hash`` (16 bytes) is the hash of the left row's value; None means that the row is deleted. The answer repeats the
@@ -87,7 +88,7 @@ class Subscription(NamedTuple):
     """The bytes from which the subscription was read. The store gets these bytes; None: it serializes."""
 
 
-class SubscriptionResponse(NamedTuple):
+class SubscriptionResponse(msgspec.Struct, frozen=True, gc=False):
     """The right side's answer to a subscription. ``value`` is the right row's value, or None if there is no such row.
 
     ``primary_partition`` is the partition to which the answer goes, and is no part of the bytes. ``data`` has the bytes
@@ -215,7 +216,8 @@ class _CombinedKeys:
         return _INT.pack(len(data)) + data
 
     def encode(self, foreign_key: Any, primary_key: Any) -> bytes:
-        return self.prefix(foreign_key) + self._primary.serialize(primary_key)
+        data = self._foreign.serialize(foreign_key)
+        return _INT.pack(len(data)) + data + self._primary.serialize(primary_key)
 
 
 class LeftSide:
@@ -256,15 +258,14 @@ class SubscriptionSend(Operator):
         key_bytes = self.foreign_key_serde.bind(f"{topic}{FOREIGN_KEY}", True).serialize
         value_bytes = self.value_serde.bind(f"{topic}{VALUE_HASH}", False).serialize
         left, versioned = self.left, self.versioned
-        delete, delete_and_tell, ask_always, ask = Instruction
+        delete, delete_and_tell, ask_always, ask = map(int, Instruction)
 
         def ask_again(key: Any, value: Any, timestamp: int, headers: Headers) -> bool:
             foreign_key = extract_old(key, value)
             if foreign_key is None:
                 return False
             digest = value_hash(value_bytes(value))
-            subscription = Subscription(digest, int(ask_always), key, task.partition)
-            forward(foreign_key, subscription, timestamp, headers)
+            forward(foreign_key, Subscription(digest, ask_always, key, task.partition), timestamp, headers)
             return True
 
         side: LeftSide = task.shared(self.topic, LeftSide)
@@ -284,37 +285,26 @@ class SubscriptionSend(Operator):
                 last = side.last
                 digest = value_hash(last.data if last.value is new else value_bytes(new))
 
-            def subscribe(foreign_key: Any, instruction: Instruction) -> None:
-                forward(
-                    foreign_key,
-                    Subscription(digest, int(instruction), key, task.partition),
-                    timestamp,
-                    headers,
-                )
-
             old_key = None if old is None else extract_old(key, old)
             new_key = None if new is None else extract(key, new)
             if left_out := new_key is _LEFT_OUT:
                 new_key = None
+            instruction = ask
             if left:
                 if new is None and old is None:
                     return
-                if old_key is not None and changed(new_key, old_key):
-                    subscribe(old_key, delete)
-                subscribe(new_key, ask_always)
-            elif new is None:
-                if old_key is not None:
-                    subscribe(old_key, delete_and_tell)
+                instruction = ask_always
             elif new_key is None:
-                if not left_out:
+                if new is not None and not left_out:
                     drop("null_key")
-                if old_key is not None:
-                    subscribe(old_key, delete_and_tell)
-            elif old_key is not None and changed(new_key, old_key):
-                subscribe(old_key, delete)
-                subscribe(new_key, ask_always)
-            else:
-                subscribe(new_key, ask)
+                if old_key is None:
+                    return
+                # The only subscription deletes the result, too.
+                new_key, old_key, instruction = old_key, None, delete_and_tell
+            if old_key is not None and changed(new_key, old_key):
+                forward(old_key, Subscription(digest, delete, key, task.partition), timestamp, headers)
+                instruction = ask_always
+            forward(new_key, Subscription(digest, instruction, key, task.partition), timestamp, headers)
 
         return send
 
@@ -334,8 +324,7 @@ class SubscriptionReceive(Operator):
         put, drop, forward = ctx.store(self.store).put, ctx.drop, ctx.forward
         topic = f"{ctx.task.application_id}-{self.topic}"
         keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
-        ask_always = Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
-        deletes = (Instruction.DELETE_KEY_AND_PROPAGATE, Instruction.DELETE_KEY_NO_PROPAGATE)
+        delete, delete_and_tell, ask_always, _ = map(int, Instruction)
 
         def receive(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
             if key is None and subscription.instruction != ask_always:
@@ -345,13 +334,9 @@ class SubscriptionReceive(Operator):
             # subscription is answered first and stored afterwards, otherwise it would be answered twice.
             forward(key, subscription, timestamp, headers)
             if key is not None:
+                deleted = subscription.instruction in (delete, delete_and_tell)
                 combined = keys.encode(key, subscription.primary_key)
-                put(
-                    combined,
-                    None if subscription.instruction in deletes else subscription,
-                    timestamp,
-                    headers,
-                )
+                put(combined, None if deleted else subscription, timestamp, headers)
 
         return receive
 
@@ -370,7 +355,7 @@ class SubscriptionJoin(Operator):
         get, forward = self.foreign_table.bind_with_bytes(ctx), ctx.forward
         topic = f"{ctx.task.application_id}-{self.response_topic}"
         same_bytes = self.foreign_table.value_serde(ctx) is self.value_serde.bind(topic, False)
-        delete, delete_and_tell, _, ask = Instruction
+        delete, delete_and_tell, _, ask = map(int, Instruction)
 
         def answer(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
             instruction = subscription.instruction

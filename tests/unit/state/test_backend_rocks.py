@@ -156,3 +156,28 @@ def test_too_few_files_are_no_damage() -> None:
         assert "32 for each task" in str(said)
         assert "delete" not in str(said)
         assert not isinstance(said, StateDamagedError)
+
+
+def test_only_so_many_large_write_buffers_as_the_memory_allows_have_a_filter(tmp_path: Path) -> None:
+    memory = RocksMemory(block_cache_bytes=4 << 20, write_buffer_bytes=8 << 20)
+    allowed = memory.filters
+    assert allowed == 3
+    backend = RocksBackend(tmp_path / "a", memory)
+    small = [(b"%d" % i, bytes(100)) for i in range(2_000)]
+    backend.write(WriteSet(puts={"small": small}))
+    for name in ("s0", "s1", "s2", "s3"):
+        backend.write(WriteSet(puts={name: [(b"%d" % i, bytes(1_000)) for i in range(2_500)]}))
+    filtered = [name for name in ("small", "s0", "s1", "s2", "s3") if backend.table(name).filtered]
+    assert filtered == ["s0", "s1", "s2"]
+    sizes = {}
+    for name in ("small", "s0", "s3"):
+        table = backend.table(name)
+        table.flush()
+        backend.write(WriteSet(puts={name: [(b"first", b"row")]}))
+        sizes[name] = table._rows.property_int_value("rocksdb.cur-size-active-mem-table")
+    assert sizes["s0"] - sizes["s3"] > 100_000  # the filter is as large for one row as for many
+    assert sizes["small"] == sizes["s3"]
+    assert backend.table("s0").get(b"7") == bytes(1_000)
+    assert backend.table("s0").get(b"x") is None
+    backend.close()
+    assert memory.filters == allowed

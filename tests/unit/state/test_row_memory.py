@@ -143,3 +143,16 @@ def test_versions_are_counted_with_their_sizes():
     assert life.memory.used_bytes <= LIMIT
     assert [life.store.get(f"key-{number}")[0] == b"x" * LARGE for number in range(10)] == [True] * 10
     assert life.memory.used_bytes <= LIMIT
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_row_that_an_aggregation_reads_waits_for_the_commit_and_is_not_kept_besides(again):
+    memory = RowMemory(LIMIT)
+    life = Life(kind="timestamped", memory=memory)
+    for _ in range(1 + again):
+        fold = life.store.folder(lambda: 0, lambda key, value, total: total + value)
+        before = memory.used_bytes
+        assert [fold(f"k{number}", 1, 5)[0] for number in range(100)] == [1 + (before > 0)] * 100
+        assert memory.used_bytes == before
+        life.commit()
+        assert memory.used_bytes > before
