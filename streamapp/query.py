@@ -22,6 +22,7 @@ from typing import Any
 
 from streamapp.errors import InvalidStoreError
 from streamapp.records import Windowed
+from streamapp.state.kinds import Session
 from streamapp.state.row_shape import (
     BY_KEY,
     BY_KEY_TIMESTAMPED,
@@ -173,7 +174,10 @@ def execute(store: Any, query: Query) -> QueryResult:
             failure="UNKNOWN_QUERY_TYPE",
             message=f"store {store.name}: its WindowRangeQuery takes {wanted}",
         )
-    if spec.persistent and (spec.headers_format or spec.kind.keeps_headers):
+    has_headers = spec.headers_format or spec.kind.keeps_headers
+    # Kafka Streams 4.3 answers about final sessions also with headers.
+    final_sessions = isinstance(spec.kind, Session) and spec.kind.time_ordered
+    if spec.persistent and has_headers and not final_sessions:
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
             message=f'store {store.name} has the format of dsl_store_format="headers", which cannot answer queries '
