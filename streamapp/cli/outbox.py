@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import click
@@ -15,6 +16,7 @@ from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, Sqli
 __all__ = ["outbox_group"]
 
 _VARIABLE = "STREAMAPP_OUTBOX"
+_NO_FILE = re.compile(r"://|^postgres|(^|\s)(host|hostaddr|dbname|user|password|port|service)\s*=")
 TABLE = click.option(
     "--table",
     default="streamapp_outbox",
@@ -70,4 +72,9 @@ def _database(table: str) -> OutboxDatabase:
         )
     if address.startswith(("postgresql://", "postgres://")):
         return PostgresOutbox(address, table=table)
+    if _NO_FILE.search(address):  # SQLite would make a file of this name, with the password in the name
+        raise ConfigError(
+            f"{_VARIABLE} is neither postgresql://host/name nor the path of an SQLite file: write PostgreSQL's address as "
+            "a URL that begins with postgresql://"
+        )
     return SqliteOutbox(address, table=table)

@@ -167,7 +167,8 @@ class SqliteOutbox(OutboxDatabase):
 class PostgresOutbox(OutboxDatabase):
     """The outbox table in PostgreSQL; ``conninfo`` is libpq's address, such as ``postgresql://host/orders``.
 
-    Needs the extra ``postgres`` (psycopg 3). libpq reads the password from ``PGPASSWORD`` or ``~/.pgpass``.
+    Needs the extra ``postgres`` (psycopg 3). libpq reads the password from ``PGPASSWORD`` or ``~/.pgpass``. Raises
+    `ConfigError` for an address that libpq cannot read.
 
     >>> PostgresOutbox("postgresql://127.0.0.1/orders").table
     'streamapp_outbox'
@@ -183,6 +184,13 @@ class PostgresOutbox(OutboxDatabase):
             raise MissingExtraError(
                 "PostgresOutbox needs the extra postgres: pip install 'streamapp[postgres]'"
             ) from exc
+        try:
+            psycopg.conninfo.conninfo_to_dict(conninfo)
+        except psycopg.Error:  # the message of libpq shows the text, and so the password in the text
+            raise ConfigError(
+                "PostgreSQL's address cannot be read: write postgresql://user@host/name. Characters such as / and blanks "
+                "need percent encoding (%2F, %20)"
+            ) from None
         self._conninfo, self._psycopg = conninfo, psycopg
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
 

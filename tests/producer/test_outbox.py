@@ -15,9 +15,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 from streamapp import ConfigError, SerializationError, StringSerde
 from streamapp.broker import LocalKafka
+from streamapp.cli import main
 from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox
 from streamapp.producer.databases import as_ranges, of_ranges
 
@@ -249,6 +251,29 @@ def test_what_cannot_be_right_is_refused_early() -> None:
     with pytest.raises(SerializationError):
         outbox.statement("orders", key=5)  # type: ignore[arg-type]
     assert not Path("orders.db").exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgres//ada:s3cret@host/orders",
+        "postgresql://ada:s3 cret@host/orders",
+        "postgresql+asyncpg://ada:s3cret@host/orders",
+        "host=db user=ada password=s3cret",
+        "password = s3cret dbname=orders",
+    ],
+)
+def test_an_address_that_nobody_can_read_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str
+) -> None:
+    monkeypatch.setenv("STREAMAPP_OUTBOX", address)
+    monkeypatch.chdir(tmp_path)
+    for command in (["create"], ["relay", "orders"]):
+        result = CliRunner().invoke(main, ["outbox", *command])
+        assert result.exit_code == 1
+        assert "postgresql://" in result.output
+        assert "s3" not in result.output
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_commands(topics: Topics, tmp_path: Path) -> None:

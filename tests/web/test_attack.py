@@ -35,6 +35,7 @@ from .test_authentication import ENVIRON, SECRET
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 ROOM_MIB = 250
 """The server may take so much more than at its start: 64 MiB of answers that nobody takes, a comparison of a password, buffers."""
+MOST_POURED = 200 * 2**20
 ROBOT = b"Authorization: Bearer sat_planted\r\n"
 WATCH = b"Authorization: Bearer sat_watch\r\n"
 
@@ -167,18 +168,30 @@ def answers_that_nobody_takes(target: Target) -> None:
         each.close()
 
 
+def pour(target: Target, first: bytes, data: bytes) -> None:
+    """Sends data behind a request whose answer nobody takes, until the server takes no more of them, or closes."""
+    with target.connect(first) as connection:
+        connection.settimeout(1)
+        with suppress(OSError):  # also the end of the time: the server reads no further
+            for _ in range(MOST_POURED // len(data)):
+                connection.sendall(data)
+                assert target.memory() < target.at_first + ROOM_MIB
+    target.probe()
+
+
 def many_requests_on_a_connection(target: Target) -> None:
     request = b"GET /status HTTP/1.1\r\nHost: localhost\r\n" + WATCH + b"\r\n"
-    with target.connect() as connection:
-        connection.setblocking(False)
-        for _ in range(2_000):
-            try:
-                connection.send(request * 50)
-            except BlockingIOError:
-                break
-            except OSError:
-                break
-    target.probe()
+    slow = b"GET /tables/large/?limit=1000 HTTP/1.1\r\nHost: localhost\r\n" + WATCH
+    pour(target, request, request * 500)
+    pour(target, slow + b"\r\n", request * 500)
+
+
+def protocols_that_the_server_does_not_speak(target: Target) -> None:
+    """Bytes behind a request for another protocol, which no parser looks at until the request is answered."""
+    slow = b"GET /tables/large/?limit=1000 HTTP/1.1\r\nHost: localhost\r\n" + WATCH
+    pour(target, slow + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"a" * 100_000)
+    pour(target, slow + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n", b"a" * 100_000)
+    pour(target, b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n" + WATCH + b"\r\n", b"a" * 100_000)
 
 
 def guesses(target: Target) -> None:
@@ -267,7 +280,8 @@ def noise(target: Target) -> None:
 
 
 ATTACKS: list[Attack] = [
-    half_heads, bodies_that_trickle, huge_bodies, huge_heads, answers_that_nobody_takes, many_requests_on_a_connection, forged,
+    half_heads, bodies_that_trickle, huge_bodies, huge_heads, answers_that_nobody_takes, many_requests_on_a_connection,
+    protocols_that_the_server_does_not_speak, forged,
     strangers, noise, guesses,
 ]  # fmt: skip
 
