@@ -53,20 +53,6 @@ def test_records_that_are_only_together_too_large_arrive_in_order(topics: Topics
     )
 
 
-def test_later_requests_are_smaller_so_brokers_refuse_none(topics: Topics) -> None:
-    topic = topics.create(1, max_message_bytes="2000")
-    retries = []
-    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, **TOGETHER) as producer:
-        for _ in range(4):
-            assert (
-                failed([producer.send_soon(topic, key=b"k", value=padded(each)) for each in range(COUNT)])
-                == []
-            )
-            retries.append(producer.metrics.retries)
-    assert retries[0] > 0
-    assert retries[-1] == retries[-2], retries
-
-
 def test_only_the_record_that_is_too_large_fails(topics: Topics) -> None:
     topic = topics.create(1, max_message_bytes="20000")
     guilty = [7, 111]
