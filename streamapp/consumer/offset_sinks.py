@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from streamapp.errors import ConfigError, MissingExtraError, StreamsError
+from streamapp._base.postgres import psycopg_for
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 
 __all__ = ["OffsetSink", "PostgresOffsets", "SavedOffset", "SinkFenced", "SqliteOffsets"]
@@ -189,7 +190,8 @@ class SqliteOffsets(OffsetSink):
 class PostgresOffsets(OffsetSink):
     """The offsets table in PostgreSQL; ``conninfo`` is libpq's address, such as ``postgresql://host/orders``.
 
-    Needs the extra ``postgres`` (psycopg 3). libpq reads the password from ``PGPASSWORD`` or ``~/.pgpass``.
+    Needs the extra ``postgres`` (psycopg 3). libpq reads the password from ``PGPASSWORD`` or ``~/.pgpass``. Raises
+    `ConfigError` for an address that libpq cannot read.
 
     >>> PostgresOffsets("postgresql://127.0.0.1/orders").table
     'streamapp_offsets'
@@ -199,13 +201,8 @@ class PostgresOffsets(OffsetSink):
 
     def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
         super().__init__(table)
-        try:
-            import psycopg
-        except ImportError as exc:
-            raise MissingExtraError(
-                "PostgresOffsets needs the extra postgres: pip install 'streamapp[postgres]'"
-            ) from exc
-        self._conninfo, self._psycopg = conninfo, psycopg
+        psycopg = self._psycopg = psycopg_for(conninfo)
+        self._conninfo = conninfo
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         self.failures: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streamapp.errors import ConfigError, MissingExtraError
+from streamapp._base.postgres import psycopg_for
+from streamapp.errors import ConfigError
 from streamapp.records import Headers, OutputRecord
 
 __all__ = ["OutboxDatabase", "OutboxRow", "PostgresOutbox", "SqliteOutbox"]
@@ -178,20 +179,8 @@ class PostgresOutbox(OutboxDatabase):
 
     def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
         super().__init__(table)
-        try:
-            import psycopg
-        except ImportError as exc:
-            raise MissingExtraError(
-                "PostgresOutbox needs the extra postgres: pip install 'streamapp[postgres]'"
-            ) from exc
-        try:
-            psycopg.conninfo.conninfo_to_dict(conninfo)
-        except psycopg.Error:  # the message of libpq shows the text, and so the password in the text
-            raise ConfigError(
-                "PostgreSQL's address cannot be read: write postgresql://user@host/name. Characters such as / and blanks "
-                "need percent encoding (%2F, %20)"
-            ) from None
-        self._conninfo, self._psycopg = conninfo, psycopg
+        psycopg = self._psycopg = psycopg_for(conninfo)
+        self._conninfo = conninfo
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
     def delete(self, ids: Collection[int]) -> int:

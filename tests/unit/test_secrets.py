@@ -13,6 +13,8 @@ from streamapp import App, ConfigError, JsonSerde, StreamsBuilder, StreamsConfig
 from streamapp._base.secrets import is_secret
 from streamapp.broker import KafkaSettings
 from streamapp.broker.lasting_consumer import open_consumer
+from streamapp.consumer import PostgresOffsets
+from streamapp.producer import PostgresOutbox
 from streamapp.runners.connection import connected
 from streamapp.runners.worker.clients import client_settings
 from streamapp.runners.worker.logs import hide_secrets
@@ -90,6 +92,8 @@ def test_what_shows_settings_shows_no_secret() -> None:
         lambda: App("a", config=StreamsConfig(client_properties=SECURED | {"security.protocol": "PLAINTEXT"})),
         lambda: App("a", config=StreamsConfig(client_properties=SECURED | {"sasl.mechanism": "NONE"})),
         lambda: open_consumer({"bootstrap.servers": "a:1", "group.id": "g", "security.protocol": "SSL", "ssl.key.pem": SECRET}),
+        lambda: PostgresOutbox(f"postgres//ada:{SECRET}@host/orders"),
+        lambda: PostgresOffsets(f"postgres//ada:{SECRET}@host/orders"),
         lambda: StreamsConfig.from_properties({"sasl_passwort": SECRET, "bootstrapservers": SECRET}),
     ],
 )  # fmt: skip
