@@ -232,17 +232,17 @@ def _advertise(conf: Any, *, encrypted: bool) -> None:
 
 
 class StreamsWeb(GuardedWeb):
-    """A guarded web server with streamapp's views. Faust's own pages for statistics and graph move to ``/faust``."""
+    """A guarded web server with streamapp's views. Faust's own page of statistics moves to ``/faust``.
+
+    Faust's picture of its agents is left out, because it needs a library that streamapp does not install.
+    """
 
     default_blueprints: ClassVar[Any] = (
         ("/router", "faust.web.apps.router:blueprint"),
         ("/table", "streamapp.web.router:blueprint"),
     )
     production_blueprints: ClassVar[Any] = ()
-    debug_blueprints: ClassVar[Any] = (
-        ("/faust/graph", "faust.web.apps.graph:blueprint"),
-        ("/faust", "faust.web.apps.stats:blueprint"),
-    )
+    debug_blueprints: ClassVar[Any] = (("/faust", "faust.web.apps.stats:blueprint"),)
 
     def __init__(
         self, app: Any, source: ViewSource, *, allowed_hosts: Collection[str] = (), **kwargs: Any

@@ -37,6 +37,8 @@ async def test_the_page_takes_the_place_of_fausts_index(serve: Serve) -> None:
     assert (await (await client.get("/status")).json())["state"] == "running"
     assert (await (await client.get("/mine/")).json()) == {"mine": True}
     assert (await client.get("/faust/")).content_type == "application/json"
+    for ask in (client.get, client.head):  # Faust draws its graph with pydot, which is not installed
+        assert (await ask("/faust/graph/")).status == 404
     # Errors of other people's pages stay as they are.
     assert (await client.get("/nothing")).content_type == "text/plain"
 
