@@ -9,6 +9,7 @@ import signal
 import click
 
 from streamapp._base.counted import counted
+from streamapp._base.secrets import from_environment
 from streamapp.cli.application import clear_errors
 from streamapp.errors import ConfigError
 from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, SqliteOutbox
@@ -29,7 +30,8 @@ TABLE = click.option(
 def outbox_group() -> None:
     """Create and relay the outbox table of the database at STREAMAPP_OUTBOX.
 
-    The variable holds a PostgreSQL address (postgresql://host/name) or the path of an SQLite file.
+    The variable holds a PostgreSQL address (postgresql://host/name) or the path of an SQLite file. If the address has a
+    password, write it to a file, and give the path of this file in STREAMAPP_OUTBOX_FILE.
     """
 
 
@@ -65,10 +67,11 @@ def relay(name: str, table: str) -> None:
 
 
 def _database(table: str) -> OutboxDatabase:
-    address = os.environ.get(_VARIABLE)
+    address = from_environment(os.environ, _VARIABLE)
     if not address:
         raise ConfigError(
-            f"{_VARIABLE} is not set: give it postgresql://host/name, or the path of an SQLite file"
+            f"{_VARIABLE} is not set: give it postgresql://host/name, or the path of an SQLite file. {_VARIABLE}_FILE may "
+            "name a file that holds this address"
         )
     if address.startswith(("postgresql://", "postgres://")):
         return PostgresOutbox(address, table=table)

@@ -276,6 +276,29 @@ def test_an_address_that_nobody_can_read_is_refused_without_its_password(
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_file_may_hold_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The environment of a process is easier to read than a file with permissions."""
+    database, secret = tmp_path / "orders.db", tmp_path / "address"
+    secret.write_text(f"{database}\n")
+    monkeypatch.delenv("STREAMAPP_OUTBOX", raising=False)
+    monkeypatch.setenv("STREAMAPP_OUTBOX_FILE", str(secret))
+    result = CliRunner().invoke(main, ["outbox", "create"])
+    assert (result.exit_code, result.output) == (0, "streamapp_outbox is there\n")
+    assert SqliteOutbox(database).count() == 0
+
+    monkeypatch.setenv("STREAMAPP_OUTBOX", str(database))
+    result = CliRunner().invoke(main, ["outbox", "create"])
+    assert result.exit_code == 1
+    assert "STREAMAPP_OUTBOX and STREAMAPP_OUTBOX_FILE are both set" in result.output
+
+    monkeypatch.delenv("STREAMAPP_OUTBOX")
+    secret.write_text("host=db password=s3cret")
+    result = CliRunner().invoke(main, ["outbox", "create"])
+    assert result.exit_code == 1
+    assert "postgresql://" in result.output
+    assert "s3cret" not in result.output
+
+
 def test_the_commands(topics: Topics, tmp_path: Path) -> None:
     topic = topics.create(1)
     address = str(tmp_path / "orders.db")
