@@ -95,6 +95,18 @@ class ReliableProducer(ProducerFace[K, V]):
         parcel.future.add_done_callback(partial(_tell, report))
         return report
 
+    async def partition_count(self, topic: str) -> int:
+        """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
+
+        The producer asks brokers at most once in five minutes. While brokers do not answer, the last count holds.
+        Raises `BrokerError` if the topic does not exist, or if brokers have never answered.
+
+        >>> async def order(producer: ReliableProducer, shop: int) -> None:
+        ...     partition = shop % await producer.partition_count("orders")
+        ...     await producer.send("orders", value=b"paid", partition=partition)
+        """
+        return await asyncio.to_thread(self._core.partition_count, topic)
+
     def transaction(self) -> Transaction[K, V]:
         """A transaction: its records are sent together at the end of the ``async with`` block, all or none.
 

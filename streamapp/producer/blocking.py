@@ -82,6 +82,18 @@ class SyncReliableProducer(ProducerFace[K, V]):
         _deliver(self._core, parcel).add_done_callback(settle)
         return report
 
+    def partition_count(self, topic: str) -> int:
+        """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
+
+        The producer asks brokers at most once in five minutes. While brokers do not answer, the last count holds.
+        Raises `BrokerError` if the topic does not exist, or if brokers have never answered.
+
+        >>> def order(producer: SyncReliableProducer, shop: int) -> None:
+        ...     partition = shop % producer.partition_count("orders")
+        ...     producer.send("orders", value=b"paid", partition=partition)
+        """
+        return self._core.partition_count(topic)
+
     def transaction(self) -> SyncTransaction[K, V]:
         """A transaction: its records are sent together at the end of the ``with`` block, all or none.
 

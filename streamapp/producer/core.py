@@ -20,6 +20,7 @@ from streamapp.producer.counts import Counts, ProducerMetrics, described
 from streamapp.producer.idempotent import IdempotentChannel
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.parcel import Channel, Parcel, record_bytes
+from streamapp.producer.partition_counts import PartitionCounts
 from streamapp.producer.report import BufferFull
 from streamapp.producer.spill_log import SpillLog
 from streamapp.producer.transactional import TransactionalChannel
@@ -43,6 +44,7 @@ class Core:
             check_serde(serde, what)
         self._bound: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], bytes], Framing]] = {}
         self._counts = Counts()
+        self._partitions = PartitionCounts(options.client())
         self._buffer = Buffer(options.buffer_records, options.buffer_bytes)
         self._log: SpillLog | None = None
         self._channel: Channel | None = None
@@ -129,6 +131,11 @@ class Core:
         channel = self._check_open()
         self._counts.accepted(len(parcel.records))
         channel.put(parcel)
+
+    def partition_count(self, topic: str) -> int:
+        """The partition count of a topic. Raises `BrokerError` if brokers do not tell."""
+        self._check_open()
+        return self._partitions.of(topic)
 
     def check_transactions(self) -> None:
         """Raises `ConfigError` for a producer without transactions."""

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from streamapp import BrokerError, ConfigError, JsonSerde, SerializationError, StringSerde
+from streamapp import BrokerError, ConfigError, JsonSerde, SerializationError, StringSerde, TopologyError
 from streamapp._base.partitioning import partition_for
+from streamapp.broker import KafkaAdmin, KafkaSettings
+from streamapp.broker.requests import LastingAdmin
 from streamapp.producer import (
     BufferFull,
     DeliveryError,
@@ -19,6 +21,7 @@ from streamapp.producer import (
     ReliableProducer,
     SyncReliableProducer,
     UnsentRecords,
+    partition_counts,
 )
 
 from .topics import PARTITIONS, Topics
@@ -94,6 +97,41 @@ async def test_a_record_chooses_its_partition(topics: Topics) -> None:
     topic = topics.create()
     async with ReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
         assert (await producer.send(topic, key=b"o1", value=b"v", partition=2)).partition == 2
+
+
+@ways
+async def test_a_partitioner_of_ones_own_knows_the_partitions(topics: Topics, way: dict[str, Any]) -> None:
+    topic = topics.create()
+    async with ReliableProducer("orders", bootstrap_servers=topics.bootstrap, **way) as producer:
+        assert await producer.partition_count(topic) == PARTITIONS
+        for shop in range(7):
+            partition = shop % await producer.partition_count(topic)
+            assert (
+                await producer.send(topic, value=b"%d" % shop, partition=partition)
+            ).partition == partition
+        with pytest.raises(BrokerError, match="nowhere does not exist: create it"):
+            await producer.partition_count("nowhere")
+        with pytest.raises(TopologyError, match="the topic"):
+            await producer.partition_count("no topic")
+    assert [value for _, value in topics.read(topic)[1]] == [b"1", b"4"]
+    assert "nowhere" not in KafkaAdmin(KafkaSettings(bootstrap_servers=topics.bootstrap)).partition_counts(
+        ["nowhere"]
+    )
+
+
+def test_a_known_count_outlives_the_brokers_answers(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_counts, "_MAX_AGE_SECONDS", 0)
+    monkeypatch.setattr(partition_counts, "_TIMEOUT_SECONDS", 0.1)
+    topic = topics.create()
+    producer = SyncReliableProducer("orders", bootstrap_servers=NOWHERE)
+    with producer, pytest.raises(BrokerError, match="brokers do not answer"):
+        producer.partition_count(topic)
+    monkeypatch.setattr(partition_counts, "_TIMEOUT_SECONDS", 30)
+    counts = partition_counts.PartitionCounts({"bootstrap.servers": topics.bootstrap})
+    assert counts.of(topic) == PARTITIONS
+    counts._admin = LastingAdmin({"bootstrap.servers": NOWHERE, "log_level": 0})
+    monkeypatch.setattr(partition_counts, "_TIMEOUT_SECONDS", 0.1)
+    assert counts.of(topic) == PARTITIONS
 
 
 @ways
