@@ -37,8 +37,8 @@ class PartitionCounts:
             count = self._ask(topic) or count
             if not count:
                 raise BrokerError(
-                    f"the partitions of {topic} are not known, because brokers do not answer. Check the addresses and the "
-                    "login, or wait until brokers are back"
+                    f"the partitions of {topic} are not known, because brokers do not answer. Check the addresses and "
+                    "the login, or wait until brokers are back"
                 )
             self._known[topic] = count, time.monotonic()
         return count
