@@ -15,7 +15,7 @@ import msgspec
 
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
-from streamapp.serdes.avro_codegen import is_flat, make_writer
+from streamapp.serdes.avro_codegen import enums_of, is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
 from streamapp.serdes.avro_types import avro_schema_of
@@ -27,7 +27,15 @@ from streamapp.serdes.references import check_references, definitions, whole_avr
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_avro
-from streamapp.serdes.types import excerpt, int_fields, is_exact, is_immutable, record_fields, required_fields
+from streamapp.serdes.types import (
+    excerpt,
+    field_types,
+    int_fields,
+    is_exact,
+    is_immutable,
+    record_fields,
+    required_fields,
+)
 
 __all__ = ["AvroSerde", "unresolvable"]
 
@@ -139,7 +147,7 @@ class AvroSerde(Serde[T]):
         self._kept = self._kept_fields()
         if type is not None:
             check_avro(self._own, type)
-        self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
+        self._types = None if self._attributes is None else field_types(struct)
         whole = version is None and fields is None
         self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
@@ -223,9 +231,10 @@ class AvroSerde(Serde[T]):
         return self._header
 
     def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
-        if is_flat(schema) and self._attributes is not None:
-            if {field["name"] for field in schema["fields"]} <= self._attributes.keys():
-                return make_writer(schema, self._attributes)
+        if is_flat(schema) and self._attributes is not None and self._types is not None:
+            enums = enums_of(schema, self._types)
+            if enums is not None and {field["name"] for field in schema["fields"]} <= self._attributes.keys():
+                return make_writer(schema, self._attributes, enums)
         elif is_flat(schema) and self._struct is None:
             return self._of_model(make_writer(schema, None))
         if self._struct is None:
@@ -239,7 +248,9 @@ class AvroSerde(Serde[T]):
 
     def _plain(self, value: Any) -> Any:
         if self._struct is None:
-            return plain_of(value) if self._model is not None else value
+            if self._model is None:
+                return value
+            value = plain_of(value)  # still with the members of enums
         return msgspec.to_builtins(value, builtin_types=_BUILTIN)
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
@@ -273,8 +284,12 @@ class AvroSerde(Serde[T]):
         if self._model is not None:
             read, make = make_reader(written, self._parsed, fields), maker_of(self._model)
             return lambda data: make(read(data))
-        if self._struct is None or (self._flat and self._attributes is not None):
-            return make_reader(written, self._parsed, fields, self._struct, self._attributes)
+        if self._struct is None:
+            return make_reader(written, self._parsed, fields)
+        if self._types is not None and is_flat(self._own):
+            enums = enums_of(self._own, self._types)
+            if enums is not None:
+                return make_reader(written, self._parsed, fields, self._struct, self._attributes, enums)
         read, type_ = make_reader(written, self._parsed, fields), self._struct
         return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
 

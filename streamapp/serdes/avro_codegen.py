@@ -10,16 +10,34 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
+from enum import Enum
 from typing import Any
 
-from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
+from msgspec import inspect as mi
 
-__all__ = ["encode_int", "encode_long", "is_flat", "make_writer"]
+from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
+from streamapp.serdes.types import bare, members
+
+__all__ = ["encode_int", "encode_long", "enums_of", "is_flat", "make_writer"]
 
 _MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 
 _PRIMITIVES = {"boolean", "int", "long", "float", "double", "string", "bytes"}
 _LOGICAL = {("long", "timestamp-millis"), ("long", "timestamp-micros"), ("int", "date")}
+_MADE: dict[str, type[mi.Type]] = {
+    "boolean": mi.BoolType,
+    "int": mi.IntType,
+    "long": mi.IntType,
+    "float": mi.FloatType,
+    "double": mi.FloatType,
+    "string": mi.StrType,
+    "enum": mi.StrType,
+    "bytes": mi.BytesType,
+    "date": mi.DateType,
+    "timestamp-millis": mi.DateTimeType,
+    "timestamp-micros": mi.DateTimeType,
+}
+"""Kinds -> the types whose values a reader makes."""
 
 
 def is_flat(schema: Any) -> bool:
@@ -34,13 +52,35 @@ def is_flat(schema: Any) -> bool:
     )
 
 
+def enums_of(schema: dict[str, Any], types: Mapping[str, mi.Type]) -> dict[str, type[Enum]] | None:
+    """The fields of a flat record that hold members of an Enum, with the Enum; ``types`` are the types of the fields.
+
+    The result is None if a field holds values of another class than the reader makes, for example an IntEnum beside an
+    Avro int. Such records need a conversion.
+    """
+    enums: dict[str, type[Enum]] = {}
+    for field in schema["fields"]:
+        if field["name"] not in types:
+            continue
+        kind = _kind(unnulled(field["type"])[0])
+        for member in map(bare, members(types[field["name"]])):
+            if kind == "enum" and isinstance(member, mi.EnumType):
+                enums[field["name"]] = member.cls
+            elif not isinstance(member, (mi.NoneType, mi.AnyType, mi.CustomType, _MADE[kind or "string"])):
+                return None
+    return enums
+
+
 def make_writer(
-    schema: dict[str, Any], attributes: Mapping[str, str] | None
+    schema: dict[str, Any],
+    attributes: Mapping[str, str] | None,
+    enums: Mapping[str, type[Enum]] | None = None,
 ) -> Callable[[Any, bytes], bytes]:
     """A function ``(record, header)`` that returns the header followed by the record in Avro.
 
     The record is a dict. With ``attributes`` (name of a field -> name of an attribute), the record is an object. The
-    function raises an exception if the record has other fields than the schema, or if a value does not fit.
+    function raises an exception if the record has other fields than the schema, or if a value does not fit. ``enums``
+    are those of `enums_of`.
     """
     lines = ["def write(r, header):"]
     if attributes is None:
@@ -51,7 +91,7 @@ def make_writer(
         name = field["name"]
         inner, null = unnulled(field["type"])
         lines.append(f" x = r[{name!r}]" if attributes is None else f" x = r.{attributes[name]}")
-        code = _write_value(inner, n, names)
+        code = _write_value(inner, n, names, (enums or {}).get(name))
         if null is None:
             lines += [f" {line}" for line in code]
         else:
@@ -81,7 +121,7 @@ def _kind(schema: Any) -> str | None:
     return base if base in _PRIMITIVES or base == "enum" else None
 
 
-def _write_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
+def _write_value(schema: Any, n: int, names: dict[str, Any], enum: type[Enum] | None) -> list[str]:
     """Lines that put the Avro of ``x`` into ``a<n>``, and the length of text and bytes into ``l<n>``."""
     match _kind(schema):
         case "boolean":
@@ -95,9 +135,9 @@ def _write_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
         case "bytes":
             return [f"a{n} = x; n = len(x)", f"l{n} = small[n + n] if n < 8192 else long(n)"]
         case "enum":
-            names[f"symbols{n}"] = {
-                symbol: encode_long(index) for index, symbol in enumerate(schema["symbols"])
-            }
+            codes = {symbol: encode_long(index) for index, symbol in enumerate(schema["symbols"])}
+            of_members = {each: codes[each.value] for each in enum or () if each.value in codes}
+            names[f"symbols{n}"] = {**codes, **of_members}
             return [f"a{n} = symbols{n}[x]"]
         case "timestamp-millis":
             return [f"a{n} = long(millis(x))"]

@@ -15,6 +15,7 @@ import copy
 import struct
 from collections.abc import Callable, Collection, Mapping
 from datetime import date, time, timedelta
+from enum import Enum
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -82,22 +83,24 @@ def make_reader(
     fields: Collection[str] | None,
     cls: Callable[..., Any] | None = None,
     attributes: Mapping[str, str] | None = None,
+    enums: Mapping[str, type[Enum]] | None = None,
 ) -> Callable[[bytes], Any]:
     """A function from Confluent-framed bytes of the schema ``written`` to values of the schema ``wanted``.
 
     With ``fields``, records have only these fields. All other fields are skipped without decoding, and bytes after the
     last of ``fields`` are ignored. Without ``fields``, bytes after the value are an error. With ``cls`` and
-    ``attributes`` (name of a field -> keyword), the function returns an object of ``cls`` instead of a dict.
+    ``attributes`` (name of a field -> keyword), the function returns an object of ``cls`` instead of a dict. The fields
+    of ``enums`` then have members of their Enums.
 
     Raises `SchemaRefused` if no bytes of ``written`` can be read as ``wanted``. The function raises ValueError,
     LookupError, OverflowError or struct.error for bytes that it cannot read.
     """
-    return _Compiler(written, wanted).reader(fields, cls, attributes)
+    return _Compiler(written, wanted, enums or {}).reader(fields, cls, attributes)
 
 
 class _Compiler:
-    def __init__(self, written: Parsed, wanted: Parsed) -> None:
-        self._written, self._wanted = written, wanted
+    def __init__(self, written: Parsed, wanted: Parsed, enums: Mapping[str, type[Enum]]) -> None:
+        self._written, self._wanted, self._enums = written, wanted, enums
         self._names: dict[str, Any] = dict(_NAMES)
         self._functions: dict[tuple[Any, ...], str] = {}
         self._sources: list[str] = []
@@ -269,7 +272,11 @@ class _Compiler:
             lines.append(f"made = {{{', '.join(f'{name!r}: v{found[name]}' for name in order)}}}")
         else:
             self._names["cls"] = cls
-            lines.append(f"made = cls({', '.join(f'{attributes[name]}=v{found[name]}' for name in order)})")
+            values = {name: f"v{found[name]}" for name in order}
+            for name in self._enums.keys() & values.keys():
+                by_symbol = {member.value: member for member in self._enums[name]}
+                values[name] = f"{self._constant({None: None, **by_symbol})}[{values[name]}]"
+            lines.append(f"made = cls({', '.join(f'{attributes[name]}={values[name]}' for name in order)})")
         return lines
 
     def _skipped_fields(self, w: Any) -> list[str]:

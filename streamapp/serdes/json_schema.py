@@ -182,10 +182,10 @@ class _ModelJson(Serde[Any]):
     def serialize(self, value: Any) -> bytes:
         if not isinstance(value, self._model):
             raise SerializationError(f"expected {self._model.__name__}, got {excerpt(value)}")
-        if is_pydantic(self._model):
-            text: str = value.model_dump_json()
-            return text.encode()
         try:
+            if is_pydantic(self._model):
+                text: str = value.model_dump_json()
+                return text.encode()
             return msgspec.json.encode(plain_of(value), order="deterministic")
         except (TypeError, ValueError, RecursionError) as error:
             raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error

@@ -21,7 +21,7 @@ from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.proto_text import proto_text
 from streamapp.serdes.protobuf_derived import derived
-from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of
+from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of, filler_of
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_message
@@ -87,6 +87,7 @@ class ProtobufSerde(Serde[T]):
         self._shape: Any = None
         self._make: Callable[[Any], Any] | None = None
         self._copier: Copier | None
+        self._fill: Callable[[Any], None] | None = None
         if self._derived:
             message, self._copier = derived(type)
             descriptor = message.DESCRIPTOR
@@ -106,6 +107,7 @@ class ProtobufSerde(Serde[T]):
                 )
             self._make = maker_of(type) if is_model(type) else None
             self._copier = copier_of(message, type) if self._shape is type is not None else None
+            self._fill = None if self._shape is None else filler_of(self._shape)
         self.message: Any = message
         self.type: Any = type
         text = proto_text(descriptor.file) if version is None or self._derived else ""
@@ -226,6 +228,8 @@ class ProtobufSerde(Serde[T]):
         plain = plain_of(message)
         if self._shape is None:
             return plain
+        if self._fill is not None:
+            self._fill(plain)
         # The dict has the forms of JSON: 64-bit numbers as text, bytes in base64. The shape converts these.
         typed = msgspec.convert(plain, self._shape, strict=False)
         if self._make is None:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from msgspec import inspect as mi
 
-__all__ = ["Copier", "Unlike", "copier_of"]
+from streamapp.serdes.types import bare
+
+__all__ = ["Copier", "Unlike", "copier_of", "filler_of"]
 
 _INTS = (3, 4, 5, 6, 7, 13, 15, 16, 17, 18)
 _PLAIN: dict[int, tuple[type, mi.Type]] = {
@@ -75,6 +77,65 @@ def copier_of(message: Any, shape: Any) -> Copier | None:
     return Copier(read, lambda value: message(**write(value)))
 
 
+def filler_of(shape: Any) -> Callable[[Any], None] | None:
+    """A function that adds None to a dict of Protobuf's JSON mapping, which leaves out a field without a value.
+
+    None is added for each field that may be None and has no default. Dicts inside the dict are filled, too. The result
+    is None if a type has no such field.
+    """
+    found: dict[type, tuple[list[str], dict[str, Callable[[Any], None]]]] = {}
+
+    def of(info: mi.Type) -> Callable[[Any], None] | None:
+        match info := _without_none(bare(info)):
+            case mi.ListType(item_type=item) | mi.VarTupleType(item_type=item):
+                return of_items(of(item), iter)
+            case mi.DictType(value_type=item):
+                return of_items(of(item), dict.values)
+            case mi.StructType(cls=cls, fields=fields) | mi.DataclassType(cls=cls, fields=fields):
+                return of_record(cls, fields)
+        return None
+
+    def of_items(
+        fill: Callable[[Any], None] | None, items_of: Callable[[Any], Any]
+    ) -> Callable[[Any], None] | None:
+        if fill is None:
+            return None
+
+        def fill_items(value: Any) -> None:
+            for item in items_of(value):
+                fill(item)
+
+        return fill_items
+
+    def of_record(cls: type, fields: tuple[mi.Field, ...]) -> Callable[[Any], None] | None:
+        inside: dict[str, Callable[[Any], None]]
+        if cls in found:
+            names, inside = found[cls]
+        else:
+            names, inside = found[cls] = [each.encode_name for each in fields if _must_be_said(each)], {}
+            for each in fields:
+                if (fill := of(each.type)) is not None:
+                    inside[each.encode_name] = fill
+            if not names and not inside:
+                return None
+
+        def fill_record(record: Any) -> None:
+            for name in names:
+                record.setdefault(name, None)
+            for name, fill in inside.items():
+                if record.get(name) is not None:
+                    fill(record[name])
+
+        return fill_record
+
+    return of(mi.type_info(shape))
+
+
+def _must_be_said(field: mi.Field) -> bool:
+    """Tells a field that may be None, and has no default."""
+    return field.required and _without_none(field.type) is not field.type
+
+
 def _of_record(descriptor: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
     from google.protobuf.descriptor_pb2 import DescriptorProto
 
@@ -86,13 +147,14 @@ def _of_record(descriptor: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
     descriptor.CopyToProto(proto)
     kinds = {each.name: each for each in proto.field}
     fields: dict[str, tuple[bool, _Part]] = {}
+    nothing = {each.name: None for each in info.fields if _must_be_said(each)}
     for each in info.fields:
         if each.name != each.encode_name or each.name not in kinds:
             raise Unlike
         there = descriptor.fields_by_name[each.name]
         part = _of_field(there, kinds[each.name], each.type, (*outer, info.cls))
         fields[each.name] = there.has_presence, part
-    return _record(info.cls, fields)
+    return _record(info.cls, fields, nothing)
 
 
 def _is_special(info: mi.StructType | mi.DataclassType) -> bool:
@@ -102,7 +164,7 @@ def _is_special(info: mi.StructType | mi.DataclassType) -> bool:
     return False
 
 
-def _record(cls: Any, fields: dict[str, tuple[bool, _Part]]) -> _Part:
+def _record(cls: Any, fields: dict[str, tuple[bool, _Part]], nothing: dict[str, None]) -> _Part:
     always = [(name, part.read) for name, (has_presence, part) in fields.items() if not has_presence]
     maybe = [(name, part.read) for name, (has_presence, part) in fields.items() if has_presence]
     written = [(name, part.kind, part.write) for name, (_, part) in fields.items()]
@@ -111,6 +173,8 @@ def _record(cls: Any, fields: dict[str, tuple[bool, _Part]]) -> _Part:
         values = {
             name: copy(getattr(message, name)) if copy else getattr(message, name) for name, copy in always
         }
+        if nothing:
+            values |= nothing
         for name, copy in maybe:
             if message.HasField(name):
                 values[name] = copy(getattr(message, name)) if copy else getattr(message, name)

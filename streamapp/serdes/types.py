@@ -11,6 +11,7 @@ from msgspec import inspect as mi
 __all__ = [
     "bare",
     "excerpt",
+    "field_types",
     "int_fields",
     "is_exact",
     "is_immutable",
@@ -92,6 +93,11 @@ def record_fields(type_: Any) -> dict[str, str] | None:
 def required_fields(type_: Any) -> set[str]:
     """The fields of a Struct or dataclass that have no default, by their names in the data."""
     return {field.encode_name for field in _fields(type_) if field.required}
+
+
+def field_types(type_: Any) -> dict[str, mi.Type]:
+    """The types of the fields of a Struct or dataclass, by their names in the data."""
+    return {field.encode_name: field.type for field in _fields(type_)}
 
 
 def int_fields(type_: Any) -> frozenset[str]:
