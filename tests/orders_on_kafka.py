@@ -39,7 +39,11 @@ class OrdersOnKafka:
     def feed(self, check: Callable[[], None]) -> None:
         """Pieces of any size, with pauses in which commits fall anywhere."""
         producer = Producer(
-            {"bootstrap.servers": self.settings.bootstrap_servers, "partitioner": "murmur2_random"}
+            {
+                "bootstrap.servers": self.settings.bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+            }
         )
         at = 0
         while at < len(self._history):

@@ -123,7 +123,13 @@ class _LiveCase:
 
     async def _feed(self, shown: Shown, actual: Spec) -> None:
         assert self._app is not None
-        producer = Producer({"bootstrap.servers": self._bootstrap, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+            }
+        )
         queries = []
         with Backlog(self._app.streams.plan, self._kafka) as backlog:
             for number, step in enumerate(self._case["input"]):

@@ -44,7 +44,12 @@ class Feed:
     def send(self, rows: Iterable[tuple[str | None, str | bytes]], partition: int | None = None) -> None:
         """Key and value of each record."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+            }
         )
         for key, value in rows:
             producer.produce(self.topic, value, key, -1 if partition is None else partition)

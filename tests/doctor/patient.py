@@ -123,7 +123,9 @@ class Patient:
             future.result()
 
     def feed(self, count: int, *, key: Callable[[int], str] = lambda n: f"k{n}", **more: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True}
+        )
         for number in range(count):
             producer.produce(self.source, b"v", key(number), **more)
         producer.flush()

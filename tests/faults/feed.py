@@ -50,6 +50,7 @@ class Feed:
             {
                 "bootstrap.servers": bootstrap,
                 "partitioner": "murmur2_random",
+                "enable.idempotence": True,
                 "acks": "all",
                 "max.in.flight": 1,
                 "log_level": 0,

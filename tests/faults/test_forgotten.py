@@ -49,7 +49,7 @@ def settings(kafka: FaultyKafka, group: str) -> dict[str, object]:
 
 
 def produce(kafka: FaultyKafka, value: str) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     producer.produce("t", value)
     producer.flush()
 

@@ -54,7 +54,7 @@ class Application:
 
     def feed(self, rows: Sequence[Input]) -> None:
         """Writes input."""
-        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         for row in rows:
             value = None if row.value is None else row.value.encode()
             producer.produce(

@@ -69,7 +69,7 @@ def topic(cluster: Cluster) -> str:
     """Two partitions with 30 and 20 records, one in a second; the first 5 of partition 0 are deleted."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     cluster.create(name, partitions=2)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     for partition, count in ((0, 30), (1, 20)):
         for number in range(count):
             producer.produce(name, b"v", b"k", partition, timestamp=BEGAN_MS + 1_000 * number)

@@ -278,7 +278,9 @@ async def test_what_cannot_be_sent_is_refused_early(tmp_path: Path) -> None:
 def test_a_plain_client_chooses_the_same_partitions(topics: Topics) -> None:
     ours, plain = topics.create(), topics.create()
     keys = [b"key-%d" % number for number in range(100)]
-    client = Producer({"bootstrap.servers": topics.bootstrap, "partitioner": "murmur2_random"})
+    client = Producer(
+        {"bootstrap.servers": topics.bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True}
+    )
     with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
         for key in keys:
             producer.send_soon(ours, key=key)

@@ -36,7 +36,7 @@ def test_versions_follow_each_other_while_records_come(
     names = [f"{topic}-in", f"{topic}-out", f"{topic}-sums"]
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(name, 1) for name in names])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
 
     def write(schema: Any, key: str, value: Any) -> None:
         serde = AvroSerde[Any](schema, registry=registry).bind(f"{topic}-in", False)
@@ -95,7 +95,7 @@ def test_a_worker_survives_a_registry_that_is_away(
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(name, 1) for name in names])
     serde = AvroSerde[Any](OLD, registry=registry).bind(f"{topic}-in", False)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     own = LocalRegistry(tmp_path / "own", port=0)
     environ = {
         "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
@@ -142,7 +142,7 @@ def test_the_reference_application_upgrades_its_delays(
     outputs = ["late-departures", "late-carriers", "flights-dead", "maintenance-tickets"]
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(name, 1) for name in [*sources, *outputs]])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     newer = {
         **FLIGHT_SCHEMA,
         "fields": [*FLIGHT_SCHEMA["fields"], {"name": "gate", "type": "string", "default": "?"}],

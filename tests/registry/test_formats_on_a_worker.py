@@ -94,7 +94,7 @@ def ran(local: LocalRegistry, kafka: LocalKafka, tmp_path_factory: pytest.TempPa
     name = f"formats-{os.getpid()}"
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(f"{name}-{each}{out}", 1) for each in FORMATS for out in ("", "-out")])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     for each, write in serializers(local.url).items():
         for key, item, cents in RECORDS:
             data = write(item, cents, SerializationContext(f"{name}-{each}", MessageField.VALUE))

@@ -103,7 +103,7 @@ def test_records_in_the_topic_are_read_by_the_new_schema(
     )
     old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
     serde: AvroSerde[dict[str, str]] = AvroSerde(old, registry=registry).bind(f"{topic}-in", False)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     for number in range(10):
         producer.produce(f"{topic}-in", serde.serialize({"id": str(number)}), partition=number % 2)
     assert producer.flush(60) == 0

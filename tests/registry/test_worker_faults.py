@@ -45,7 +45,7 @@ def test_no_record_is_lost_or_skipped(
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
     names = [f"{topic}-in", f"{topic}-out", f"{topic}-sums"]
     KafkaAdmin(settings).ensure_topics([TopicSpec(name, 1) for name in names])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     sent: list[str] = []
 
     def encoded(number: int) -> bytes:

@@ -38,7 +38,7 @@ def app(kafka: LocalKafka, spark: SparkSession) -> App:
     name = f"formats-{uuid.uuid4().hex[:6]}"
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(f"{name}-{each}{out}", 1) for each in SERDES for out in ("", "-out")])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     for each, serde in SERDES.items():
         bound = serde.bind(f"{name}-{each}", False)
         for key, item, cents in RECORDS:

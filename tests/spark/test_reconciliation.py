@@ -39,7 +39,7 @@ def topics(kafka: LocalKafka, spark: SparkSession, tmp_path: Path, monkeypatch: 
 
 
 def send(topics: Topics, topic: str, names: list[str], **more: Any) -> None:
-    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "enable.idempotence": True})
     for name in names:
         producer.produce(topic, b"{}", name or None, **more)
     assert producer.flush(60) == 0
@@ -102,7 +102,7 @@ def test_counts_by_window_in_a_time_and_ids_in_values(topics: Topics) -> None:
     Path("counts").write_text("0\ta\t3\n0\tb\t1\n2000\ta\t2\n")
     arguments = ("--window", "2000", "--from", "1000", "--to", "5000")
     assert both(topic, "--source", "counts", *arguments) == "0\ta\t3\t2\n2000\tb\t0\t1\n"
-    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "enable.idempotence": True})
     producer.produce(topic, json.dumps({"order": 7}), headers=[("id", b"h7")])
     producer.flush()
     Path("ids").write_text("7\n8\n")

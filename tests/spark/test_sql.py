@@ -35,7 +35,7 @@ def sold(kafka: LocalKafka, spark: SparkSession) -> Iterator[None]:
     name = f"shop-{uuid.uuid4().hex[:6]}"
     topic = TopicSpec(f"{name}-orders", 1, {"retention.ms": "-1"})
     KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)).ensure_topics([topic])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     for product, cents, time in ORDERS:
         producer.produce(topic.name, cents.to_bytes(8, "big"), product, timestamp=JANUARY + time)
     producer.flush()

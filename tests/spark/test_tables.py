@@ -140,7 +140,7 @@ def test_tables_of_a_live_application_are_read_from_its_changelogs(
     topics = [topic for topic in driver.produced if topic.endswith("-changelog")]
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(topic, 2, {"retention.ms": "-1"}) for topic in [*topics, "places"]])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
     for topic in topics:
         for r in driver.produced[topic]:
             partition = ord(r.key[:1]) % 2 if r.key else 0

@@ -64,7 +64,13 @@ async def workers(kafka: LocalKafka, tmp_path: Path) -> AsyncIterator[list[Worke
     app_id = f"views-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     # Keys are looked up where Kafka's default partitioner puts them, which is not librdkafka's default.
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+        }
+    )
     topics = [NewTopic(f"{app_id}-in", 4, 1), NewTopic(f"{app_id}-in-planes", 1, 1)]
     for future in admin.create_topics(topics).values():
         future.result()

@@ -32,7 +32,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        self.producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+        self.producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True}
+        )
         self.source, self.sink = f"{self.id}-in", f"{self.id}-out"
         self.create(self.source, self.sink)
 

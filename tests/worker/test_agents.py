@@ -65,6 +65,7 @@ class Answered:
             "bootstrap.servers": self.cluster.bootstrap,
             "transactional.id": f"{self.cluster.id}-asks",
             "partitioner": "murmur2_random",
+            "enable.idempotence": True,
         }
         producer = Producer(settings)
         producer.init_transactions()
@@ -244,7 +245,7 @@ def test_an_agent_that_raises_ends_the_worker_and_its_record_comes_again(
     answered.ask(100)
     worker = answered.start(GUARANTEE=guarantee, COMMIT_MS="2000")  # most is not committed when it fails
     answered.answered(100)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     producer.produce(answered.input, b"poison", b"k1", partition=2)
     producer.flush()
     assert worker.wait() == 1
@@ -267,7 +268,7 @@ def test_records_that_cannot_be_decoded_become_dead_letters(cluster: Cluster) ->
     env = {"VALUES": "json", "ON_ERROR": "continue", "DEAD_LETTERS": letters}
     worker = answered.start(**env)
     answered.ask(50)  # numbers are JSON
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     producer.produce(answered.input, b"{no json", b"k1")
     producer.flush()
     answered.ask(50)

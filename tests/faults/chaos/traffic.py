@@ -89,6 +89,7 @@ class Traffic:
         self._settings = {
             "bootstrap.servers": bootstrap,
             "partitioner": "murmur2_random",
+            "enable.idempotence": True,
             "acks": "all",
             "max.in.flight": 1,
             "log_level": 0,

@@ -43,7 +43,7 @@ class Cluster:
         names = [self.topic(name) for name in (*travels.INPUTS, *travels.OUTPUTS)]
         keep = {"retention.ms": "-1"}
         KafkaAdmin(self.settings).ensure_topics([TopicSpec(n, travels.PARTITIONS, keep) for n in names])
-        self._producer = Producer({"bootstrap.servers": self.servers})
+        self._producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True})
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}-{name}"

@@ -24,7 +24,7 @@ def test_a_letter_and_its_position_are_one_commit(cluster: Cluster) -> None:
     names = [f"{cluster.prefix}-{name}" for name in ("trips", "planes", "known", "dead")]
     trips, planes, known, dead = names
     KafkaAdmin(cluster.settings).ensure_topics([(name, 2 if name == trips else 1, {}) for name in names])
-    producer = Producer({"bootstrap.servers": cluster.servers})
+    producer = Producer({"bootstrap.servers": cluster.servers, "enable.idempotence": True})
     config = StreamsConfig(
         f"{cluster.prefix}-letters",
         bootstrap_servers=cluster.servers,

@@ -74,7 +74,9 @@ def test_stages_that_read_each_other_s_answers_do_not_wait_for_transactions_of_a
 ) -> None:
     orders, customers, answers = (f"{cluster.prefix}-{name}" for name in ("orders", "customers", "answers"))
     KafkaAdmin(cluster.settings).ensure_topics([(t, PARTITIONS, {}) for t in (orders, customers, answers)])
-    producer = Producer({"bootstrap.servers": cluster.servers, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {"bootstrap.servers": cluster.servers, "partitioner": "murmur2_random", "enable.idempotence": True}
+    )
     config = StreamsConfig(
         f"{cluster.prefix}-foreign", bootstrap_servers=cluster.servers, state_dir=str(cluster.folder)
     )

@@ -26,7 +26,7 @@ def test_a_sub_topology_with_a_source_and_a_repartition_topic_goes_on_with_the_n
     names = [f"{cluster.prefix}-{name}" for name in ("orders", "stock", "answers")]
     orders, stock, answers = names
     KafkaAdmin(cluster.settings).ensure_topics([(name, 1, {}) for name in names])
-    producer = Producer({"bootstrap.servers": cluster.servers})
+    producer = Producer({"bootstrap.servers": cluster.servers, "enable.idempotence": True})
     for second in range(40):  # more of them than a micro-batch takes, and older than the last order
         producer.produce(stock, str(second), "apple", 0, timestamp=START + second * 1_000)
     for second in (5, 25, 39):

@@ -42,6 +42,7 @@ def opened(request: pytest.FixtureRequest) -> Open:
         failures: list[Failure] = []
         given = {
             "partitioner": "murmur2_random",
+            "enable.idempotence": True,
             "linger.ms": 0,
             "delivery.report.only.error": True,
             **servers,
