@@ -48,6 +48,17 @@ class Producer:
         headers: Headers,
         /,
     ) -> None: ...
+    def produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        start: int,
+        end: int,
+        /,
+    ) -> int: ...
     def poll(self, timeout: float, /) -> None: ...
     def flush(self, timeout: float, /) -> int: ...
     def purge(self) -> None: ...

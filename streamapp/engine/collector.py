@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import Headers
 
-__all__ = ["Collector", "NoWayOut", "ResultRefused"]
+__all__ = ["Collector", "NoWayOut", "ResultRefused", "RowCollector"]
 
 
 class ResultRefused(BrokerError):
@@ -44,6 +45,21 @@ class Collector(Protocol):
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic."""
+
+
+@runtime_checkable
+class RowCollector(Collector, Protocol):
+    """A `Collector` that takes many changelog records in one call, which costs less for each record."""
+
+    def send_rows(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+    ) -> None:
+        """Takes records without headers, in their order, as so many calls of ``send`` would."""
 
 
 class NoWayOut:

@@ -7,7 +7,7 @@ each record would be slow.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,11 @@ class TaskContext(Protocol):
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
     ) -> None:
         """Sends one changelog record of a store; does nothing for a store without changelog."""
+
+    def log_rows(
+        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """As `log` for each of these records, which have no headers. Timestamps are in ms."""
 
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
         """Counts records that an operator or store drops, by reason.

@@ -7,7 +7,7 @@ over batches of records (`Task.enqueue`) and has them processed (`Task.process`)
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamapp._base.counted import counted
@@ -98,6 +98,9 @@ class Task(CurrentRecord):
         changelogs = environment.changelogs or environment.collector
         self._stores = TaskStores(subtopology, plan.config, self, backend, changelogs, cache, rows)
         self.log: Callable[[str, bytes, bytes | None, int | None, Headers], None] = self._stores.log
+        self.log_rows: Callable[[str, Sequence[bytes], Sequence[bytes | None], Sequence[int]], None] = (
+            self._stores.log_rows
+        )
 
     # ------------------------------------------------------------------ life
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from streamapp.config import StreamsConfig
-from streamapp.engine.collector import Collector
+from streamapp.engine.collector import Collector, RowCollector
 from streamapp.errors import BrokerError, ProcessorStateError, SerializationError
-from streamapp.records import Headers, RecordBatch, TopicPartition
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import Framing
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
@@ -42,6 +42,7 @@ class TaskStores:
         self._backend = backend
         self._memory = MemoryBackend()
         self._collector = changelogs
+        self._rows = changelogs if isinstance(changelogs, RowCollector) else None
         self._changelogs = {name: topic.name for name, topic in subtopology.changelog_topics.items()}
         # A source topic that serves as changelog has the records already, so the task writes none.
         self._written = {
@@ -91,6 +92,16 @@ class TaskStores:
         topic = self._written.get(store)
         if topic is not None:
             self._collector.send(topic, key, value, timestamp, headers, self._partition)
+
+    def log_rows(
+        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """As `log` for each of these records, which have no headers."""
+        if self._rows is None:
+            for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+                self.log(store, key, value, timestamp, NO_HEADERS)
+        elif (topic := self._written.get(store)) is not None:
+            self._rows.send_rows(topic, self._partition, keys, values, timestamps)
 
     def flush_caches(self) -> None:
         """Flushes the record caches: their rows go to the operators behind."""

@@ -11,7 +11,7 @@ Only the rows that expire next are in memory as a heap, so the store may be larg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -133,14 +133,9 @@ class ExpiringStore(TimestampedKeyValueStore):
     def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
         return _ROWS + row_bytes
 
-    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        row_bytes = self._row_bytes
-
-        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
-            key = row_bytes(row_key)
-            return key, _ROWS + key
-
-        return encode
+    def _encoded(self, row_keys: Collection[Any]) -> tuple[list[bytes], Sequence[bytes | None]]:
+        keys, _ = super()._encoded(row_keys)
+        return keys, [_ROWS + key for key in keys]
 
     def _stored_rows(self) -> int:
         return self._table.approximate_count() // 2  # each row has an entry in the index

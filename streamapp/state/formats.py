@@ -36,6 +36,7 @@ __all__ = [
     "BufferedChange",
     "Codec",
     "LeftOrRightSerde",
+    "as_it_is",
     "pack_headers",
     "pack_list",
     "prefix_end",
@@ -64,7 +65,8 @@ _KEPT_CLASSES: dict[type, tuple[type, Callable[[Any], bool]]] = {
 }
 
 
-def _identity(value: Any) -> Any:
+def as_it_is(value: Any) -> Any:
+    """Returns its argument. A codec that keeps bytes has this function, so that callers can leave the call out."""
     return value
 
 
@@ -120,9 +122,9 @@ class Codec:
         self.from_bytes: Callable[[bytes], Any]
         if self.kept_class is None:
             self.keep, self.show = to_bytes, deserialize
-            self.to_bytes = self.from_bytes = _identity
+            self.to_bytes = self.from_bytes = as_it_is
         else:
-            self.keep, self.show = lambda value: deserialize(to_bytes(value)), _identity
+            self.keep, self.show = lambda value: deserialize(to_bytes(value)), as_it_is
             self.to_bytes, self.from_bytes = serialize, deserialize
 
 

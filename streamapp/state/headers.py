@@ -6,7 +6,7 @@ in Kafka Streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, Windowed
@@ -68,6 +68,13 @@ class _HeadersStore(WriteBehindStore):
             log(store, key, data, timestamp, headers)
 
         return log_value
+
+    def _log_rows(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        log = self._logger()
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+            log(self.name, key, value, timestamp, NO_HEADERS)
 
     def _value_codec(self) -> Codec:
         return HeadersCodec(self.spec.value_serde, self.name)

@@ -17,14 +17,16 @@ __all__ = ["DEFAULT_ROW_BYTES", "Generations", "RowMemory", "Shown", "kept_size"
 DEFAULT_ROW_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
-_OBJECT_BYTES = 40
+_OBJECT_BYTES, _BYTES_BYTES, _STR_BYTES = 40, getsizeof(b""), getsizeof("")
 
 
 def kept_size(kept: Any) -> int:
     """An estimate of the bytes in memory of a key or value in its kept form (see `Codec`)."""
     kind = kept.__class__
-    if kind is bytes or kind is str:
-        return getsizeof(kept)
+    if kind is bytes:
+        return _BYTES_BYTES + len(kept)
+    if kind is str:
+        return _STR_BYTES + len(kept) if kept.isascii() else getsizeof(kept)
     if kind is tuple:
         value, headers = kept
         return kept_size(value) + sum(100 + len(name) + len(data or b"") for name, data in headers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from streamapp.records import Windowed
@@ -47,18 +47,16 @@ class SessionStore(TimeBucketedStore):
     def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
         return LONG.pack(row_key[2] // self._bucket) + row_bytes
 
-    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
+    def _encoded(self, row_keys: Collection[Any]) -> tuple[list[bytes], Sequence[bytes | None]]:
         to_bytes, bucket = self._keys.to_bytes, self._bucket
         live = self._first_live_bucket()  # expired rows of a live bucket are kept for `find_closed`
         pack_suffix, pack_bucket = _END_START.pack, LONG.pack
-
-        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
-            key, start, end = row_key
-            data = to_bytes(key) + pack_suffix(end, start)
-            number = end // bucket
-            return data, None if number < live else pack_bucket(number) + data
-
-        return encode
+        keys = [to_bytes(key) + pack_suffix(end, start) for key, start, end in row_keys]
+        buckets = [end // bucket for _, _, end in row_keys]
+        return keys, [
+            None if number < live else pack_bucket(number) + key
+            for number, key in zip(buckets, keys, strict=True)
+        ]
 
     def _time_of(self, row_bytes: bytes) -> int:
         return int.from_bytes(row_bytes[-16:-8], "big")

@@ -10,7 +10,7 @@ The life of a store between two commits:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from streamapp.records import Headers, RecordBatch, RecordSource
@@ -39,6 +39,10 @@ class StoreContext(Protocol):
 
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None: ...
+
+    def log_rows(
+        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None: ...
 
     def drop(self, count: int, where: str, reason: str) -> None: ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
@@ -90,16 +90,14 @@ class WindowStore(TimeBucketedStore):
     def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
         return LONG.pack(row_key[1] // self._bucket) + row_bytes
 
-    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
+    def _encoded(self, row_keys: Collection[Any]) -> tuple[list[bytes], Sequence[bytes | None]]:
         to_bytes, bucket, live = self._keys.to_bytes, self._bucket, self._min_live()
         pack_suffix, pack_bucket = _START_SEQUENCE.pack, LONG.pack
-
-        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
-            key, start, sequence = row_key
-            data = to_bytes(key) + pack_suffix(start, sequence)
-            return data, None if start < live else pack_bucket(start // bucket) + data
-
-        return encode
+        keys = [to_bytes(key) + pack_suffix(start, sequence) for key, start, sequence in row_keys]
+        return keys, [
+            None if row_key[1] < live else pack_bucket(row_key[1] // bucket) + key
+            for row_key, key in zip(row_keys, keys, strict=True)
+        ]
 
     def _time_of(self, row_bytes: bytes) -> int:
         return int.from_bytes(row_bytes[-12:-4], "big")

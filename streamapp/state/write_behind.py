@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
-from streamapp.state.formats import LONG, Codec
+from streamapp.state.formats import LONG, Codec, as_it_is
 from streamapp.state.last_written import LastWritten
 from streamapp.state.row_memory import Generations, RowMemory, Shown, kept_size
 from streamapp.state.sorted_entries import SortedEntries
@@ -163,16 +163,13 @@ class WriteBehindStore(Store):
         """A row's key in the backend."""
         return row_bytes
 
-    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        """A function that gives a row's changelog key and local key. The local key is None for an expired row, which is
-        logged but not written to the backend."""
-        row_bytes = self._row_bytes
+    def _encoded(self, row_keys: Collection[Any]) -> tuple[list[bytes], Sequence[bytes | None]]:
+        """The changelog keys and the local keys of rows.
 
-        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
-            key = row_bytes(row_key)
-            return key, key
-
-        return encode
+        The local key is None for an expired row, which is logged but not written to the backend.
+        """
+        keys = list(map(self._row_bytes, row_keys))
+        return keys, keys
 
     def row(self, row_key: Any) -> Row:
         """The current row of a key, with the value in its kept form. A missing row has the value None."""
@@ -269,27 +266,40 @@ class WriteBehindStore(Store):
 
     def _seal(self, logged: bool) -> None:
         sealed = self._sealed = dict(self._dirty)
-        batch: list[tuple[bytes, bytes | None]] = []
-        add, log, name = batch.append, self._logger(), self.name
-        encode, to_bytes = self._encoder(), self._values.to_bytes
+        keys, local_keys = self._encoded(sealed)
+        to_bytes = self._values.to_bytes
+        values: list[bytes | None] = [
+            value if value is None or to_bytes is as_it_is else to_bytes(value)
+            for value, _ in sealed.values()
+        ]
+        timestamps = [timestamp for _, timestamp in sealed.values()]
         log_headers, self._log_headers = self._log_headers, {}
-        pack = LONG.pack if self._timestamped else None
-        size = 0
-        for row_key, (value, timestamp) in sealed.items():
-            key, local = encode(row_key)
-            data = None if value is None else to_bytes(value)
-            if logged:
-                log(name, key, data, timestamp, log_headers.get(row_key, NO_HEADERS))
-            if local is not None:
-                size += len(local)
-                if data is not None:
-                    size += len(data)
-                    if pack is not None:
-                        data = pack(timestamp) + data
-                add((local, data))
+        if logged and sealed:
+            if log_headers:
+                log = self._logger()
+                for row_key, key, value, timestamp in zip(sealed, keys, values, timestamps, strict=True):
+                    log(self.name, key, value, timestamp, log_headers.get(row_key, NO_HEADERS))
+            else:
+                self._log_rows(keys, values, timestamps)
+        if self._timestamped:
+            pack = LONG.pack
+            values = [
+                None if value is None else pack(timestamp) + value
+                for value, timestamp in zip(values, timestamps, strict=True)
+            ]
+        if local_keys is keys:
+            batch = list(zip(keys, values, strict=True))
+        else:
+            batch = [(key, value) for key, value in zip(local_keys, values, strict=True) if key is not None]
         self._batch = batch
-        if batch:
-            self._row_size = size // len(batch)
+        if batch and not self._sized:
+            self._row_size = sum(len(key) + len(value or b"") for key, value in batch) // len(batch)
+
+    def _log_rows(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """Sends rows without headers to the changelog."""
+        self._task.log_rows(self.name, keys, values, timestamps)
 
     def drain(self, write_set: WriteSet) -> None:
         if self._sealed is None:
@@ -299,7 +309,9 @@ class WriteBehindStore(Store):
             if self._batch:
                 write_set.puts.setdefault(self.name, []).extend(self._batch)
             self._batch = []
-            left = {key: row for key, row in self._dirty.items() if sealed.get(key) is not row}
+            left = {}
+            if self._dirty != sealed:
+                left = {key: row for key, row in self._dirty.items() if sealed.get(key) is not row}
             self._keep_written(sealed)
             self._dirty.clear()
             self._dirty.update(left)

@@ -180,6 +180,66 @@ static PyObject *producer_produce(Producer *self, PyObject *const *args, Py_ssiz
     return NULL;
 }
 
+/* One record of produce_rows. Returns 1 if librdkafka has taken it, 0 if it has not, and -1 with an exception. */
+static int produce_row(Producer *self, rd_kafka_vu_t *parts, PyObject *keys, PyObject *values, PyObject *times, Py_ssize_t at) {
+    PyObject *key = PySequence_GetItem(keys, at), *value = PySequence_GetItem(values, at), *time = PySequence_GetItem(times, at);
+    int taken = -1;
+    if (key != NULL && value != NULL && time != NULL && set_bytes(&parts[1], VTYPE_VALUE, value) == 0 &&
+        set_bytes(&parts[2], VTYPE_KEY, key) == 0) {
+        int64_t timestamp = PyLong_AsLongLong(time);
+        if (timestamp == 0)
+            timestamp = 1; /* librdkafka takes 0 for "now" */
+        parts[4].u.i64 = timestamp;
+        parts[6].u.ptr = (void *)(intptr_t)timestamp; /* for `keep_failure` */
+        if (!PyErr_Occurred()) {
+            rd_kafka_error_t *error = rd_produceva(self->client->client, parts, 7);
+            taken = error == NULL;
+            if (error != NULL)
+                rd_error_destroy(error); /* produce meets it again, and says it */
+            else {
+                self->records++;
+                self->bytes += (long long)(parts[1].u.mem.size + parts[2].u.mem.size);
+            }
+        }
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    Py_XDECREF(time);
+    return taken;
+}
+
+/* produce_rows(topic, partition, keys, values, timestamps, start, end): the index of the first record that was not taken */
+static PyObject *producer_produce_rows(Producer *self, PyObject *const *args, Py_ssize_t count) {
+    rd_kafka_vu_t parts[7];
+    if (!client_is_open(self->client))
+        return NULL;
+    if (count != 7) {
+        PyErr_SetString(PyExc_TypeError, "produce_rows takes topic, partition, keys, values, timestamps, start and end");
+        return NULL;
+    }
+    parts[0].vtype = VTYPE_RKT;
+    parts[0].u.rkt = find_topic(self, args[0]);
+    if (parts[0].u.rkt == NULL)
+        return NULL;
+    parts[3].vtype = VTYPE_PARTITION;
+    parts[3].u.i32 = (int32_t)PyLong_AsLong(args[1]);
+    parts[4].vtype = VTYPE_TIMESTAMP;
+    parts[5].vtype = VTYPE_MSGFLAGS;
+    parts[5].u.i = MSG_F_COPY;
+    parts[6].vtype = VTYPE_OPAQUE;
+    Py_ssize_t at = PyLong_AsSsize_t(args[5]), end = PyLong_AsSsize_t(args[6]);
+    if (PyErr_Occurred())
+        return NULL;
+    for (; at < end; at++) {
+        int taken = produce_row(self, parts, args[2], args[3], args[4], at);
+        if (taken < 0)
+            return NULL;
+        if (!taken)
+            break;
+    }
+    return PyLong_FromSsize_t(at);
+}
+
 /* librdkafka does nothing more after a fatal error, and says so only to who produces. */
 static int has_failed(Producer *self) {
     char reason[512] = "";
@@ -313,6 +373,7 @@ static PyObject *producer_send_offsets(Producer *self, PyObject *args) {
 
 static PyMethodDef producer_methods[] = {
     {"produce", (PyCFunction)(void (*)(void))producer_produce, METH_FASTCALL, NULL},
+    {"produce_rows", (PyCFunction)(void (*)(void))producer_produce_rows, METH_FASTCALL, NULL},
     {"poll", (PyCFunction)producer_poll, METH_VARARGS, NULL},
     {"flush", (PyCFunction)producer_flush, METH_VARARGS, NULL},
     {"purge", (PyCFunction)producer_purge, METH_NOARGS, NULL},

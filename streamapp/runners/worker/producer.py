@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
@@ -37,6 +37,8 @@ __all__ = ["ChangelogRefused", "ProductionError", "RecordProducer"]
 
 _FULL_SECONDS = 0.01
 _LAST_SECONDS = 2.0
+_ROWS_AT_ONCE = 5_000
+"""Between two calls with so many rows, other threads can have the interpreter."""
 _NO_CHANGELOG = (
     "The changelog was deleted. Restore the topic; or, to compute the tables anew, stop all workers and run "
     "`streamapp reset`"
@@ -207,6 +209,22 @@ class RecordProducer:
                 self._send_when_there_is_room(partial(self._produce, topic, value, key, number, at, headers))
         except KafkaException as exc:
             self._not_taken(Failure(exc.args[0], topic, number, key, value, at))
+
+    def send_rows(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+    ) -> None:
+        produce_rows, at, count = self.client.produce_rows, 0, len(keys)
+        while at < count:
+            end = min(count, at + _ROWS_AT_ONCE)
+            at = produce_rows(topic, partition, keys, values, timestamps, at, end)
+            if at < end:  # `send` waits for room, or notes the error
+                self.send(topic, keys[at], values[at], timestamps[at], NO_HEADERS, partition)
+                at += 1
 
     def partition_count(self, topic: str) -> int:
         count = self._partitions.get(topic)

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
 from streamapp.engine.runner_ports import Position
-from streamapp.records import Headers, TopicPartition
+from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member
 
@@ -68,6 +68,22 @@ class Sender(Protocol):
         /,
     ) -> None:
         """Takes a record. Partition -1: the key decides. Raises `BufferError` when librdkafka's queue is full."""
+
+    def produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        start: int,
+        end: int,
+        /,
+    ) -> int:
+        """Takes the records from index ``start`` to ``end`` (exclusive), without headers.
+
+        Returns the index of the first record that `produce` would refuse, or ``end``. The timestamp 0 is written as 1.
+        """
 
     def poll(self, timeout: float) -> None:
         """Waits for failures, for ``timeout`` seconds."""
@@ -124,6 +140,9 @@ class NativeSender:
         self.produce: Callable[[str, bytes | None, bytes | None, int, int, Headers], None] = (
             self._client.produce
         )
+        self.produce_rows: Callable[
+            [str, int, Sequence[bytes], Sequence[bytes | None], Sequence[int], int, int], int
+        ] = self._client.produce_rows
         self.taken: Callable[[], tuple[int, int]] = self._client.taken
         self.init_transactions: Callable[[float], None] = self._client.init_transactions
         self.begin_transaction: Callable[[], None] = self._client.begin_transaction
@@ -210,6 +229,26 @@ class ConfluentSender:
             self._client.produce(topic, value, key, partition, report, None, timestamp)
         self._records += 1
         self._bytes += len(key or b"") + len(value or b"")
+
+    def produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        start: int,
+        end: int,
+        /,
+    ) -> int:
+        for at in range(start, end):
+            try:
+                self.produce(
+                    topic, values[at], keys[at], partition, create_time(timestamps[at]), NO_HEADERS
+                )
+            except (BufferError, KafkaException):
+                return at
+        return end
 
     def taken(self) -> tuple[int, int]:
         return self._records, self._bytes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from hypothesis import strategies as st
 
 from streamapp.engine.current_record import CurrentRecord
-from streamapp.records import Headers, RecordBatch
+from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.serdes.base import Serde
 from streamapp.state.backend import MemoryBackend, WriteSet
@@ -50,6 +51,12 @@ class FakeTask(CurrentRecord):
     ) -> None:
         assert store == "s"
         self.logged.append((key, value, timestamp, headers))
+
+    def log_rows(
+        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+            self.log(store, key, value, timestamp, NO_HEADERS)
 
     def drop(self, count: int, where: str, reason: str) -> None:
         self.dropped += count
