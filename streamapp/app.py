@@ -119,7 +119,7 @@ class App(faust.App):  # type: ignore[misc]
         if topology is not None and settings.get("table_standby_replicas") == 0:
             raise ConfigError(
                 "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a "
-                "task together; leave it at 1 (it concerns plain Faust tables only)"
+                "task together. Leave the setting at 1; only tables of plain Faust use it"
             )
         if self.config.exactly_once and settings.get("producer_partitioner") is not None:
             raise ConfigError(

@@ -195,22 +195,28 @@ class Retry:
         if self.times is not None and (
             isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1
         ):
-            raise ConfigError(f"times of Retry is 1 or more, or None for ever, not {self.times!r}")
+            raise ConfigError(f"times of Retry has to be 1 or more, or None for no limit, not {self.times!r}")
         if not isinstance(self.backoff, Backoff):
-            raise ConfigError(f"backoff of Retry is a Backoff, not {self.backoff!r}")
+            raise ConfigError(f"backoff of Retry has to be a Backoff, not {self.backoff!r}")
         _one_of(self.then, ("fail", "skip", "dead_letter"), "then of Retry")
         _one_of(self.when_full, ("wait", "fail", "skip", "dead_letter"), "when_full of Retry")
         kinds = self.failures if isinstance(self.failures, Iterable) else (self.failures,)
         object.__setattr__(self, "failures", tuple(kinds))
         for kind in self.failures:
             if not isinstance(kind, type) or not issubclass(kind, Exception):
-                raise ConfigError(f"failures of Retry are types of exceptions, not {kind!r}")
+                raise ConfigError(f"failures of Retry have to be types of exceptions, not {kind!r}")
         if self.choose is not None and not accepts(self.choose, 2):
-            raise ConfigError("choose of Retry is a function of an ErrorContext and an exception")
+            raise ConfigError(
+                "choose of Retry has to be a function that takes an ErrorContext and an exception, not "
+                f"{self.choose!r}"
+            )
         if self.max_records < 1 or self.max_bytes < 1:
-            raise ConfigError("max_records and max_bytes of Retry are at least 1")
+            raise ConfigError(
+                "max_records and max_bytes of Retry have to be at least 1, not "
+                f"{self.max_records} and {self.max_bytes}"
+            )
         if self.max_age is not None and to_ms(self.max_age, "max_age of Retry") < 1:
-            raise ConfigError(f"max_age of Retry is too short: {self.max_age}")
+            raise ConfigError(f"max_age of Retry has to be at least 1 ms, not {self.max_age}")
         for part in ("key_serde", "value_serde"):
             if getattr(self, part) is not None:
                 check_serde(getattr(self, part), f"{part} of Retry")
@@ -250,7 +256,7 @@ class Retry:
             )
         for delay in delays:
             if to_ms(delay, "a delay of Retry.topics()") < 1:
-                raise ConfigError(f"a delay of Retry.topics() is too short: {delay}")
+                raise ConfigError(f"a delay of Retry.topics() has to be at least 1 ms, not {delay}")
         unknown = options.keys() - {"then", "failures", "choose", "key_serde", "value_serde"}
         if unknown:
             raise ConfigError(

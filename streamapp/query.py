@@ -192,8 +192,8 @@ def _value_only(row: Any) -> Any:
 
 def _refuse(store: Any, query: Query) -> Any:
     raise InvalidStoreError(
-        f"store {store.name} is versioned and has no answer to a {type(query).__name__} (nor has it in Kafka Streams); "
-        "ask a VersionedKeyQuery or a MultiVersionedKeyQuery"
+        f"store {store.name} is versioned, and cannot answer a {type(query).__name__} (as in Kafka Streams); use a "
+        "VersionedKeyQuery or a MultiVersionedKeyQuery"
     )
 
 

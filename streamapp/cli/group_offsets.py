@@ -201,7 +201,7 @@ def reset(
             click.echo(_REMEDY.format(group=change.subject.group, subject=application or f"--group {group}"))
             if execute and not keep_tables:
                 raise ConfigError(
-                    "nothing was committed: tables contradict the new offsets; choose one of the ways above"
+                    "nothing was committed, because tables contradict the new offsets; choose one of the ways above"
                 )
         _carry_out(change, execute)
 

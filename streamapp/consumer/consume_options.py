@@ -208,14 +208,16 @@ class ConsumeOptions:
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(
-                "guarantee='exactly_once' needs either output=KafkaOutput(...) or offsets=..., and both need the "
-                "guarantee. The handler sends records to a KafkaOutput; offsets is a database, such as "
-                "PostgresOffsets(...). Either takes the offsets into the handler's transaction"
+                "guarantee='exactly_once' goes with exactly one of output= and offsets=, and these two go with no "
+                "other guarantee. Give output=KafkaOutput(...) if the handler sends records to Kafka. Give offsets=, "
+                "such as PostgresOffsets(...), if the handler writes to a database"
             )
         if self.output is not None and not isinstance(self.output, KafkaOutput):
-            raise ConfigError(f"output is a KafkaOutput, not {self.output!r}")
+            raise ConfigError(f"output has to be a KafkaOutput, not {self.output!r}")
         if self.offsets is not None and not isinstance(self.offsets, OffsetSink):
-            raise ConfigError(f"offsets is an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}")
+            raise ConfigError(
+                f"offsets has to be an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}"
+            )
         if self.offsets is not None and self.asynchronous:
             raise ConfigError(
                 "offsets=... needs a plain function as handler: the transaction runs on a thread, and the function "
@@ -229,7 +231,7 @@ class ConsumeOptions:
             second = "the transaction of its outputs" if self.output else "the database's connection"
             also = f" and {second}" if takes == 2 else ""
             raise ConfigError(
-                f"the handler of {self.name} is a function of one {what}{also}, not {self.handler!r}"
+                f"the handler of {self.name} has to be a function that takes one {what}{also}, not {self.handler!r}"
             )
 
     def _check_retry(self) -> None:
@@ -238,16 +240,19 @@ class ConsumeOptions:
             return
         if self.guarantee == "at_most_once":
             raise ConfigError(
-                'guarantee="at_most_once" calls the handler once for a record: on_error takes "skip", "dead_letter" or '
-                '"fail", no Retry'
+                'guarantee="at_most_once" calls the handler only once for each record, so on_error can be no Retry. '
+                'Give "skip", "dead_letter" or "fail"'
             )
         if retry.by == "key" and self.ordered_by == "partition":
             raise ConfigError(
-                'Retry.by_key lets other keys go on, and ordered_by="partition" keeps their order: take '
-                'Retry.in_place, or ordered_by="key"'
+                'with Retry.by_key, records of other keys pass a failed record, but ordered_by="partition" keeps the '
+                'order of all records. Give Retry.in_place(), or ordered_by="key"'
             )
         if retry.key_serde is not None or retry.value_serde is not None:
-            raise ConfigError("Retry of a consumer needs no serdes: records wait as the bytes that they are")
+            raise ConfigError(
+                "the Retry of a consumer takes no serdes, because records wait as bytes. Leave key_serde and "
+                "value_serde out of the Retry"
+            )
 
     def _check_letters(self) -> None:
         if self.config.dead_letter_queue_topic is not None:
@@ -257,6 +262,7 @@ class ConsumeOptions:
             answers |= self.retry.answers
         if "dead_letter" in answers:
             raise ConfigError(
-                f"{self.name} makes dead letters of failed records, and there is no topic for dead letters. Set "
-                "dead_letter_queue_topic, or give on_error (of a Retry: then and when_full) another answer"
+                f"{self.name} sends failed records to the dead letters, but there is no topic for them. Set "
+                "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
+                "then= and when_full=)"
             )

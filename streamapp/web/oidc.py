@@ -70,7 +70,10 @@ class OidcSettings:
         given = {name: environ.get(name) or "" for name in (_ISSUER, _KEYS, _AUDIENCE)}
         if not any(given.values()):
             if environ.get(_ROLES):
-                raise ConfigError(f"{_ROLES} is set, and {_ISSUER} is not")
+                raise ConfigError(
+                    f"{_ROLES} is set, and {_ISSUER} is not: set {_ISSUER}, {_KEYS} and {_AUDIENCE}, too, or none of "
+                    "the four"
+                )
             return None
         missing = [name for name, value in given.items() if not value]
         if missing:
@@ -83,7 +86,7 @@ class OidcSettings:
             url.scheme == "http" and url.host in ("127.0.0.1", "localhost", "::1")
         ):
             raise ConfigError(
-                f"{_KEYS} has to begin with https://: else a stranger could change the keys on the way"
+                f"{_KEYS} has to begin with https://; without TLS, a stranger could change the keys on the way"
             )
         require_oidc("joserfc")
         return cls(given[_ISSUER], given[_KEYS], given[_AUDIENCE], environ.get(_ROLES) or "roles")
