@@ -40,20 +40,23 @@ class ConsumeSettings(TypedDict, total=False):
     """The settings that `App.consume`, `ReliableConsumer` and `SyncReliableConsumer` share; all are optional."""
 
     key_serde: Serde[Any]
-    """Default: ``default_key_serde`` of the configuration, else bytes."""
+    """The serde for keys (default: ``default_key_serde`` of the configuration, else bytes)."""
     value_serde: Serde[Any]
+    """The serde for values (default: ``default_value_serde`` of the configuration, else bytes)."""
     ordered_by: Ordered
-    """``"key"`` (default) or ``"partition"``."""
+    """The records that are handled one after the other: those of a ``"key"`` (default), or of a ``"partition"``."""
     parallelism: int
     """The largest number of calls of the handler at the same time (default 16)."""
     batch: Batch
     """With a `Batch`, the handler gets a list of records instead of one record."""
     on_error: OnError
-    """The answer to an exception of the handler; default: ``processing_exception_handler``, ``"fail"``."""
+    """The answer to an exception of the handler (default: ``processing_exception_handler`` of the configuration, which
+    is ``"fail"`` unless set)."""
     guarantee: Guarantee
     """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` with ``output`` or ``offsets``."""
     offsets: OffsetSink
-    """The database that takes the offsets; the handler gets its connection as a second argument."""
+    """A database that saves the offsets in the transaction of the handler's work. The handler gets the connection as a
+    second argument."""
     output: KafkaOutput
     """With a `KafkaOutput`, records that the handler sends are committed in one Kafka transaction with the offsets. The
     handler gets an `OutputTransaction` as a second argument."""
@@ -63,16 +66,17 @@ class ConsumeSettings(TypedDict, total=False):
     buffer_bytes: int
     """The largest number of bytes of the records that wait in memory (default 32 MiB)."""
     commit_interval_ms: int
-    """The time between two commits (default 1,000, with ``output`` 100)."""
+    """The time in ms between two commits (default 1,000, with ``output`` 100)."""
     handler_timeout_ms: int
-    """A call of the handler may take so long (default 300,000). Then a coroutine is cancelled, and its record has
-    failed. A thread cannot be cancelled, so a plain function ends the consumer with `HandlerTimeout`."""
+    """The longest time in ms for one call of the handler (default 300,000). After this time, a coroutine is cancelled,
+    and its record counts as failed. A thread cannot be cancelled, so a plain function that takes longer ends the
+    consumer with `HandlerTimeout`."""
     revoke_timeout_ms: int
-    """A rebalance waits so long for calls of the handler (default 10,000). The next owner of the partition repeats
-    records whose call takes longer."""
+    """The longest time in ms for which a rebalance waits for calls of the handler (default 10,000). The next owner of
+    the partition repeats records whose call takes longer."""
     close_timeout_ms: int
-    """A stop waits so long for calls of the handler (default 30,000). Records whose call takes longer are repeated
-    after the next start."""
+    """The longest time in ms for which a stop waits for calls of the handler (default 30,000). Records whose call takes
+    longer are repeated after the next start."""
 
 
 @dataclass(frozen=True, kw_only=True)
