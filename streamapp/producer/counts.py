@@ -44,7 +44,8 @@ class ProducerMetrics(NamedTuple):
     """The sum of the times from `send` to the confirmation, of records that did not go through the local log."""
     confirm_seconds_p50: float = 0.0
     confirm_seconds_p99: float = 0.0
-    """99 % of the last 1,000 confirmed records took at most so long. Records of the local log do not count."""
+    """The time within which 99 % of the last 1,000 confirmed records were confirmed. Records of the local log do not
+    count."""
 
 
 class Counts:

@@ -91,7 +91,7 @@ class PlainClient:
         self._call(self._producer.poll, seconds)
 
     def flush(self, seconds: float) -> None:
-        """Sends at once what lingers, and serves reports for ``seconds``."""
+        """Sends all waiting records at once, and serves delivery reports for ``seconds``."""
         self._call(self._producer.flush, seconds)
 
     def give_back(self, seconds: float) -> None:
