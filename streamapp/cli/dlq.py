@@ -184,7 +184,7 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records per second.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="The most records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(

@@ -524,7 +524,7 @@ class KStream(Described[K, V]):
           waits for this time, and is then joined with the row that was valid at the record's timestamp. With ``grace``,
           a record without a key is an error.
         - With a global table: the row of the key ``key_selector(key, value)``. Every process has the whole table, so
-          the stream may have any partitions.
+          the stream may have any number of partitions.
 
         Records without a match are dropped. Records without a key or a value are dropped and counted. A stream or table
         by key must have as many partitions as the other side. If the key may have changed, a repartition topic comes

@@ -124,7 +124,7 @@ def expectation(line: str, window_ms: int | None) -> tuple[str, int]:
 
 
 def within(timestamp: int, from_ms: int | None, to_ms: int | None) -> bool:
-    """A record of this time counts."""
+    """True if a record with this timestamp is compared: from ``from_ms`` to before ``to_ms`` (None: no limit)."""
     return (from_ms is None or timestamp >= from_ms) and (to_ms is None or timestamp < to_ms)
 
 

@@ -168,8 +168,8 @@ class Replay:
         """Compares the result with the table of the application row by row, or with its output record by record.
 
         The table or output is compared as it was when this object was made. With ``since``, older records are left out
-        on both sides. Raises `StreamsError` if the application committed so often that no moment without a commit could
-        be found.
+        on both sides. Raises `StreamsError` if the application commits too often: each look at its offsets and tables
+        was interrupted by a commit.
         """
         if not self._stands.still:
             raise StreamsError(
