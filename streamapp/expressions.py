@@ -38,7 +38,7 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "an expression is neither true nor false without a record. Combine conditions with &, | and ~ instead of "
+            "an expression is neither true nor false without a record: combine conditions with &, | and ~ instead of "
             "and, or and not, and put comparisons in brackets"
         )
 

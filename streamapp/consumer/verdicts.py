@@ -235,7 +235,7 @@ class Verdicts:
         if letters is None and topic is not None and answer != "skip":
             letter = dead_letter(topic, context, error, what, self._config)
             if isinstance(error, BrokerError):
-                # Brokers may have refused a record for its timestamp, and must take the letter.
+                # Brokers may have refused a record for its timestamp, and must not refuse the letter, too.
                 letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
             letters = (letter,)
         settled.letters += letters or ()
