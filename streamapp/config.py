@@ -51,6 +51,7 @@ class MemoryShares:
 
     @classmethod
     def of(cls, state_memory_bytes: int) -> MemoryShares:
+        """The parts of this number of bytes, in fixed proportions."""
         part = max(1, state_memory_bytes // 32)
         return cls(
             block_cache=8 * part,
@@ -328,6 +329,7 @@ class StreamsConfig:
 
     @property
     def exactly_once(self) -> bool:
+        """True if ``processing_guarantee`` is ``exactly_once_v2``."""
         return self.processing_guarantee == "exactly_once_v2"
 
     @property
@@ -344,6 +346,7 @@ class StreamsConfig:
 
     @property
     def optimizations(self) -> frozenset[str]:
+        """The names of the optimisations that ``topology_optimization`` chooses."""
         if self.topology_optimization == "all":
             return frozenset(OPTIMIZATIONS)
         if self.topology_optimization == "none":

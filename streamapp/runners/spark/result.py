@@ -135,6 +135,7 @@ class BatchResult:
     frames: tuple[DataFrame, ...]
 
     def close(self) -> None:
+        """Deletes the data from the executors' disks. The frames of topics and tables cannot be read any more."""
         for frame in self.frames:
             frame.unpersist()
 
