@@ -36,7 +36,7 @@ class Rules:
 
 RULES: dict[str, Rules] = {
     "weather": Rules(
-        # The hour that the clocks were set back occurs twice in local time; only the UTC column tells them
+        # When the clocks are set back, one hour occurs twice in local time. Only the UTC column tells the two hours
         # apart.
         columns={"time": "unix_millis(try_to_timestamp(time_hour))"},
         refused={"wind faster than any ever measured": "try_cast(wind_speed as double) > 254"},

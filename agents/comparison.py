@@ -17,7 +17,8 @@ from streamapp.web.values import key_to_json, to_json
 __all__ = ["Comparison", "batch_tables", "compare", "report", "worker_tables"]
 
 Entries = dict[tuple[Any, int | None], Any]
-"""By key and start (of the window, or of the time for which a version is valid): everything else of the entry."""
+"""The entries of a table: (key, start) -> all other fields. The start is that of the window, or of the time for which a
+version is valid."""
 
 EXAMPLES = 3
 PAGE = 1_000

@@ -1,10 +1,10 @@
 """Runs the whole application with one command: Kafka, a schema registry, the ingest with Spark, a worker, live tables.
 
-    python -m agents.demo                         stays until Ctrl-C; run again, it goes on where it was
+    python -m agents.demo                         runs until Ctrl-C; a later run continues where this one stopped
     python -m agents.demo --once                  compares every table with Spark's own answer, and ends
 
-An existing Kafka is used when STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP_SECURITY_PROTOCOL ...), an existing
-schema registry when STREAMAPP_SCHEMA_REGISTRY_URL is.
+The demo uses an existing Kafka if STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP_SECURITY_PROTOCOL ...). The demo
+uses an existing schema registry if STREAMAPP_SCHEMA_REGISTRY_URL is set.
 """
 
 from __future__ import annotations

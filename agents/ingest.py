@@ -51,8 +51,8 @@ REJECTED = "rejected-rows"
 has the reason."""
 
 FACTS_TIME = new_york_ms(2013)
-# The events are from 2013, so with a retention time the broker would delete them. And without the other setting, it
-# would begin a new segment for each week of event time.
+# The events are from 2013, so with a retention time the broker would delete them. With the default of segment.ms, the
+# broker would begin a new segment for each week of event time.
 KEEP = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
 
 ENCODED = (

@@ -62,7 +62,7 @@ class App(faust.App):  # type: ignore[misc]
     ``shutdown_timeout``: the seconds for which a worker that is told to stop waits for its last commit. A process that
     still hangs some seconds later ends with exit code 70.
 
-    ``web_allowed_hosts``: host names under which the web server may be asked, for example ``views.example.com`` or
+    ``web_allowed_hosts``: host names by which requests may address the web server, for example ``views.example.com`` or
     ``*.svc.cluster.local``. The names of the machine and of ``canonical_url`` are always allowed.
 
     All other arguments are Faust's settings. ``broker`` means the same as ``bootstrap_servers``, so two different
@@ -119,7 +119,7 @@ class App(faust.App):  # type: ignore[misc]
         if topology is not None and settings.get("table_standby_replicas") == 0:
             raise ConfigError(
                 "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a "
-                "task together; leave it at 1 (it concerns plain Faust tables only)"
+                "task together. Leave the setting at 1; only tables of plain Faust use it"
             )
         if self.config.exactly_once and settings.get("producer_partitioner") is not None:
             raise ConfigError(
@@ -151,8 +151,8 @@ class App(faust.App):  # type: ignore[misc]
 
         Records of one key come in order, and a record is committed after the function has returned. The decorated
         function itself stays as it is, so tests can call it. The consumer group is ``<application id>-<name>``;
-        ``name`` is by default the function's name. ``settings`` are those of `ReliableConsumer`. Raises `ConfigError`
-        for a wrong setting.
+        ``name`` is by default the function's name. ``settings`` are the fields of
+        `streamapp.consumer.ConsumeSettings`. Raises `ConfigError` for a wrong setting.
 
         >>> app = App("payments")
         >>> @app.consume("orders", parallelism=32)

@@ -51,6 +51,7 @@ class MemoryShares:
 
     @classmethod
     def of(cls, state_memory_bytes: int) -> MemoryShares:
+        """The parts of this number of bytes, in fixed proportions."""
         part = max(1, state_memory_bytes // 32)
         return cls(
             block_cache=8 * part,
@@ -66,7 +67,10 @@ OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "sing
 
 
 ExceptionHandler = Answer | Chooser
-"""The answer to a record that fails: an `Answer`, or a function that decides for each record (`ErrorContext`)."""
+"""The answer to a record that fails: an `Answer`, or a function ``handler(context, exception)`` that returns an answer.
+
+``context`` is an `ErrorContext`.
+"""
 
 
 def _names_unknown_settings(config: type[T]) -> type[T]:
@@ -119,6 +123,8 @@ class StreamsConfig:
     ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO``."""
 
     processing_guarantee: Literal["at_least_once", "exactly_once_v2"] = "at_least_once"
+    """After a crash, ``at_least_once`` may write outputs again. With ``exactly_once_v2``, readers of committed records
+    see each output once, because outputs, changelogs and offsets are committed in one transaction (KIP-447)."""
     commit_interval_ms: int | None = None
     """The time in ms from one commit to the next. Default: 30,000, or 100 with exactly_once_v2, as in Kafka Streams."""
     transaction_timeout_ms: int = 10_000
@@ -150,9 +156,11 @@ class StreamsConfig:
     ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the
     same name."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
-    """The end of an input topic at which the application begins, if the group has no committed offset."""
+    """The place at which the application begins to read an input topic, if the group has no committed offset.
+    ``earliest`` is the oldest record; with ``latest``, the application reads only records that come later."""
 
     state_dir: str = "./data/state"
+    """The folder of the stores on disk. Workers on the same machine need different folders."""
     state_cleanup_delay_ms: int = 600_000
     """The time in ms for which the state of a task stays on disk after the task has moved to another worker. A task
     that comes back within this time needs no full restore."""
@@ -180,16 +188,23 @@ class StreamsConfig:
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
     topology may generate another name, and would not find the data of this version (KIP-1111)."""
     foreign_key_join_recheck: bool = False
-    """True: an inner foreign-key join checks a result row again, if the left row changed while a deletion was under
-    way. Kafka Streams does not check, and may keep the stale row. Spark always checks."""
+    """True: an inner foreign-key join checks a result again, if the left row changes while the deletion of the right
+    row is under way. Kafka Streams does not check, and may keep the stale result. Spark always checks."""
 
     default_key_serde: Serde[Any] | None = None
+    """The serde for keys, where an operator or topic gets no serde of its own. None: the missing serde is an error."""
     default_value_serde: Serde[Any] | None = None
+    """The serde for values, with the same meaning as ``default_key_serde`` for keys."""
     default_timestamp_extractor: Callable[..., int] | None = None
+    """A function ``extractor(record, partition_time)`` that returns the timestamp of a record in ms. Sources without an
+    extractor of their own use this function. Default: the timestamp of the record in Kafka."""
 
     deserialization_exception_handler: ExceptionHandler = "fail"
+    """The answer to a record of an input topic whose bytes the serdes cannot decode."""
     processing_exception_handler: ExceptionHandler = "fail"
+    """The answer to a record for which a function of the topology raises an exception (KIP-1033)."""
     production_exception_handler: ExceptionHandler = "fail"
+    """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
     """The topic for dead letters: records that fail, and whose handler answers "continue" or "dead_letter"
     (KIP-1034)."""
@@ -314,6 +329,7 @@ class StreamsConfig:
 
     @property
     def exactly_once(self) -> bool:
+        """True if ``processing_guarantee`` is ``exactly_once_v2``."""
         return self.processing_guarantee == "exactly_once_v2"
 
     @property
@@ -330,6 +346,7 @@ class StreamsConfig:
 
     @property
     def optimizations(self) -> frozenset[str]:
+        """The names of the optimisations that ``topology_optimization`` chooses."""
         if self.topology_optimization == "all":
             return frozenset(OPTIMIZATIONS)
         if self.topology_optimization == "none":
@@ -343,7 +360,7 @@ class StreamsConfig:
         return changed
 
     def on_top_of(self, other: StreamsConfig) -> StreamsConfig:
-        """A copy of the other configuration, in which the settings that were given here replace the other's.
+        """A copy of ``other``, in which the settings that were given to this configuration replace those of ``other``.
 
         >>> StreamsConfig(num_standby_replicas=1).on_top_of(StreamsConfig("flights",
         ...     num_standby_replicas=2)).application_id

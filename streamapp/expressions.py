@@ -1,6 +1,6 @@
-"""Expressions: functions of a record's key and value whose formula can be read.
+"""Expressions: functions of a record's key and value that keep their formula, so that Spark can translate the formula.
 
-A worker calls an expression like any other function. Spark translates the formula to column operations, which are
+A worker calls an expression like any other function. Spark computes the formula with column operations, which are
 faster than a Python call for each record. Nulls are as in SQL: a result computed from a null is null, and a filter
 drops records for which its condition is null.
 """
@@ -18,8 +18,8 @@ __all__ = ["Aggregates", "Expression", "avg", "count", "key", "max_of", "min_of"
 class Expression:
     """A function ``(key, value) -> result``, made of `key`, `value`, constants and operators.
 
-    The operators are ``< <= == != >= >`` to compare, ``+ - *`` to compute, and ``& | ~`` to combine conditions. Python
-    does not let expressions give ``and``, ``or`` and ``not`` a meaning. Comparisons need brackets beside ``&``.
+    The operators are ``< <= == != >= >`` to compare, ``+ - *`` to compute, and ``& | ~`` to combine conditions. The
+    words ``and``, ``or`` and ``not`` raise `TypeError`. Comparisons need brackets beside ``&``, ``|`` and ``~``.
 
     >>> late = (value.dep_delay > 15) & (value.origin == "JFK")
     >>> late("N14228", {"dep_delay": 20, "origin": "JFK"}), late("N14228", {"dep_delay": None, "origin": "JFK"})
@@ -33,11 +33,13 @@ class Expression:
         raise NotImplementedError
 
     def is_null(self) -> Expression:
+        """True for records for which this expression is null."""
         return IsNull(self)
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "an expression has no truth value: combine conditions with &, | and ~, and bracket comparisons"
+            "an expression is neither true nor false without a record: combine conditions with &, | and ~ instead of "
+            "and, or and not, and put comparisons in brackets"
         )
 
     def __lt__(self, other: Any) -> Expression:
@@ -180,44 +182,51 @@ value: _Value = _Value()
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """One number over all records of a key. Records for which ``of`` is null are ignored; without ``of``, no record
-    is."""
+    """One number over all records of a key, such as their count or the sum of a field.
+
+    Records for which ``of`` is null do not count. If ``of`` is None, all records count.
+    """
 
     kind: Literal["count", "sum", "min", "max", "avg"]
     of: Expression | None = None
 
 
 def count(of: Expression | None = None) -> Aggregate:
-    """The number of records, or with an expression the number of records for which it is not null."""
+    """The number of records; with ``of``, the number of records for which this expression is not null."""
     return Aggregate("count", of)
 
 
 def sum_of(of: Expression) -> Aggregate:
-    """The sum of the expression over all records for which it is not null; null if there is no such record."""
+    """The sum of ``of`` over all records for which ``of`` is not null; null if there is no such record."""
     return Aggregate("sum", of)
 
 
 def min_of(of: Expression) -> Aggregate:
+    """The smallest value of ``of``, without nulls; null if there is no value."""
     return Aggregate("min", of)
 
 
 def max_of(of: Expression) -> Aggregate:
+    """The largest value of ``of``, without nulls; null if there is no value."""
     return Aggregate("max", of)
 
 
 def avg(of: Expression) -> Aggregate:
-    """The mean, as a float.
+    """The mean of ``of``, as a float; null if there is no value.
 
     The mean of integers is exact up to the last rounding. The mean of floats depends slightly on the order of the
-    records, because floats are added one after the other. The result also has the sum and the count, from which the
-    next mean is computed, as ``<name>_sum`` and ``<name>_count``.
+    records, because floats are added one after the other. The dict of `Aggregates` also has the sum and the count, from
+    which the next mean follows, as ``<name>_sum`` and ``<name>_count``.
     """
     return Aggregate("avg", of)
 
 
 @dataclass(frozen=True)
 class Aggregates:
-    """Several aggregates at once, as a dict by name. Pass it to ``aggregate(totals.initializer, totals)``.
+    """Several aggregates at once, as a dict by name, for ``aggregate()`` of a grouped stream.
+
+    An object ``totals`` is the aggregator, and its method the initializer: ``aggregate(totals.initializer, totals)``.
+    Raises `TypeError` if an argument is no aggregate.
 
     >>> totals = Aggregates(flights=count(), minutes=sum_of(value.dep_delay), worst=max_of(value.dep_delay))
     >>> first = totals("JFK", {"dep_delay": 10}, totals.initializer())

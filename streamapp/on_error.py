@@ -33,9 +33,13 @@ __all__ = [
 ]
 
 Answer = Literal["fail", "continue", "skip", "dead_letter"]
-"""``fail`` ends the worker before the record. ``skip`` drops the record and counts the drop. ``dead_letter`` sends the
-record to ``dead_letter_queue_topic``. ``continue``, Kafka Streams' word, means ``dead_letter`` if that topic is set,
-otherwise ``skip``."""
+"""The answer to a record that fails.
+
+- ``fail`` ends the worker. The record is not committed, so the worker gets the record again at its next start.
+- ``skip`` drops the record and counts the drop.
+- ``dead_letter`` sends the record to ``dead_letter_queue_topic``.
+- ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
+"""
 
 ANSWERS = ("fail", "continue", "skip", "dead_letter")
 
@@ -77,11 +81,11 @@ class ErrorContext:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer of an exception handler that brings its own dead letters. They replace the usual dead letter.
+    """An answer of an exception handler with the handler's own dead letters, which replace the usual dead letter.
 
-    Each exception handler may return a `Response`, also a function as ``on_error`` of an operator, an agent or a
-    consumer. Keys and values of the letters are bytes. Raises `ConfigError`. Source: KIP-1034,
-    ``ProcessingExceptionHandler.Response``.
+    Exception handlers may return a `Response`, and so may a function that is the ``on_error`` of an operator, an agent
+    or a consumer. Keys and values of the letters are bytes. Raises `ConfigError` for anything but `OutputRecord`s.
+    Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
     'continue'
@@ -195,32 +199,38 @@ class Retry:
         if self.times is not None and (
             isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1
         ):
-            raise ConfigError(f"times of Retry is 1 or more, or None for ever, not {self.times!r}")
+            raise ConfigError(f"times of Retry has to be 1 or more, or None for no limit, not {self.times!r}")
         if not isinstance(self.backoff, Backoff):
-            raise ConfigError(f"backoff of Retry is a Backoff, not {self.backoff!r}")
+            raise ConfigError(f"backoff of Retry has to be a Backoff, not {self.backoff!r}")
         _one_of(self.then, ("fail", "skip", "dead_letter"), "then of Retry")
         _one_of(self.when_full, ("wait", "fail", "skip", "dead_letter"), "when_full of Retry")
         kinds = self.failures if isinstance(self.failures, Iterable) else (self.failures,)
         object.__setattr__(self, "failures", tuple(kinds))
         for kind in self.failures:
             if not isinstance(kind, type) or not issubclass(kind, Exception):
-                raise ConfigError(f"failures of Retry are types of exceptions, not {kind!r}")
+                raise ConfigError(f"failures of Retry have to be types of exceptions, not {kind!r}")
         if self.choose is not None and not accepts(self.choose, 2):
-            raise ConfigError("choose of Retry is a function of an ErrorContext and an exception")
+            raise ConfigError(
+                "choose of Retry has to be a function that takes an ErrorContext and an exception, not "
+                f"{self.choose!r}"
+            )
         if self.max_records < 1 or self.max_bytes < 1:
-            raise ConfigError("max_records and max_bytes of Retry are at least 1")
+            raise ConfigError(
+                "max_records and max_bytes of Retry have to be at least 1, not "
+                f"{self.max_records} and {self.max_bytes}"
+            )
         if self.max_age is not None and to_ms(self.max_age, "max_age of Retry") < 1:
-            raise ConfigError(f"max_age of Retry is too short: {self.max_age}")
+            raise ConfigError(f"max_age of Retry has to be at least 1 ms, not {self.max_age}")
         for part in ("key_serde", "value_serde"):
             if getattr(self, part) is not None:
                 check_serde(getattr(self, part), f"{part} of Retry")
 
     @classmethod
     def by_key(cls, **options: Any) -> Retry:
-        """The failed record waits, and later records of its key wait behind it. So the order within the key stays.
+        """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
-        Records of all other keys go on. No other record waits behind a record without a key. Options are the fields of
-        `Retry`.
+        So the order within the key stays. Records of all other keys go on. No other record waits behind a record
+        without a key. Options are the fields of `Retry`.
         """
         return cls(by="key", **options)
 
@@ -234,12 +244,14 @@ class Retry:
 
     @classmethod
     def topics(cls, *delays: Duration, **options: Any) -> Retry:
-        """The failed record waits in an internal topic, one topic for each delay; all other records go on.
+        """The failed record waits in an internal topic, and all other records go on.
 
-        A later record of the same key may overtake the failed record. One attempt comes after each delay, and after the
-        last attempt ``then`` is the answer. After the failure of a service, the record waits for the same delay again,
-        and no attempt is used up. Durations are timedelta or ms. Options are ``then``, ``failures``, ``choose``,
-        ``key_serde`` and ``value_serde``. Raises `ConfigError`.
+        Each delay has a topic of its own. A later record of the same key may overtake the failed record. One attempt
+        comes after each delay. If the last attempt fails, ``then`` is the answer. After the failure of a service, the
+        record waits for the same delay again, and no attempt is used up.
+
+        Durations are timedelta or ms. Options are ``then``, ``failures``, ``choose``, ``key_serde`` and
+        ``value_serde``. Raises `ConfigError` for other options, and without a delay.
 
         >>> Retry.topics(5_000, 60_000, 600_000).times
         3
@@ -250,7 +262,7 @@ class Retry:
             )
         for delay in delays:
             if to_ms(delay, "a delay of Retry.topics()") < 1:
-                raise ConfigError(f"a delay of Retry.topics() is too short: {delay}")
+                raise ConfigError(f"a delay of Retry.topics() has to be at least 1 ms, not {delay}")
         unknown = options.keys() - {"then", "failures", "choose", "key_serde", "value_serde"}
         if unknown:
             raise ConfigError(

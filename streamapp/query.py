@@ -50,9 +50,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The answer to a query: a ``value`` (None: not found), or a ``failure`` with a ``message``.
+    """The answer to a query: a ``value``, or a ``failure`` with a ``message``.
 
-    ``failure`` is Kafka Streams' reason: ``UNKNOWN_QUERY_TYPE`` means that this kind of store cannot answer the query.
+    For one key, the value is None if the store lacks the key. For a range, the value is an iterator over rows.
+    ``failure`` is the name of Kafka Streams' ``FailureReason``. ``UNKNOWN_QUERY_TYPE`` means that this kind of store
+    cannot answer the query.
     """
 
     value: Any = None
@@ -192,8 +194,8 @@ def _value_only(row: Any) -> Any:
 
 def _refuse(store: Any, query: Query) -> Any:
     raise InvalidStoreError(
-        f"store {store.name} is versioned and has no answer to a {type(query).__name__} (nor has it in Kafka Streams); "
-        "ask a VersionedKeyQuery or a MultiVersionedKeyQuery"
+        f"store {store.name} is versioned, and cannot answer a {type(query).__name__} (as in Kafka Streams); use a "
+        "VersionedKeyQuery or a MultiVersionedKeyQuery"
     )
 
 

@@ -86,7 +86,7 @@ def from_environment(environ: Mapping[str, str], name: str) -> str | None:
     if path is None:
         return value
     if value is not None:
-        raise ConfigError(f"{name} and {name}_FILE are both set: say it once")
+        raise ConfigError(f"{name} and {name}_FILE are both set: set only one of them")
     return read_secret_file(f"{name}_FILE", path)
 
 

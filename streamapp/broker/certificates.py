@@ -93,7 +93,7 @@ class FollowingContext(ssl.SSLContext):
             try:
                 self._current = self._make()
             except ConfigError as error:
-                logger.warning("%s The certificates before stay in use.", error)
+                logger.warning("%s The previous certificates stay in use.", error)
         return self._current.wrap_bio(*args, **options)
 
 

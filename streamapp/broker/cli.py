@@ -36,10 +36,16 @@ def broker_group() -> None:
 
 @broker_group.command()
 @click.option(
-    "--brokers", type=click.Choice(["1", "3"]), help="Number of brokers; default: as in the data, else 1."
+    "--brokers",
+    type=click.Choice(["1", "3"]),
+    help="Number of brokers (default: the number of the existing cluster, or 1 for a new cluster).",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65_533), default=9092, show_default=True, help="0: a free port."
+    "--port",
+    type=click.IntRange(0, 65_533),
+    default=9092,
+    show_default=True,
+    help="Port of the first broker; each further broker takes the next port. 0 takes free ports.",
 )
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, and stop the cluster then.")
 @click.option(

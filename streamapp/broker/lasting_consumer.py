@@ -28,14 +28,18 @@ _logger = logging.getLogger(__name__)
 REOPEN_SECONDS = 5.0
 """The time that librdkafka has to reach a broker again by itself, before a new client is opened."""
 STALL_SECONDS = 60.0
-"""A partition is fetched anew if no record of it has arrived for so long, although its log has more."""
+"""The time after which a partition is fetched anew, if none of its records arrives although its log has more."""
 _LOOK_SECONDS = 1.0
 _MANY_RECORDS = 100_000
-"""For each partition, more records than librdkafka keeps ready (`queued.min.messages`). After so many records of other
-partitions, the next record of a partition must have come."""
+"""The number of records for each partition after which a partition without records counts as stalled.
+
+librdkafka keeps fewer records ready (`queued.min.messages`). So when the consumer has taken this number for each of its
+partitions, the next record of a working partition must have come.
+"""
 
 Ends = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
-"""Gives the ends of committed records that are newly known, and never waits. Empty most of the time."""
+"""A function that returns newly learned ends of committed records, by partition. The function never waits, so its
+result is empty most of the time."""
 
 
 def open_consumer(settings: Mapping[str, Any], ends: Ends | None = None) -> LastingConsumer:

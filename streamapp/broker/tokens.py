@@ -60,5 +60,6 @@ class TokenProvider(AbstractTokenProvider):
             # The message leaves the answer out, because the answer may have a token.
             why = f"{error.code}" if isinstance(error, urllib.error.HTTPError) else type(error).__name__
             raise KafkaConnectionError(
-                f"the token endpoint {self._endpoint} gives no token ({why})"
+                f"the token endpoint {self._endpoint} gives no token ({why}): check this address, and the client's id "
+                "and secret"
             ) from None

@@ -57,7 +57,10 @@ def open_transactions(producer: Transacting, timeout: float) -> None:
     try:
         retrying(lambda left: producer.init_transactions(left), timeout)
     except KafkaException as exc:
-        raise BrokerError(f"transactions are not possible: {exc.args[0].str()}") from exc
+        raise BrokerError(
+            f"transactions are not possible: {exc.args[0].str()}. Check that all brokers run, and that this client has "
+            "Write on its transactional id (streamapp acls)"
+        ) from exc
 
 
 def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:

@@ -32,7 +32,7 @@ __all__ = ["acls"]
 @click.option(
     "--principal",
     metavar="User:NAME",
-    help="The principal that gets the rights (default: User:, and the application's id).",
+    help="The principal that gets the rights (default: User: followed by the application id).",
 )
 @click.option(
     "--write",
@@ -51,8 +51,8 @@ def acls(
     """Print the rights (ACLs) that APPLICATION needs, and no others.
 
     APPLICATION is an App (with or without a topology), a consumer, a producer (module:producer), or an outbox relay.
-    Workers need the right Create only for topics that do not exist yet. You can remove this right after the topics are
-    made.
+    Workers need the right Create only for topics that do not exist yet. As soon as all topics exist, you can revoke
+    Create.
     """
     app = None if relay else load(application, topology=False)
     with clear_errors():

@@ -44,9 +44,9 @@ def backfill(
 ) -> None:
     """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
 
-    Stop all workers first. Afterwards results, tables and the group's offsets are as if workers had processed
-    all records before the cut (--until), and workers go on from there. After an interruption, run the same command
-    again: it continues.
+    The cut (--until) is the point up to which Spark processes the records. Stop all workers first. Afterwards outputs,
+    tables and the group's offsets are as if workers had processed all records before the cut. Workers then continue
+    at the cut. After an interruption, run the same command again; the backfill continues where it stopped.
     """
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)

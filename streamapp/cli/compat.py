@@ -24,10 +24,10 @@ __all__ = ["compat"]
     type=click.Choice([need.name.lower() for need in Need]),
     default="nothing",
     show_default=True,
-    help="Exit with 0 if the deployment needs no more than this, with 1 otherwise.",
+    help="The most work that you accept: exit with 0 if the deployment needs no more, with 1 otherwise.",
 )
 def compat(old: str, new: str, as_json: bool, allow: str) -> None:
-    """Say what a deployment of NEW in place of OLD needs: nothing, a migration, or a reset; and why.
+    """Say if NEW can replace OLD as it is, or if the deployment needs a migration or a reset, and why.
 
     OLD and NEW are applications, such as `agents`, or files that `streamapp describe APPLICATION --json` wrote.
     """

@@ -28,9 +28,10 @@ LETTER = click.argument("letter")
 
 @click.group("dlq")
 def dlq_group() -> None:
-    """Dead letters of an application: list, show, export, edit, try, replay, discard.
+    """List, show, export, edit, try, replay or discard the dead letters of an application.
 
-    A letter's id is partition-offset in the dead-letter topic, such as 0-17.
+    A dead letter is a record that failed. The application has written the record with the reason to its dead-letter
+    topic. The id of a letter is its partition and offset in this topic, such as 0-17.
     """
 
 
@@ -183,7 +184,7 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records per second.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="The most records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(
@@ -230,7 +231,7 @@ def replay(
 )
 @click.option("--why", default="", help="A note that stays with the letter.")
 def discard(application: str, everything: bool, why: str, **filters: Any) -> None:
-    """Close dead letters of APPLICATION without a replay. The letters stay in their topic, with your note."""
+    """Mark dead letters of APPLICATION as discarded. The letters stay in their topic, with your note."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():

@@ -32,7 +32,7 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
     "workers",
     multiple=True,
     metavar="URL",
-    help="A running worker, whose application's workers are all asked.",
+    help="Address of a running worker. The doctor asks this worker and all other workers of its application.",
 )
 @click.option(
     "--producer", "producers", **_FILES, help="Settings of a producer of the inputs, as a .properties file."
@@ -46,14 +46,14 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
     default=24.0,
     show_default=True,
     metavar="HOURS",
-    help="The longest time for which the application is ever stopped. Retention must be longer.",
+    help="The longest time for which the application is ever stopped. Topics must keep their records longer.",
 )
 @click.option(
     "--baseline",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A JSON file with accepted findings, which are not reported.",
 )
-@click.option("--accept", is_flag=True, help="Write all present findings into the baseline.")
+@click.option("--accept", is_flag=True, help="Write all present findings into the file of --baseline.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(
     application: str | None,
@@ -66,10 +66,10 @@ def doctor(
     accept: bool,
     as_json: bool,
 ) -> None:
-    """Find what may make APPLICATION lose records, process them twice, get no work, or stop.
+    """Find problems that may make APPLICATION lose records, process them twice, get no records, or stop.
 
-    The doctor looks at brokers, topics, the group, settings, the last records, transactions and workers, and changes
-    nothing. Each finding has a code, a reason, a remedy and a page with more.
+    The doctor looks at brokers, topics, the consumer group, settings, the last records, transactions and workers, and
+    changes nothing. Each finding has a code, a reason, a remedy and a page with details.
 
     The exit code is 1 with findings that the baseline does not have. Without such findings, the exit code is 2 if
     the doctor could not look at something, else 0.

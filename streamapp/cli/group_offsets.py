@@ -115,7 +115,9 @@ _NUMBERS = ("committed", "log start", "log end", "lag")
 @_subject
 @_topics
 @_json
-@click.option("--max", "most", type=click.IntRange(0), help="Exit with 1 if the lag of all topics is larger.")
+@click.option(
+    "--max", "most", type=click.IntRange(0), help="Exit with 1 if the total lag is larger than this number."
+)
 @click.option(
     "--until",
     type=CUT,
@@ -169,7 +171,7 @@ def lag(
 @click.option(
     "--keep-tables",
     is_flag=True,
-    help="Move the offsets even if tables do not fit them. These tables are then wrong.",
+    help="Move the offsets even if tables contradict them. These tables are then wrong.",
 )
 @_execute
 def reset(
@@ -182,8 +184,8 @@ def reset(
 ) -> None:
     """Show new offsets for the group, and commit them with `--execute`.
 
-    Stop all members first. The command names the tables that would not fit the new offsets: records would count twice
-    in them, or be missing.
+    Stop all members of the group first. The command names the tables that would contradict the new offsets: these
+    tables would count records twice, or lack records.
     """
     target = _which(where)
     if target is None:
@@ -199,7 +201,7 @@ def reset(
             click.echo(_REMEDY.format(group=change.subject.group, subject=application or f"--group {group}"))
             if execute and not keep_tables:
                 raise ConfigError(
-                    "nothing was committed: tables contradict the new offsets; choose one of the ways above"
+                    "nothing was committed, because tables contradict the new offsets; choose one of the ways above"
                 )
         _carry_out(change, execute)
 
@@ -236,8 +238,9 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
 def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
     """Give a new group COPY the offsets of the group, or the offsets of a target such as --to-time.
 
-    The group itself may go on working. If you name an APPLICATION, `--execute` also creates empty internal topics for
-    the copy. Run the copy with COPY as its application id. Give it other output topics, or both write into the same.
+    The members of the group may run meanwhile. If you name an APPLICATION, `--execute` also creates empty internal
+    topics for the copy. Run the copy of the application with COPY as its application id. Give the copy output topics
+    of its own; otherwise both applications write into the same topics.
     """
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")

@@ -79,7 +79,7 @@ def stop(data_dir: Path) -> None:
 @registry_group.command()
 @_data_dir_option
 def status(data_dir: Path) -> None:
-    """Show if the registry runs; the exit code is then 0, else 1."""
+    """Show if the registry runs. The exit code is 0 if the registry runs, else 1."""
     with clear_errors():
         found = LocalRegistry(data_dir).status()
     if found.url is None:

@@ -28,10 +28,10 @@ TABLE = click.option(
 
 @click.group("outbox")
 def outbox_group() -> None:
-    """Create and relay the outbox table of the database at STREAMAPP_OUTBOX.
+    """Create an outbox table in a database, and send the table's records to Kafka.
 
-    The variable holds a PostgreSQL address (postgresql://host/name) or the path of an SQLite file. If the address has a
-    password, write it to a file, and give the path of this file in STREAMAPP_OUTBOX_FILE.
+    STREAMAPP_OUTBOX holds the address of the database: postgresql://host/name, or the path of an SQLite file. If the
+    address has a password, write the address to a file, and give the path of this file in STREAMAPP_OUTBOX_FILE.
     """
 
 

@@ -37,7 +37,7 @@ def pause(url: str, only_this: bool) -> None:
 @click.command()
 @_options
 def resume(url: str, only_this: bool) -> None:
-    """End a `streamapp pause`."""
+    """Continue after `streamapp pause` in all workers of an application. URL is the address of one of them."""
     _tell(url, "resume", only_this)
 
 

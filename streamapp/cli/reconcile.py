@@ -42,7 +42,7 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--source",
     required=True,
-    help="File with the source's records, one a line; on Spark also a folder or a URI.",
+    help="File with one line for each record of the source; on Spark also a folder or a URI.",
 )
 @click.option(
     "--id",
@@ -87,14 +87,15 @@ def reconcile_command(
 ) -> None:
     """Compare the records of a source with the records of TOPIC; the exit code is 1 if they differ.
 
-    The lines of --source are ids. With --window, a line has the window's start in ms, the id and a count,
-    separated by tabs. A line may also be JSON with "id". For --republish, the JSON has "key", "value" and
-    "timestamp" of the record, too (texts, and ms).
+    Each line of --source is the id of a record. With --window, a line has the window's start in ms, the id and a count,
+    separated by tabs. A line may also be a JSON object with "id". For --republish, the object also has the "key" and
+    "value" of the record as text, and its "timestamp" in ms.
 
     The source must have stopped sending, because a record that has not arrived yet counts as missing. With --republish,
     such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.
 
-    With --spark, the executors read the source and the topic. They need the file, folder or URI of --source.
+    With --spark, the executors read the source and the topic, so all executors must reach the file, folder or URI of
+    --source.
     """
     with clear_errors():
         if per_second is not None and window_ms is not None:

@@ -26,9 +26,10 @@ NUMBERS = click.option(
 
 @click.group("spill")
 def spill_group() -> None:
-    """The records that a producer keeps in FOLDER, its spill_dir. Stop the producer first.
+    """List, retry or discard the records that a producer keeps on disk in FOLDER, its spill_dir.
 
-    The records are listed as parcels. A parcel is a single record, or all records of a transaction.
+    Stop the producer first. The commands list records as parcels. A parcel is a single record, or all records of a
+    transaction.
     """
 
 

@@ -27,7 +27,9 @@ def topic_group() -> None:
 
 @topic_group.command()
 @NAME
-@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+@click.option(
+    "--partitions", type=click.IntRange(1), default=4, show_default=True, help="The number of partitions."
+)
 @click.option(
     "--config",
     multiple=True,
@@ -36,7 +38,7 @@ def topic_group() -> None:
     help="A setting of the topic, such as cleanup.policy=compact; several can be given.",
 )
 def create(name: str, partitions: int, config: dict[str, str]) -> None:
-    """Create topic NAME; a topic with the same number of partitions may exist already."""
+    """Create topic NAME. If the topic exists with the same number of partitions, nothing changes."""
     with clear_errors():
         KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions, config)])
     click.echo(f"{name} has {counted(partitions, 'partition')}")

@@ -22,8 +22,8 @@ __all__ = ["show_trial", "try_one"]
 @click.command("try")
 @APPLICATION
 @click.option("--topic", required=True, help="The topic that has the record.")
-@click.option("--partition", type=click.IntRange(0), required=True)
-@click.option("--offset", type=click.IntRange(0), required=True)
+@click.option("--partition", type=click.IntRange(0), required=True, help="The partition of the record.")
+@click.option("--offset", type=click.IntRange(0), required=True, help="The offset of the record.")
 @click.option("--debug", is_flag=True, help="Open a debugger where the exception is raised.")
 def try_one(application: str, topic: str, partition: int, offset: int, debug: bool) -> None:
     """Run one record of a topic through the topology of APPLICATION, with empty tables. Nothing is written to Kafka."""

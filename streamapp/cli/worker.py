@@ -22,13 +22,13 @@ __all__ = ["worker"]
 @click.option(
     "--datadir",
     type=click.Path(file_okay=False),
-    help="Folder of this worker's state; two workers on one machine need two.",
+    help="Folder of this worker's state. Each worker on a machine needs its own folder.",
 )
 @click.option(
     "--loglevel",
     "-l",
     type=click.Choice(["crit", "error", "warn", "info", "debug"], case_sensitive=False),
-    help="Default: what the application and the worker say at info, and warnings of all other loggers.",
+    help="Level of the log (default: info for the application and the worker, warn for all other loggers).",
 )
 def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str | None) -> None:
     """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`."""

@@ -27,21 +27,25 @@ class ConsumerMetrics(NamedTuple):
     taken: int = 0
     """Records that the consumer received, without the records of ``already_done``."""
     done: int = 0
+    """Records that the handler has processed."""
     in_work: int = 0
     """Records in calls of the handler that have not returned yet."""
     waiting: int = 0
     """Records in memory that are not in a call of the handler, those behind a failed record included."""
     skipped: int = 0
+    """Records that were dropped after an error, by the answer ``skip``."""
     dead: int = 0
     """Records that became dead letters."""
     returned: int = 0
-    """Records that a rebalance, a stop or a failure left to the next owner of their partition."""
+    """Records that were not done at a rebalance, a stop or a failure. The next owner of the partition gets them."""
     parked: int = 0
     """Waiting records that are held back until a failed record of their key (or partition) is tried again."""
     already_done: int = 0
     """Records that the last commit names as done by an earlier owner; the handler is not called for them again."""
     calls: int = 0
+    """Calls of the handler that have ended."""
     call_seconds: float = 0.0
+    """The sum of the durations of these calls."""
     retries: int = 0
     commits: int = 0
     outputs: int = 0
@@ -57,14 +61,16 @@ class ConsumerStatus:
     state: str
     """``starting``, ``running``, ``stopping``, ``stopped`` or ``failed``."""
     reason: str | None
+    """The error that ended the consumer; None while there is no such error."""
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of the service that fails.
+    """The error of a service that the handler needs and that fails; None if no service fails.
 
-    While it fails, only one record at a time asks for it. None: no service fails.
+    While the circuit breaker is open, the handler gets only one record at a time, to try the service again.
     """
     circuit_since: int | None
+    """The time at which the service began to fail, in ms since the epoch."""
     oldest_in_work: str | None
     """Topic, partition and offset of the record whose call of the handler has lasted longest."""
     oldest_seconds: float

@@ -13,9 +13,10 @@ __all__ = ["AdaptiveSize", "Batch"]
 class Batch:
     """Bounds of the lists that a handler gets. A list has records of one partition, and at least one record.
 
-    - ``records``, ``bytes``: a list has at most so many records, and so many bytes unless its only record is larger;
-    - ``linger_ms``: a list that is not full waits so long for more records (default: not at all);
-    - ``target_ms``: lists become longer while the handler takes less time than this, and shorter when it takes more.
+    - ``records``, ``bytes``: the most records and the most bytes of a list. A single larger record is a list, too.
+    - ``linger_ms``: the time for which a list that is not full waits for more records (default: no wait).
+    - ``target_ms``: the wanted duration of a call. Lists become longer after faster calls, and shorter after slower
+      calls.
 
     Raises `ConfigError` for a value that is not a positive int (``linger_ms`` may be 0).
 

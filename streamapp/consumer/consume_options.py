@@ -40,20 +40,23 @@ class ConsumeSettings(TypedDict, total=False):
     """The settings that `App.consume`, `ReliableConsumer` and `SyncReliableConsumer` share; all are optional."""
 
     key_serde: Serde[Any]
-    """Default: ``default_key_serde`` of the configuration, else bytes."""
+    """The serde for keys (default: ``default_key_serde`` of the configuration, else bytes)."""
     value_serde: Serde[Any]
+    """The serde for values (default: ``default_value_serde`` of the configuration, else bytes)."""
     ordered_by: Ordered
-    """``"key"`` (default) or ``"partition"``."""
+    """The records that are handled one after the other: those of a ``"key"`` (default), or of a ``"partition"``."""
     parallelism: int
     """The largest number of calls of the handler at the same time (default 16)."""
     batch: Batch
     """With a `Batch`, the handler gets a list of records instead of one record."""
     on_error: OnError
-    """The answer to an exception of the handler; default: ``processing_exception_handler``, ``"fail"``."""
+    """The answer to an exception of the handler (default: ``processing_exception_handler`` of the configuration, which
+    is ``"fail"`` unless set)."""
     guarantee: Guarantee
     """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` with ``output`` or ``offsets``."""
     offsets: OffsetSink
-    """The database that takes the offsets; the handler gets its connection as a second argument."""
+    """A database that saves the offsets in the transaction of the handler's work. The handler gets the connection as a
+    second argument."""
     output: KafkaOutput
     """With a `KafkaOutput`, records that the handler sends are committed in one Kafka transaction with the offsets. The
     handler gets an `OutputTransaction` as a second argument."""
@@ -63,16 +66,17 @@ class ConsumeSettings(TypedDict, total=False):
     buffer_bytes: int
     """The largest number of bytes of the records that wait in memory (default 32 MiB)."""
     commit_interval_ms: int
-    """The time between two commits (default 1,000, with ``output`` 100)."""
+    """The time in ms between two commits (default 1,000, with ``output`` 100)."""
     handler_timeout_ms: int
-    """A call of the handler may take so long (default 300,000). Then a coroutine is cancelled, and its record has
-    failed. A thread cannot be cancelled, so a plain function ends the consumer with `HandlerTimeout`."""
+    """The longest time in ms for one call of the handler (default 300,000). After this time, a coroutine is cancelled,
+    and its record counts as failed. A thread cannot be cancelled, so a plain function that takes longer ends the
+    consumer with `HandlerTimeout`."""
     revoke_timeout_ms: int
-    """A rebalance waits so long for calls of the handler (default 10,000). The next owner of the partition repeats
-    records whose call takes longer."""
+    """The longest time in ms for which a rebalance waits for calls of the handler (default 10,000). The next owner of
+    the partition repeats records whose call takes longer."""
     close_timeout_ms: int
-    """A stop waits so long for calls of the handler (default 30,000). Records whose call takes longer are repeated
-    after the next start."""
+    """The longest time in ms for which a stop waits for calls of the handler (default 30,000). Records whose call takes
+    longer are repeated after the next start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +212,16 @@ class ConsumeOptions:
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(
-                "guarantee='exactly_once' needs either output=KafkaOutput(...) or offsets=..., and both need the "
-                "guarantee. The handler sends records to a KafkaOutput; offsets is a database, such as "
-                "PostgresOffsets(...). Either takes the offsets into the handler's transaction"
+                "guarantee='exactly_once' goes with exactly one of output= and offsets=, and these two go with no "
+                "other guarantee. Give output=KafkaOutput(...) if the handler sends records to Kafka. Give offsets=, "
+                "such as PostgresOffsets(...), if the handler writes to a database"
             )
         if self.output is not None and not isinstance(self.output, KafkaOutput):
-            raise ConfigError(f"output is a KafkaOutput, not {self.output!r}")
+            raise ConfigError(f"output has to be a KafkaOutput, not {self.output!r}")
         if self.offsets is not None and not isinstance(self.offsets, OffsetSink):
-            raise ConfigError(f"offsets is an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}")
+            raise ConfigError(
+                f"offsets has to be an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}"
+            )
         if self.offsets is not None and self.asynchronous:
             raise ConfigError(
                 "offsets=... needs a plain function as handler: the transaction runs on a thread, and the function "
@@ -229,7 +235,7 @@ class ConsumeOptions:
             second = "the transaction of its outputs" if self.output else "the database's connection"
             also = f" and {second}" if takes == 2 else ""
             raise ConfigError(
-                f"the handler of {self.name} is a function of one {what}{also}, not {self.handler!r}"
+                f"the handler of {self.name} has to be a function that takes one {what}{also}, not {self.handler!r}"
             )
 
     def _check_retry(self) -> None:
@@ -238,16 +244,19 @@ class ConsumeOptions:
             return
         if self.guarantee == "at_most_once":
             raise ConfigError(
-                'guarantee="at_most_once" calls the handler once for a record: on_error takes "skip", "dead_letter" or '
-                '"fail", no Retry'
+                'guarantee="at_most_once" calls the handler only once for each record, so on_error can be no Retry. '
+                'Give "skip", "dead_letter" or "fail"'
             )
         if retry.by == "key" and self.ordered_by == "partition":
             raise ConfigError(
-                'Retry.by_key lets other keys go on, and ordered_by="partition" keeps their order: take '
-                'Retry.in_place, or ordered_by="key"'
+                'with Retry.by_key, records of other keys pass a failed record, but ordered_by="partition" keeps the '
+                'order of all records. Give Retry.in_place(), or ordered_by="key"'
             )
         if retry.key_serde is not None or retry.value_serde is not None:
-            raise ConfigError("Retry of a consumer needs no serdes: records wait as the bytes that they are")
+            raise ConfigError(
+                "the Retry of a consumer takes no serdes, because records wait as bytes. Leave key_serde and "
+                "value_serde out of the Retry"
+            )
 
     def _check_letters(self) -> None:
         if self.config.dead_letter_queue_topic is not None:
@@ -257,6 +266,7 @@ class ConsumeOptions:
             answers |= self.retry.answers
         if "dead_letter" in answers:
             raise ConfigError(
-                f"{self.name} makes dead letters of failed records, and there is no topic for dead letters. Set "
-                "dead_letter_queue_topic, or give on_error (of a Retry: then and when_full) another answer"
+                f"{self.name} sends failed records to the dead letters, but there is no topic for them. Set "
+                "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
+                "then= and when_full=)"
             )

@@ -340,7 +340,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ outputs that brokers refuse
 
     def refused(self, unit: Unit, settled: Settled) -> None:
-        """Brokers refuse an output of a call that is over. ``settled`` is the new outcome of its only record."""
+        """Notes that brokers refuse an output of a finished call. ``settled`` is the new outcome of its only record."""
         partition, account = unit.partition, self._account
         with self.changed:
             if partition.lost:
@@ -359,7 +359,10 @@ class Dispatcher:
             self.fail(settled.fail)
 
     def repeat(self, unit: Unit) -> None:
-        """Drops what is not committed of a batch's partition. `begin_anew` then gives each of its records a call."""
+        """Drops all records of a batch's partition that are not committed, so that `begin_anew` reads them again.
+
+        Each record of the batch then gets a call of its own.
+        """
         partition = unit.partition
         with self.changed:
             if partition.lost:
@@ -369,7 +372,7 @@ class Dispatcher:
             partition.repeats.update(item.offset for item in unit.items)
 
     def begin_anew(self) -> dict[TopicPartition, int]:
-        """Partitions of `repeat` are as they were at the last commit, and the offset to read on from."""
+        """Resets the partitions of `repeat` to their last commit, and returns the offset from which to read each."""
         begun = {}
         with self.changed:
             for source, partition in list(self._partitions.items()):

@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 __all__ = ["MOST_AHEAD", "DoneOffsets", "decode_done", "encode_done"]
 
 MOST_AHEAD = 20_000
-"""A record waits if its offset is so much larger than the first offset that is not done. This bounds the metadata of a
-commit to 3,400 bytes, because brokers take at most 4,096 (``offset.metadata.max.bytes``)."""
+"""The largest distance of a record from the first offset that is not done; a record further ahead waits.
+
+The limit bounds the metadata of a commit to 3,400 bytes. Brokers take at most 4,096 (``offset.metadata.max.bytes``).
+"""
 
 _MARK = "sa1"
 _END = "."

@@ -96,7 +96,7 @@ class PartitionLanes:
         self.start: tuple[int, Collection[int]] | None = None
         """The position at which this member began, and the records behind the position that were done."""
         self.held_until: float = 0.0
-        """Brokers refuse an output: nothing is committed before this time of the dispatcher's clock."""
+        """The time of the dispatcher's clock before which nothing is committed, because brokers refuse an output."""
         self.repeats: set[int] = set()
         """Records of batches with a refused output: the partition begins anew when nothing is in work."""
         self.suspects: frozenset[int] = frozenset()
@@ -108,9 +108,9 @@ class PartitionLanes:
         self.saved: tuple[int, str] | None = None
         """The position that the database has."""
         self.closed: bool = False
-        """The partition goes to another member: no further record goes to the handler."""
+        """True if the partition goes to another member, so that no further record goes to the handler."""
         self.lost: bool = False
-        """The partition belongs to another member: nothing is committed any more."""
+        """True if the partition belongs to another member, so that nothing is committed any more."""
 
     def lane_name(self, item: Item) -> object:
         """The lane of a record.

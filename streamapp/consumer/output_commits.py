@@ -84,8 +84,8 @@ class OutputCommits:
         return False
 
     def _commit(self, session: TransactionSession, step: Step) -> bool:
-        # Brokers refuse the offsets of this member in this generation as soon as the group has given it up. They would
-        # take those of nobody while the group is empty.
+        # With the member id and the generation, brokers refuse the offsets of a member that the group has given up.
+        # Without a member id, they would accept offsets while the group is empty.
         client = self._client()
         member = client.consumer_group_metadata()
         if not client.memberid():

@@ -27,10 +27,10 @@ _GROWTH = 10
 
 
 class RefusedOutputs:
-    """Finds the calls whose outputs are to blame, and judges their records. For the thread that polls.
+    """Finds the calls whose outputs brokers refuse, and judges the records of these calls. For the polling thread.
 
-    Brokers refuse a request as a whole, and may mean one record, or only its size. So the records of a refused
-    transaction are sent again, each in a request of its own. Later requests grow by commits.
+    Brokers refuse a request as a whole, and may mean one record, or only the size of the request. So the records of a
+    refused transaction are sent again, each in a request of its own. Later, requests grow again with each commit.
     """
 
     def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher) -> None:
@@ -45,7 +45,10 @@ class RefusedOutputs:
         return {} if self._together is None else {_BATCH: self._together}
 
     def committed(self) -> bool:
-        """A transaction was committed. True: the next one needs another session, with larger requests."""
+        """Notes that a transaction was committed.
+
+        Returns True if the next transaction needs another session, with larger requests.
+        """
         if self._together is None:
             return False
         self._together = self._together * _GROWTH
@@ -54,9 +57,10 @@ class RefusedOutputs:
         return True
 
     def judge(self, step: Step, refused: RecordsRefused) -> None:
-        """Gives each blamed call its answer. If nobody knows the calls yet, the next session tells.
+        """Gives its answer to each call whose output was refused.
 
-        A call with several records begins anew, with a call for each record.
+        A refusal may not tell which outputs are meant. Then the next session sends each output in a request of its own,
+        and so finds out. A call with several records begins anew, with a call for each record.
         """
         if self._together != 1 and self._vague(step, refused):
             self._together = 1

@@ -58,7 +58,7 @@ class _Face:
             raise ConfigError(f"{type(self).__name__} {name}: {exc}") from None
         if options.asynchronous and not self._takes_coroutines:
             raise ConfigError(
-                f"{handler_name(handler)} is a coroutine function: take ReliableConsumer for it"
+                f"{handler_name(handler)} is a coroutine function: use ReliableConsumer, or give a plain function"
             )
         self._consuming = Consuming(options)
 
@@ -98,12 +98,14 @@ class _Face:
 class ReliableConsumer(_Face):
     """Calls a function for each record of some topics, from an asyncio application; ``name`` is the consumer group.
 
-    A coroutine function runs on the event loop, a plain function on threads. With ``ordered_by="key"`` the records of a
-    key are handled one after the other, and up to ``parallelism`` keys at the same time. With ``"partition"``, the
-    records of a partition are handled one after the other.
+    The function, called the handler, gets a `ConsumerRecord`. A coroutine function runs on the event loop, a plain
+    function on threads. With ``ordered_by="key"`` the records of a key are handled one after the other, and up to
+    ``parallelism`` keys at the same time. With ``"partition"``, the records of a partition are handled one after the
+    other.
 
     The committed offset is that of the first record that is not done. The metadata of the commit names later records
-    that are done, so a restart does not repeat them. `ConsumeSettings` has all settings. Raises `ConfigError`.
+    that are done, so a restart does not repeat them. ``config`` has the cluster and the defaults; `ConsumeSettings`
+    describes the other settings. Raises `ConfigError` for a wrong setting.
 
     >>> async def charge(order):
     ...     print(order.key, order.value)
@@ -113,7 +115,7 @@ class ReliableConsumer(_Face):
     """
 
     async def run(self) -> None:
-        """Runs until `stop` is called, or until the consumer fails; then raises its error."""
+        """Runs until `stop` is called. If the consumer fails, raises the error."""
         async with self:
             await self._ended()
 
@@ -147,7 +149,7 @@ class SyncReliableConsumer(_Face):
     _takes_coroutines = False
 
     def run(self) -> None:
-        """Runs until `stop` is called, or until the consumer fails; then raises its error.
+        """Runs until `stop` is called. If the consumer fails, raises the error.
 
         Another thread or a signal handler may call `stop`.
         """

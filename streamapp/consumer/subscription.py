@@ -34,7 +34,7 @@ _SHORT_POLL_SECONDS = 0.01
 _MOST_RECORDS = 500
 _PATIENCE_SECONDS = 60.0
 _GONE_SECONDS = 15.0
-"""After so long without any broker the client is opened anew, because librdkafka may never connect again (issue
+"""The time without any broker after which a new client is opened, because librdkafka may never connect again (issue
 5301)."""
 _CLOSE_SECONDS = 10.0
 _REFUSED = (

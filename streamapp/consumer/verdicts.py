@@ -109,7 +109,7 @@ class Verdicts:
         assert retry.when_full != "wait"
         parked = counted(unit.partition.parked, "record", "records")
         error = OverflowError(
-            f"the bound of {unit.partition.source} is reached: {parked} waiting for a retry"
+            f"{parked} of {unit.partition.source} wait for a retry, which is the limit of the consumer's Retry"
         )
         try:
             for item in unit.items:
@@ -209,11 +209,13 @@ class Verdicts:
             answer = retry.choose(self._context(unit.partition.source, item), error)
         except Exception as fatal:
             raise ProcessingFailed(
-                f"choose of {self._options.operator} itself failed ({short(fatal)}) for {short(error)}"
+                f"the function choose= in the Retry of {self._options.operator} itself failed ({short(fatal)}) when it "
+                f"was asked about {short(error)}"
             ) from fatal
         if answer not in (*ANSWERS, "retry"):
             raise ProcessingFailed(
-                f'choose of {self._options.operator} must return "retry", {", ".join(ANSWERS)}, not {answer!r}'
+                f"the function choose= in the Retry of {self._options.operator} must return one of retry, "
+                f"{', '.join(ANSWERS)}, not {answer!r}"
             )
         return answer
 
@@ -233,7 +235,7 @@ class Verdicts:
         if letters is None and topic is not None and answer != "skip":
             letter = dead_letter(topic, context, error, what, self._config)
             if isinstance(error, BrokerError):
-                # Brokers may have refused a record for its timestamp, and must take the letter.
+                # Brokers may have refused a record for its timestamp, and must not refuse the letter, too.
                 letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
             letters = (letter,)
         settled.letters += letters or ()

@@ -106,7 +106,8 @@ def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | 
     check_on_error(on_error, where)
     if isinstance(on_error, Retry):
         raise TopologyError(
-            f'{where}: {what} gets no better by a retry; on_error is "fail", "skip", "dead_letter" or a function here'
+            f"{where} cannot have on_error=Retry: {what} gets no better by a retry. Give "
+            '"fail", "skip", "dead_letter" or a function'
         )
     return on_error
 
@@ -126,8 +127,8 @@ def answer_of_table(on_error: OnError | None, where: str) -> Answer | Chooser | 
     return refuse_retry(
         on_error,
         where,
-        "a change of a table that waits would be missed by all that read the table meanwhile",
-        "Try again before the table: stream.map_values(on_error=Retry...).to_table()",
+        "while a change waits, all readers of the table would miss this change",
+        "Put the call that may fail before the table: stream.map_values(on_error=Retry...).to_table()",
     )
 
 
@@ -136,7 +137,7 @@ def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Choo
     return refuse_retry(
         on_error,
         where,
-        "its function changes the aggregate, and windows close while a record waits",
+        "its function changes the aggregate, and windows may close while a record waits",
         "Put the call that may fail into map_values(on_error=Retry...) before the aggregation",
     )
 
@@ -149,6 +150,7 @@ def refuse_answers(on_error: OnError | None, where: str) -> None:
     """
     if on_error is not None:
         raise TopologyError(
-            f"{where} cannot have on_error: a value that is left out would be subtracted later, though it was never "
-            "added. Check the rows before: group_by(on_error=...) leaves out a row for which its function raises"
+            f"{where} cannot have on_error. If a value was left out after an error, a later change of its row would "
+            "subtract a value that was never added. Check the rows earlier: group_by(on_error=...) leaves out each "
+            "row for which its function raises"
         )

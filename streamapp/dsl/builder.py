@@ -119,8 +119,8 @@ class StreamsBuilder:
         The table has a store with a changelog only if ``materialized`` names a store, or if a later join or grouping
         needs one. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the changelog.
 
-        ``on_error`` decides about bytes that the serdes do not take (default: ``deserialization_exception_handler``).
-        The row of the key then stays as before the record.
+        ``on_error`` decides about records that the serdes cannot decode (default:
+        ``deserialization_exception_handler``). The row of the key then stays as before the record.
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -173,8 +173,9 @@ class StreamsBuilder:
 
         So a stream can join the table by any key, and with any number of partitions. A process reads the topic to its
         end before it processes any other record, and later applies each new record at once. Records without a key are
-        dropped. The table has no changelog, because its topic has all rows, and cannot be versioned or have a ttl.
-        ``on_error`` decides about bytes that the serdes do not take (default: ``deserialization_exception_handler``).
+        dropped. The table needs no changelog, because its topic has all rows. The table cannot be versioned or have a
+        ttl. ``on_error`` decides about records that the serdes cannot decode (default:
+        ``deserialization_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -245,8 +246,8 @@ class StreamsBuilder:
         ``processor_supplier`` gives the processor that fills the store. This processor gets all records of the topic,
         including those without a key. All other processors may read the store, but must not write to it.
 
-        ``on_error`` decides about bytes that the serdes do not take, and about exceptions of the processor. By default,
-        the handlers for both decide.
+        ``on_error`` decides about records that the serdes cannot decode, and about exceptions of the processor. The
+        defaults are ``deserialization_exception_handler`` and ``processing_exception_handler``.
 
         >>> from streamapp import Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> class Keep(Processor):

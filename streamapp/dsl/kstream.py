@@ -390,8 +390,8 @@ class KStream(Described[K, V]):
         """Replaces the value of each record by ``await fn(value)``, or with ``with_key`` by ``await fn(key, value)``.
 
         Many calls run at the same time, so one slow service call does not stop the stream. On a worker the coroutines
-        run on Faust's event loop, up to ``concurrency`` calls for each partition. While a partition has so many calls,
-        it takes no further record, and other partitions go on. Two calls of the same key may overlap.
+        run on Faust's event loop, up to ``concurrency`` calls for each partition. A partition with this number of open
+        calls takes no further record, while other partitions go on. Two calls for the same key may overlap.
 
         Results come out in the order of the records. With ``order="key"`` this is the order within each key, so a slow
         call delays only its key. With ``order="partition"`` it is the order of the whole partition. A commit waits
@@ -524,7 +524,7 @@ class KStream(Described[K, V]):
           waits for this time, and is then joined with the row that was valid at the record's timestamp. With ``grace``,
           a record without a key is an error.
         - With a global table: the row of the key ``key_selector(key, value)``. Every process has the whole table, so
-          the stream may have any partitions.
+          the stream may have any number of partitions.
 
         Records without a match are dropped. Records without a key or a value are dropped and counted. A stream or table
         by key must have as many partitions as the other side. If the key may have changed, a repartition topic comes

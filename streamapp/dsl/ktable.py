@@ -99,8 +99,8 @@ class KTable(Described[K, V]):
         """The rows for which ``predicate(key, value)`` is true. (``KTable.filter``)
 
         If a row changes and the predicate becomes false, the row is deleted from the result. The predicate is not
-        called for deletions. The result may have deletions of rows that were never in it, unless the table is
-        materialized or its changes have old values.
+        called for deletions. The result may have deletions of rows that were never in it. If this table, or a table
+        from which it is derived, has a store without versions, such deletions are left out.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])

@@ -99,11 +99,14 @@ class Materialized:
                 raise ConfigError(f"{what} is too short: {duration}")
         if self.ttl is not None and (self.versioned or self.store_type == "lru" or not self.timestamped):
             raise ConfigError(
-                "a table with ttl keeps the latest row of each key with its timestamp: leave history_retention, "
-                "store_type='lru' and timestamped=False out"
+                "a table with ttl keeps the latest row of each key with its timestamp: leave out history_retention, "
+                "store_type='lru' and timestamped=False, or leave out ttl"
             )
         if self.versioned and (self.store_type in ("lru", "in_memory") or not self.timestamped):
-            raise ConfigError("a versioned table (history_retention) is kept in rocksdb, with timestamps")
+            raise ConfigError(
+                "a versioned table (history_retention) is always kept in rocksdb, with timestamps: leave "
+                "store_type and timestamped=False out"
+            )
 
     @property
     def versioned(self) -> bool:

@@ -61,5 +61,5 @@ class Names:
         if found:
             raise TopologyError(
                 f"not explicitly named: {'; '.join(found)}. Name the operators and stores (name=..., "
-                "Materialized(name)), or set ensure_explicit_internal_resource_naming=False"
+                "Materialized(name)), or allow generated names: ensure_explicit_internal_resource_naming=False"
             )

@@ -54,9 +54,8 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
     """
     if text.startswith(BACKFILL):
         raise StreamsError(
-            "a backfill of this application was begun and has not come to its end: a part of the state belongs to "
-            "later offsets. Repeat the same `streamapp backfill` command, which goes on where it stopped. "
-            "Then start workers"
+            "a backfill of this application has not come to its end, so a part of the state belongs to later offsets. "
+            "Repeat the same `streamapp backfill` command, which continues where it stopped. Then start workers"
         )
     letters = _BASE64.match(text)[0]  # type: ignore[index]
     try:

@@ -83,7 +83,8 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
             partition = partitioner(topic, key, value, count)
             if partition is not None and not 0 <= partition < (sys.maxsize if task.any_partition else count):
                 raise ValueError(
-                    f"the partitioner of {name} chose partition {partition} of {topic}, which has {count}"
+                    f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
+                    f"{count - 1}"
                 )
         try:
             send(topic, raw_key, raw_value, timestamp, headers, partition)

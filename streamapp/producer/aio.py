@@ -24,21 +24,25 @@ V = TypeVar("V")
 class ReliableProducer(ProducerFace[K, V]):
     """Sends records to Kafka from an asyncio application; `SyncReliableProducer` is its twin for threads.
 
-    Every record is confirmed by all in-sync brokers (``acks=all``, idempotent), or its report is an error. The key of a
-    record decides its partition, as in Java's client (murmur2), unless ``partition=`` is given. Records without a key
-    go to one partition for a while, then to another, because larger batches are cheaper.
+    ``name`` stands in metrics and logs, and begins the transactional ids. Every record is confirmed by all in-sync
+    brokers (``acks=all``, idempotent), or its report is an error. The key of a record decides its partition, as in
+    Java's client (murmur2), unless ``partition=`` is given. Records without a key go to one partition for a while, then
+    to another, because larger batches are cheaper.
 
+    - ``key_serde``, ``value_serde``: the serdes for keys and values (default: bytes as they are).
+    - ``linger_ms``, ``batch_size``, ``compression_type``: as in Kafka's producers (``linger.ms`` ...).
     - ``buffer_records``, ``buffer_bytes``: limits for the records that wait in memory.
     - ``when_full``: at such a limit, `send` waits (``"wait"``), raises `BufferFull` (``"refuse"``), or moves the buffer
       to the local log (``"spill"``).
     - ``spill_dir``: the folder of the local log. Every process needs its own folder. Records that brokers have not
       confirmed after ``spill_after_ms`` go to this log. From the log they go to Kafka exactly once and in order, also
-      after a kill of this process.
+      after a kill of this process. ``spill_max_bytes`` limits the log.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
     - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error.
-    - ``close_timeout_ms``: the end of the ``async with`` block waits so long for records that are not confirmed.
+    - ``close_timeout_ms``: the longest time for which the end of the ``async with`` block waits for confirmations.
 
-    ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. Raises `ConfigError`.
+    ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. Raises `ConfigError` for a wrong
+    setting.
 
     >>> async def main(servers: str) -> None:
     ...     async with ReliableProducer("orders-service", bootstrap_servers=servers) as producer:
@@ -67,9 +71,9 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when brokers, or the local log, have it.
 
-        ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError`, `BufferFull`,
-        `SerializationError`. If the call is cancelled while it waits for space in the buffer, nothing is sent; later,
-        the record is sent nevertheless.
+        ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError` if the record was not confirmed,
+        `BufferFull` if the buffer has no space and the call does not wait (``when_full``), and `SerializationError`. A
+        call that is cancelled while it waits for space sends nothing. A later cancellation does not stop the record.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return (await _deliver(self._core, parcel))[0]
@@ -86,7 +90,8 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> asyncio.Future[DeliveryReport]:
         """Takes a record without waiting, and returns a future of its report.
 
-        Records arrive in the order of these calls. Raises `BufferFull` if the buffer is full; `send` waits instead.
+        Records arrive in the order of these calls. Raises `BufferFull` if the buffer is full, because the call cannot
+        wait for space, as `send` does.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
@@ -110,7 +115,8 @@ class ReliableProducer(ProducerFace[K, V]):
     def transaction(self) -> Transaction[K, V]:
         """A transaction: its records are sent together at the end of the ``async with`` block, all or none.
 
-        If the block raises, none is sent.
+        If the block raises, no record is sent. Raises `ConfigError` for a producer without transactions. Source:
+        KIP-98.
 
         >>> async def pay(producer: ReliableProducer) -> None:
         ...     async with producer.transaction() as transaction:
@@ -121,9 +127,9 @@ class ReliableProducer(ProducerFace[K, V]):
         return Transaction(self._core)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
-        """Sends at once what lingers, and waits until every record, also of the local log, is confirmed or failed.
+        """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
-        False: ``timeout_ms`` passed first.
+        Records of the local log count, too. Returns False if ``timeout_ms`` pass first (None: no limit).
         """
         return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
 

@@ -48,7 +48,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when brokers, or the local log, have it.
 
-        Raises `DeliveryError`, `BufferFull`, `SerializationError`.
+        ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError` if the record was not confirmed,
+        `BufferFull` if the buffer has no space and the call does not wait (``when_full``), and `SerializationError`.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return _deliver(self._core, parcel).result()[0]
@@ -97,7 +98,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
     def transaction(self) -> SyncTransaction[K, V]:
         """A transaction: its records are sent together at the end of the ``with`` block, all or none.
 
-        If the block raises, none is sent.
+        If the block raises, no record is sent. Raises `ConfigError` for a producer without transactions. Source:
+        KIP-98.
 
         >>> def pay(producer: SyncReliableProducer) -> None:
         ...     with producer.transaction() as transaction:
@@ -108,9 +110,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         return SyncTransaction(self._core)
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Sends at once what lingers, and waits until every record, also of the local log, is confirmed or failed.
+        """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
-        False: ``timeout_ms`` passed first.
+        Records of the local log count, too. Returns False if ``timeout_ms`` pass first (None: no limit).
         """
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 

@@ -146,9 +146,9 @@ class Core:
             )
 
     def settled(self, seconds: float | None) -> bool:
-        """Sends at once what lingers, and waits until every record is confirmed or failed.
+        """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
-        False: ``seconds`` passed first.
+        Returns False if ``seconds`` pass first (None: no limit).
         """
         return self._counts.settled(seconds) if self._channel is None else self._channel.flush(seconds)
 

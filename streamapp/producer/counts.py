@@ -28,7 +28,9 @@ class ProducerMetrics(NamedTuple):
     events: int = 0
     """Records that the producer took, and records that an earlier process left in the local log."""
     confirmed: int = 0
+    """Records that brokers have confirmed."""
     unconfirmed: int = 0
+    """Records that are on their way, or wait in memory or in the local log."""
     failed: int = 0
     """Records whose delivery report is an error, and spilled records that brokers refused later."""
     spilled: int = 0
@@ -38,13 +40,16 @@ class ProducerMetrics(NamedTuple):
     retries: int = 0
     """Requests that librdkafka sent again, and transactions that were begun again."""
     buffered_records: int = 0
+    """Records that wait in memory, with ``buffered_bytes`` bytes."""
     buffered_bytes: int = 0
     spilled_bytes: int = 0
+    """The bytes of the records in the local log."""
     confirm_seconds: float = 0.0
     """The sum of the times from `send` to the confirmation, of records that did not go through the local log."""
     confirm_seconds_p50: float = 0.0
     confirm_seconds_p99: float = 0.0
-    """99 % of the last 1,000 confirmed records took at most so long. Records of the local log do not count."""
+    """The time within which 99 % of the last 1,000 confirmed records were confirmed. Records of the local log do not
+    count."""
 
 
 class Counts:

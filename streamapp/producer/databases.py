@@ -68,7 +68,7 @@ class OutboxDatabase(ABC):
         """Deletes the rows with these ids. Returns how many of them existed."""
 
     def lead(self) -> bool:
-        """Claims the table for one relay, as long as the connection lasts. False: another relay has the table."""
+        """Claims the table for one relay while the connection lasts. Returns False if another relay has the table."""
         return True
 
     def create(self) -> None:

@@ -43,7 +43,7 @@ _NOT_WRITTEN = (
 )
 """Errors that say for certain that no topic has the record, so that an application may send the record again."""
 _SPLIT = 4
-"""Batches are so many times smaller after a batch that was too large only as a whole."""
+"""The factor by which batches become smaller after a batch that was too large, although each of its records fits."""
 
 
 class _Waiting(NamedTuple):

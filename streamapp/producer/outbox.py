@@ -29,9 +29,9 @@ class _Connection(Protocol):
 class Outbox(Generic[K, V]):
     """Writes records into the outbox table of a database, from where an `OutboxRelay` sends them to Kafka.
 
-    A record is sent exactly if the transaction that added it commits. Rows are sent in the order of their ids, but two
-    transactions at the same time may commit in another order. To keep the order of a key, first change the row of this
-    key in a table of the application. The second transaction then waits for the first one.
+    A record is sent if the transaction that added it commits, and only then. Rows are sent in the order of their ids,
+    but two transactions at the same time may commit in another order. To keep the order of a key, let each transaction
+    first change the row of this key in a table of the application. The second transaction then waits for the first one.
 
     >>> import sqlite3, tempfile
     >>> from streamapp import JsonSerde, StringSerde
@@ -91,7 +91,7 @@ class Outbox(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> tuple[str, tuple[Any, ...]]:
-        """The SQL statement of `add` and its parameters. An application with another library executes them itself."""
+        """The SQL statement of `add` and its parameters, for an application that executes them with another library."""
         check_topic_name(topic, "the topic")
         check_headers(headers)
         of_key, of_value = self._key_serde.bind(topic, True), self._value_serde.bind(topic, False)

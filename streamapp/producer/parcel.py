@@ -51,9 +51,9 @@ class Channel(Protocol):
         """Takes a parcel whose space in the buffer is reserved. Never waits."""
 
     def flush(self, seconds: float | None) -> bool:
-        """Sends at once what lingers, and waits until each record is confirmed or failed.
+        """Sends all waiting records at once, and returns True when each record is confirmed or has failed.
 
-        False: ``seconds`` passed first.
+        Returns False if ``seconds`` pass first (None: no limit).
         """
 
     def close(self, seconds: float) -> None:

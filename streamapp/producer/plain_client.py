@@ -91,7 +91,7 @@ class PlainClient:
         self._call(self._producer.poll, seconds)
 
     def flush(self, seconds: float) -> None:
-        """Sends at once what lingers, and serves reports for ``seconds``."""
+        """Sends all waiting records at once, and serves delivery reports for ``seconds``."""
         self._call(self._producer.flush, seconds)
 
     def give_back(self, seconds: float) -> None:
@@ -104,10 +104,11 @@ class PlainClient:
         self._producer.purge()
 
     def surely_unsent(self, since: float) -> bool:
-        """True if a record in librdkafka's queue is in no topic. The client has the record ``since`` then.
+        """True if a record in librdkafka's queue was certainly never sent. ``since`` is when the client got the record.
 
-        librdkafka does not tell a record that was never sent from a record that waits for another attempt. Before
-        another attempt, a connection has failed.
+        librdkafka does not distinguish a record that was never sent from a record that waits for another attempt. But
+        another attempt follows only after a connection has failed. So a record that came after the last failure of a
+        connection was never sent.
         """
         return since > self._doubtful_until
 

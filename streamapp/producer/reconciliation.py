@@ -38,8 +38,7 @@ _ATTEMPT_SECONDS = 30.0
 _MOST_BATCH = 500
 
 Identity = Callable[[bytes | None, bytes | None, int, Headers], str | None]
-"""The name of a record in the source's account, from key, value, timestamp in ms, and headers. None: the record has
-none."""
+"""A function that returns the id of a record from its key, value, timestamp (ms) and headers, or None for no id."""
 
 
 class Reconciliation(NamedTuple):
@@ -68,7 +67,7 @@ class Reconciliation(NamedTuple):
 
 
 def identity_of(expression: str) -> Identity:
-    """The function for an expression that says where the id of a record is.
+    """The function that an expression stands for. The expression says which part of a record is its id.
 
     The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object). Raises
     `ConfigError`.
@@ -125,7 +124,7 @@ def expectation(line: str, window_ms: int | None) -> tuple[str, int]:
 
 
 def within(timestamp: int, from_ms: int | None, to_ms: int | None) -> bool:
-    """A record of this time counts."""
+    """True if a record with this timestamp is compared: from ``from_ms`` to before ``to_ms`` (None: no limit)."""
     return (from_ms is None or timestamp >= from_ms) and (to_ms is None or timestamp < to_ms)
 
 

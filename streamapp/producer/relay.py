@@ -28,7 +28,10 @@ __all__ = ["OUTBOX", "OutboxRelay", "RelayMetrics"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 OUTBOX = "-outbox-"
-"""Between the name of the relay and that of the table: the transactional id, which is also the group's name."""
+"""The middle part of the transactional id, which is also the name of the group of bookmarks.
+
+The name of the relay stands before this part, and the name of the table (`OutboxDatabase.identity`) behind it.
+"""
 _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.5

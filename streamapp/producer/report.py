@@ -29,8 +29,9 @@ class DeliveryReport(NamedTuple):
 class DeliveryError(BrokerError):
     """A record was not confirmed. ``written`` is False if no topic has the record, and None if this is not known.
 
-    An application may send the record again only where ``written`` is False: elsewhere the topic may have the record
-    twice. ``refused`` is True if brokers refuse the record itself, and would refuse each new attempt.
+    If ``written`` is False, an application may send the record again. If ``written`` is None, a record that is sent
+    again may be in the topic twice. ``refused`` is True if brokers refuse the record itself, and would refuse each new
+    attempt.
     """
 
     def __init__(self, topic: str, reason: str, written: bool | None, *, refused: bool = False) -> None:
@@ -44,7 +45,10 @@ class DeliveryError(BrokerError):
 
 
 class BufferFull(BrokerError, BufferError):
-    """The buffer is full, so the record was not taken: ``when_full`` is "refuse", or the call may not wait."""
+    """The producer has not taken a record, because its buffer is full, or too small for the record.
+
+    If the buffer is full, ``when_full`` is ``"refuse"``, or the call cannot wait.
+    """
 
 
 class UnsentRecords(BrokerError):

@@ -89,7 +89,7 @@ class SpillLog:
                 if owner
                 else "is no spill log of a producer"
             )
-            raise ConfigError(f"the folder {self.path} {whose}")
+            raise ConfigError(f"the folder {self.path} {whose}: give every producer a spill_dir of its own")
         self.name: str = owner
         """The producer's name."""
         self.transactional_id: str = (

@@ -42,8 +42,8 @@ _UNKNOWN_SECONDS = 10.0
 _ASKED_AGAIN_SECONDS = 0.5
 """The wait before the second request for an unknown id: a follower of the registry may get a new id later."""
 _MOST_ASKED_AGAIN = 5
-"""With so many unknown ids, the client asks only once for further ones, because the topic probably has no ids at
-all."""
+"""The number of unknown ids from which the client asks only once for each further id. The bytes of the topic then
+probably begin with no ids at all."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
 

@@ -22,7 +22,8 @@ class Change:
 
     subject: str
     kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared", "pinned", "missing"]
-    """``uncompared``: the registry lacks a schema that this one names. ``missing``: the subject lacks the version."""
+    """``new``: the registry has no such subject. ``uncompared``: the registry lacks a schema that this one names.
+    ``pinned``: the serde writes with a given version. ``missing``: the subject lacks this version."""
     latest: SchemaVersion | None = None
     difference: tuple[str, ...] = ()
     why: str = ""

@@ -69,14 +69,15 @@ class AvroSerde(Serde[T]):
     Record. The type may have fewer fields than the schema. Without ``schema`` the schema follows from the type.
     ``fields`` names the fields to read. All other fields are skipped without decoding, which is cheaper.
 
-    Timestamps are datetimes in UTC, and dates are dates. If a field of ``type`` is an int, such a field has Avro's
-    number instead. A record to be written must have every field that has no default in the schema, and no other fields
-    than those of the schema.
+    Avro's timestamps become ``datetime`` objects in UTC, and its dates become ``date`` objects. If such a field is an
+    int in ``type``, the field has the number that Avro writes. A record to be written must have every field that has no
+    default in the schema, and no other fields than those of the schema.
 
     - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
     - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
       schema. Without it, the serde writes with its own schema, and registers a new one.
-    - ``subject_strategy`` is the name of the subject: ``topic``, ``record`` or ``topic-record``.
+    - ``subject_strategy`` is the rule for the name of the subject: ``topic``, ``record`` or ``topic-record``, as
+      Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.
     - ``references`` are schemas of other subjects whose types the schema names.
     - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value. All
       serdes read both forms.

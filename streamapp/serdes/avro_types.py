@@ -76,8 +76,8 @@ class _Types:
         if type(info) in _SCALARS:
             return _SCALARS[type(info)]
         raise ConfigError(
-            f"no Avro schema follows from {where}: {type(info).__name__} stands for none, or for several; "
-            "give the serde a schema"
+            f"no Avro schema follows from {where}: {type(info).__name__} stands for none, or for several. "
+            "Give the serde a schema"
         )
 
     def _named(self, cls: type) -> str | None:

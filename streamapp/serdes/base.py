@@ -22,10 +22,11 @@ class Serde(Generic[T]):
     - ``immutable``: set True if deserialized values are hashable and cannot change in place. Stores then keep the
       objects between commits, which is faster. Values of other serdes are kept as bytes, because an aggregator may
       change its argument.
-    - ``exact``: a class whose objects are equal, to the type of each field, after they were written and read back. An
-      aggregation uses a result of this class directly, while it reads every other result back first. None: no class.
+    - ``exact``: a class whose objects survive ``serialize`` and ``deserialize`` without any change, also in the types
+      of their fields. An aggregation goes on with a result of this class directly. Any other result is first written
+      and read back. None: there is no such class.
     - ``framed``: True if the bytes begin with the id of their schema. If the producer of a record has put the id into a
-      header (Confluent's ``__key_schema_id``, ``__value_schema_id``), streamapp moves it before the bytes.
+      header (Confluent's ``__key_schema_id``, ``__value_schema_id``), ``deserialize`` gets the id before the bytes.
     - ``header_bytes``: the number of leading bytes that go into such a header when a record is written.
 
     State folders remember the class name of a serde, and refuse a serde of another name, because its bytes may differ.

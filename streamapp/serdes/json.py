@@ -96,7 +96,9 @@ class JsonSerde(Serde[T]):
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
         if not data:
-            return SerializationError(f"expected {self._name}, got no bytes (a null has none, not b'')")
+            return SerializationError(
+                f"expected {self._name}, got no bytes (b''); a null value would be None"
+            )
         if isinstance(error, UnicodeDecodeError):
             position = error.start
         else:

@@ -95,7 +95,7 @@ class ListSerde(Serde[list[T | None]]):
         at += 4
         if any(not 0 <= number < count for number in nulls):
             raise SerializationError(
-                f"a list of {counted(count, 'item')} has a null item that is none of them: {excerpt(data)}"
+                f"a list of {counted(count, 'item')} has a null item at a position outside the list: {excerpt(data)}"
             )
         items: list[T | None] = []
         for number in range(count):

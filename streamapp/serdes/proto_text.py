@@ -26,7 +26,10 @@ def proto_text(described: Any) -> str:
     syntax = file.syntax or "proto2"
     if syntax not in ("proto2", "proto3") or file.extension:
         what = "extensions" if file.extension else f"syntax {syntax}"
-        raise ConfigError(f"{file.name} has {what}: register it by hand, and pin it with version=")
+        raise ConfigError(
+            f"{file.name} has {what}, which this serde cannot register: register the file by hand, and give the serde "
+            "this version of the subject (version=)"
+        )
     lines = [f'syntax = "{syntax}";', ""]
     if file.package:
         lines += [f"package {file.package};", ""]
@@ -44,7 +47,10 @@ def proto_text(described: Any) -> str:
 
 def _message(message: DescriptorProto, indent: str, syntax: str) -> Iterator[str]:
     if message.extension_range or message.extension:
-        raise ConfigError(f"{message.name} has extensions: register it by hand, and pin it with version=")
+        raise ConfigError(
+            f"{message.name} has extensions, which this serde cannot register: register the file by hand, and give the "
+            "serde this version of the subject (version=)"
+        )
     inner = indent + "  "
     yield f"{indent}message {message.name} {{"
     maps = {each.name: each for each in message.nested_type if each.options.map_entry}
@@ -105,7 +111,10 @@ def _field(field: FieldDescriptorProto, maps: dict[str, DescriptorProto], syntax
 
 def _type(field: FieldDescriptorProto) -> str:
     if field.type == field.TYPE_GROUP:
-        raise ConfigError(f"{field.name} is a group: register the schema by hand, and pin it with version=")
+        raise ConfigError(
+            f"{field.name} is a group, which this serde cannot register: register the file by hand, and give the serde "
+            "this version of the subject (version=)"
+        )
     return field.type_name if field.type_name else TYPES[field.type - 1]
 
 

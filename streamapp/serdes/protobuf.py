@@ -43,8 +43,8 @@ class ProtobufSerde(Serde[T]):
     the names of the .proto file. A serde with ``type`` also writes messages.
 
     Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
-    unless a `FieldNumber` gives another. The serde refuses a schema in which a number belongs to another field than in
-    the type. Before a registration the error is `SchemaRegistryError`, for bytes of such a schema `SerializationError`.
+    unless a `FieldNumber` gives another. If the subject's latest version gives a number to another field, the serde
+    registers nothing and raises `SchemaRegistryError`. Bytes of such a version raise `SerializationError`.
 
     Bytes of other versions of the message can be read: as always in Protobuf, unknown fields are ignored, and missing
     fields have their default. Bytes of a message with another name raise `SerializationError`.

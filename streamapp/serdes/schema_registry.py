@@ -225,7 +225,7 @@ def set_default_registry(registry: SchemaRegistry) -> None:
     global _default
     if _default is not None and _default != registry:
         raise ConfigError(
-            f"this process uses {_default!r}, and an application of it names {registry!r}: "
-            "give each serde its registry=, or run the applications in processes of their own"
+            f"an application of this process already uses {_default!r}, and another names {registry!r}: "
+            "give each serde its registry=, or run each application in its own process"
         )
     _default = registry

@@ -81,6 +81,7 @@ class WorkerProcess:
 
     @property
     def running(self) -> bool:
+        """True if the process of the worker has not ended."""
         return self._process.poll() is None
 
     def wait_until_ready(self, timeout: float = 120.0) -> None:

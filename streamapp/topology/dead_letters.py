@@ -20,8 +20,8 @@ def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
         if "dead_letter" in _answers(node):
             raise ConfigError(
                 f"{node.name} sends records to the dead letters, but there is no topic for them. Set "
-                "dead_letter_queue_topic in the StreamsConfig, or give on_error (of a Retry: then and "
-                "when_full) another answer"
+                "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
+                "then= and when_full=)"
             )
 
 

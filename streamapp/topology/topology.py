@@ -442,7 +442,8 @@ class Topology:
                     )
                 if node.pattern is not None and node.pattern.fullmatch(topic):
                     raise TopologyError(
-                        f"topic {topic} matches the pattern {node.pattern.pattern} of source {node.name}"
+                        f"topic {topic} matches the pattern {node.pattern.pattern} of source {node.name}, and a "
+                        "topic has one source at most. Change the pattern, or use the stream of this source"
                     )
 
     def _check_pattern_free(self, pattern: re.Pattern[str]) -> None:

@@ -96,9 +96,9 @@ class WebAccess:
         """Raises `ConfigError` if other machines can reach this address and there are no users."""
         if not is_loopback(address) and self.users is None:
             raise ConfigError(
-                f"the web server would listen at {address} for everybody. Set {_USERS}_FILE and {_SECRET}_FILE, or "
-                "leave web_bind at 127.0.0.1. `streamapp web user NAME` and `streamapp web secret` make the files "
-                "(docs/security.md)"
+                f"the web server would listen at {address}, and serve everybody without a login. Set {_USERS}_FILE and "
+                f"{_SECRET}_FILE, or leave web_bind at 127.0.0.1. `streamapp web user NAME` and `streamapp web secret` "
+                "make the contents of the files (docs/security.md)"
             )
 
     def server_context(self) -> ssl.SSLContext | None:
@@ -118,7 +118,7 @@ class WebAccess:
                     current = self._load()
                     logger.info("the certificate of the web server was read anew")
                 except ConfigError as error:
-                    logger.error("%s. The certificate before stays in use", error)
+                    logger.error("%s. The previous certificate stays in use", error)
             connection.context = current
 
         asked = self._load()
@@ -171,12 +171,12 @@ class _Watched(Generic[T]):
             self._value = self._parse(text)
             logger.info("%s_FILE was read anew", self._name)
         except ConfigError as error:
-            logger.error("%s. The former contents of the file stay in use", error)
+            logger.error("%s. The previous contents of the file stay in use", error)
 
 
 def _checked_secret(text: str) -> bytes:
     if len(text) < _LEAST_SECRET:
         raise ConfigError(
-            f"{_SECRET} has at least {_LEAST_SECRET} characters; `streamapp web secret` makes one"
+            f"{_SECRET} needs at least {_LEAST_SECRET} characters; `streamapp web secret` makes such a secret"
         )
     return text.encode()

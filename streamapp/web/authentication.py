@@ -90,7 +90,8 @@ class Authentication:
                 path = request.raw_path
                 found = self._signatures.identity(forwarded[0], request.method, self._own(), path)
             if found is None:
-                # A worker is asked again later; an address is not made to wait for its wrong secret.
+                # The sender is probably a worker with a wrong secret, which asks again later. So this is no wrong
+                # login, after which the address would have to wait.
                 raise _unknown(
                     f"{HEADER} is not signed for this worker: workers need the same STREAMAPP_WEB_CLUSTER_SECRET, "
                     "and clocks that agree within 30 s"

@@ -32,13 +32,14 @@ never send a request into a connection that the server closes."""
 BODY_SECONDS = 20.0
 """The longest time for the body of a request, of at most 1 MiB."""
 BUSY_SECONDS = 15.0
-"""Longer than an answer takes. When all connections are in use, one whose request began before that may be closed."""
+"""The time after which a connection with an unanswered request may be closed, if all connections are in use. An answer
+takes less time."""
 TAKE_SECONDS = 60.0
 """The longest time that a client may take to read an answer until its rest fits into the system's buffers."""
 MOST_UNSENT = 64 * 2**20
 """The most bytes of answers that clients have not read yet.
 
-Beyond, connections are closed, the longest waiting first.
+Beyond this limit, connections are closed. The connection that has waited longest comes first.
 """
 _LEFT = "Connection lost"
 """aiohttp's message for a client that disconnects while its body is read."""

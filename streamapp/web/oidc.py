@@ -40,13 +40,15 @@ _ALGORITHMS = (
     "EdDSA",
     "Ed25519",
 )
-"""Only signatures with a private key: anybody who reads the keys could make an HMAC, or a token without one."""
+"""The accepted algorithms, all of them signatures with a private key. The keys of the provider are public, so anybody
+could make an HMAC with such a key, or a token without a signature."""
 _ROLE_NAMES: Mapping[str, Role] = {"streamapp-read": "read", "streamapp-operate": "operate"}
 _LEEWAY_SECONDS = 30
 _MOST_KEYS = 1 << 20
 _KEEP_SECONDS = 600.0
 _PAUSE_SECONDS = 10.0
-"""The least time between two questions for the keys: a token with an unknown key costs a stranger nothing."""
+"""The least time between two requests for the keys. Without this limit, tokens with unknown keys, which cost a stranger
+nothing, would cause many requests."""
 _TIMEOUT_SECONDS = 5.0
 _ODD = re.compile(r"[^A-Za-z0-9_.@-]", re.ASCII)
 
@@ -70,7 +72,10 @@ class OidcSettings:
         given = {name: environ.get(name) or "" for name in (_ISSUER, _KEYS, _AUDIENCE)}
         if not any(given.values()):
             if environ.get(_ROLES):
-                raise ConfigError(f"{_ROLES} is set, and {_ISSUER} is not")
+                raise ConfigError(
+                    f"{_ROLES} is set, and {_ISSUER} is not: set {_ISSUER}, {_KEYS} and {_AUDIENCE}, too, or none of "
+                    "the four"
+                )
             return None
         missing = [name for name, value in given.items() if not value]
         if missing:
@@ -83,7 +88,7 @@ class OidcSettings:
             url.scheme == "http" and url.host in ("127.0.0.1", "localhost", "::1")
         ):
             raise ConfigError(
-                f"{_KEYS} has to begin with https://: else a stranger could change the keys on the way"
+                f"{_KEYS} has to begin with https://; without TLS, a stranger could change the keys on the way"
             )
         require_oidc("joserfc")
         return cls(given[_ISSUER], given[_KEYS], given[_AUDIENCE], environ.get(_ROLES) or "roles")
@@ -189,7 +194,7 @@ class Oidc:
 
 
 def _key_set(found: Any) -> Any:
-    """The keys that this version understands. RFC 7517, section 5, has others ignored."""
+    """The keys that this version understands. All other keys are ignored, as RFC 7517, section 5, demands."""
     from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 

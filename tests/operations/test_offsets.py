@@ -175,7 +175,7 @@ def test_a_group_with_members_is_left_alone(cluster: Cluster, run: Run, topic: s
         ("t,0\n", "line 1 of the file is 't,0'"),
         ("TOPIC,0,-1\n", "write lines topic,partition,offset"),
         ("", "the file has no offsets"),
-        ("TOPIC,9,1\n", "which is not there"),
+        ("TOPIC,9,1\n", "which does not exist"),
         ("TOPIC,0,7\nTOPIC,0,8\n", "another offset of"),
     ],
 )

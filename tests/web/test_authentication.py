@@ -435,7 +435,7 @@ async def test_users_and_secret_may_change_while_the_worker_runs(
     assert await statuses() == [401, 200]
     names.unlink()
     assert await statuses() == [401, 200]
-    assert "former contents of the file stay in use" in caplog.text
+    assert "previous contents of the file stay in use" in caplog.text
     assert "planted" not in caplog.text
 
 

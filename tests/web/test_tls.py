@@ -99,7 +99,7 @@ async def test_a_new_certificate_counts_for_new_connections(
                 assert answer.status == 200
         (tmp_path / "server.key").write_text("nonsense")
         assert await serial_of(port, again / "ca.pem") == serial_in(again / "broker.crt")
-        assert "The certificate before stays in use" in caplog.text
+        assert "The previous certificate stays in use" in caplog.text
         monkeypatch.setenv("STREAMAPP_WEB_USER", "ada")
         monkeypatch.setenv("STREAMAPP_WEB_PASSWORD", "planted-passw0rd")
         answer = await asyncio.to_thread(open_worker, f"{url}/status", seconds=30)

@@ -30,11 +30,13 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
         answer = retry.choose(ctx.failures.context(ctx.name, attempt), error)
     except Exception as fatal:
         raise ProcessingFailed(
-            f"choose of {ctx.name} itself failed ({type(fatal).__name__}: {fatal}) for {type(error).__name__}: {error}"
+            f"the function choose= in the Retry of {ctx.name} itself failed ({type(fatal).__name__}: {fatal}) when it "
+            f"was asked about {type(error).__name__}: {error}"
         ) from fatal
     if answer not in (*ANSWERS, "retry"):
         raise ProcessingFailed(
-            f'choose of {ctx.name} must return "retry", {", ".join(ANSWERS)}, not {answer!r}'
+            f"the function choose= in the Retry of {ctx.name} must return one of retry, {', '.join(ANSWERS)}, not "
+            f"{answer!r}"
         )
     return answer
 

@@ -197,7 +197,10 @@ class TableRepartitionMap(Operator):
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
             if key is None:
-                raise StreamsError(f"{name}: a table that is grouped cannot have a row without key")
+                raise StreamsError(
+                    f"{name}: a table that is grouped cannot have a row without key. Filter out records without key "
+                    "before the table"
+                )
             new, old, latest = value
             if versioned and not latest:
                 return

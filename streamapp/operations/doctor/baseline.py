@@ -35,7 +35,9 @@ class Baseline:
             ) from None
         unknown = sorted({code for code, _ in accepted} - CHECKS.keys())
         if unknown:
-            raise ConfigError(f"the baseline has codes that there are not: {', '.join(unknown)}")
+            raise ConfigError(
+                f"the baseline has codes that the doctor does not know: {', '.join(unknown)}. Correct or remove them"
+            )
         return cls(accepted)
 
     def text_with(self, findings: Iterable[Finding]) -> str:

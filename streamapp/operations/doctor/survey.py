@@ -153,7 +153,10 @@ class Survey:
         return set() if self.plan is None else {topic.name for topic in self.plan.internal_topics}
 
     def _look_for_hidden(self, names: Collection[str]) -> None:
-        """Brokers name no topic that this client may not describe. Asked by name, they say so."""
+        """Notes topics that exist, but that this client may not describe.
+
+        In a list of all topics, brokers leave such topics out. A request for the name of such a topic gets an error.
+        """
         if not names:
             return
         answers = ask(self.subject.admin.describe_topics, TopicCollection(sorted(names)), seconds=_SECONDS)

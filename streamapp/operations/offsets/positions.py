@@ -139,8 +139,8 @@ class FromFile:
         missing = sorted(wanted.keys() - there)
         if missing:
             raise ConfigError(
-                f"the file has {missing[0].topic}-{missing[0].partition}, which is not there, or was not asked for "
-                f"({len(missing)} of its {counted(len(wanted), 'partition')}). Remove these lines, or "
+                f"the file has {missing[0].topic}-{missing[0].partition}, which does not exist or is not among the "
+                f"chosen topics (as {len(missing)} of its {counted(len(wanted), 'partition')}). Remove these lines, or "
                 "name the topics with --topic"
             )
         return wanted

@@ -45,7 +45,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-# There is one partition of each topic, but a partitioner is written for those that there will be.
+# Topics have one partition here. A user's partitioner is written for topics in production, so any number is allowed.
 _RULES = TaskRules(any_partition=True, log_each_write=True)
 
 

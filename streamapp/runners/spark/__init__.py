@@ -4,7 +4,7 @@
 
 from streamapp._base.extras import require_spark
 
-require_spark()  # before a module that needs the packages says only which one it has not found
+require_spark()  # before the imports below, whose errors would name only one missing package, and no remedy
 
 from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.batch_source import FrameSource, KafkaSource

@@ -59,12 +59,13 @@ class BackfillReport:
     processed: int
     """The number of records that tasks processed. A record that passed through a repartition topic counts twice."""
     dropped: int
+    """The number of records that operators dropped, for example late records."""
     rows: int
-    """Outputs and changelog records in Kafka."""
+    """The number of outputs and changelog records that the backfill has written to Kafka, over all its runs."""
     written: int
-    """The rows that this run wrote; an interrupted run had written the other rows."""
+    """The part of ``rows`` that this run wrote; earlier, interrupted runs had written the other rows."""
     seconds: dict[str, float]
-    """By phase: compute, write."""
+    """The duration of each phase, ``compute`` and ``write``."""
 
 
 class Backfill:
@@ -112,6 +113,7 @@ class Backfill:
 
     @property
     def nothing_to_do(self) -> bool:
+        """True if no records lie between the committed offsets and the cut, and no interrupted backfill waits."""
         return not self.survey.records and self.survey.note is None
 
     def run(self, tell: Callable[[str], None] = lambda _: None) -> BackfillReport | None:

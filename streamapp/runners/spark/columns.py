@@ -47,9 +47,9 @@ class ColumnSource:
 
     - ``key`` names the column of the key; None: the records have no key.
     - ``timestamp`` names the column of the time (timestamp, or bigint in ms).
-    - ``value`` names the columns that the topology's serde writes as the value. One name, as a string, gives the
-      content of this column. A sequence of names gives a record of these columns.
-      The default is a record of all columns except ``corrupt``.
+    - ``value`` names the columns that the topology's serde writes as the value. With one name, as a string, the value
+      is the content of this column. With a sequence of names, the value is a record of these columns. The default is
+      a record of all columns except ``corrupt``.
     - ``partitions`` is the number of partitions. Each key is in the partition that Kafka's default partitioner chooses.
       Rows with the same time are in the order of a hash of key and value.
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
@@ -59,7 +59,7 @@ class ColumnSource:
     the serdes refuse, as on workers. "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends
     them to the dead-letter topic, if there is one; the value of such a letter is the row as text. A `Response` has the
     handler's own letters instead. Kafka's default partitioner places letters with a key. If no source is in Kafka, the
-    topics of letters have as many partitions as the widest source.
+    topics of letters have as many partitions as the source with the most partitions.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP

@@ -74,7 +74,7 @@ def publish(
     """Writes the rows of ``frame`` to Kafka in the order of their timestamps, each row exactly once over all runs.
 
     Columns: ``topic``, ``partition`` (int), ``key``, ``value`` (binary), ``timestamp`` (bigint, ms), and optionally
-    ``headers`` and ``wanted`` (boolean). A row that is not wanted is never written.
+    ``headers`` and ``wanted`` (boolean). Rows with ``wanted`` false are not written, but count as done.
 
     The ``topics`` exist already, and only this ``job`` writes to them. Rows with the same timestamp are in the order of
     ``topics``. With one task, the time order holds over all partitions, as in a live stream. More ``tasks`` write
@@ -84,7 +84,7 @@ def publish(
 
     - `ConfigError`: a topic does not exist or has records of other producers, or the input differs from that of earlier
       runs.
-    - `BrokerError`: Kafka refuses. The same call then continues behind the last commit.
+    - `BrokerError`: Kafka refuses the records. The same call, repeated, continues after the last commit.
     """
     from pyspark.sql import functions as F
 

@@ -46,6 +46,7 @@ class Difference:
 
     equal: int
     different: int
+    """Rows that both sides have, with different values."""
     only_replayed: int
     only_live: int
     examples: tuple[tuple[Any, Any, Any, Any], ...]
@@ -55,6 +56,7 @@ class Difference:
 
     @property
     def none(self) -> bool:
+        """True if both sides have the same rows."""
         return not (self.different or self.only_replayed or self.only_live)
 
 
@@ -168,8 +170,8 @@ class Replay:
         """Compares the result with the table of the application row by row, or with its output record by record.
 
         The table or output is compared as it was when this object was made. With ``since``, older records are left out
-        on both sides. Raises `StreamsError` if the application committed so often that no moment without a commit could
-        be found.
+        on both sides. Raises `StreamsError` if the application commits too often: each look at its offsets and tables
+        was interrupted by a commit.
         """
         if not self._stands.still:
             raise StreamsError(
@@ -197,6 +199,7 @@ class Replay:
         return replace(found, under_way=self._count(self._stands.inside))
 
     def close(self) -> None:
+        """Deletes the computed rows from the executors' disks."""
         if self._result is not None:
             self._result.close()
 

@@ -23,8 +23,8 @@ __all__ = ["BatchResult", "OutputTable", "OutputTopic", "TableRow"]
 class TableRow(NamedTuple):
     """One row of a table; all times are in ms.
 
-    ``start`` and ``end`` limit the window, the session, or the time in which a version is valid; None for other rows.
-    ``timestamp`` is None in plain stores, sessions and versions.
+    ``start`` and ``end`` are the bounds of the window, of the session, or of the time in which a version is valid. Both
+    are None for other rows. ``timestamp`` is None for sessions, for versions, and for stores that keep no timestamps.
     """
 
     key: Any
@@ -135,6 +135,7 @@ class BatchResult:
     frames: tuple[DataFrame, ...]
 
     def close(self) -> None:
+        """Deletes the data from the executors' disks. The frames of topics and tables cannot be read any more."""
         for frame in self.frames:
             frame.unpersist()
 

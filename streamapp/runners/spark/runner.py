@@ -57,6 +57,7 @@ class SparkRunner:
 
     @property
     def plan(self) -> Plan:
+        """The topology prepared for Spark, with its sub-topologies and internal topics."""
         return self._plan
 
     def batch(self, sources: Sources = None, *, progress: bool = False) -> BatchResult:

@@ -498,7 +498,7 @@ def test_an_aggregation_of_a_table_does_not_answer() -> None:
         grouped = a.to_table().group_by(lambda key, value: (key, value))
         return grouped.reduce(lambda one, two: one, lambda one, two: one, on_error="skip")
 
-    with pytest.raises(TopologyError, match="would be subtracted later, though it was never added"):
+    with pytest.raises(TopologyError, match="would subtract a value that was never added"):
         Bench(describe)
 
 

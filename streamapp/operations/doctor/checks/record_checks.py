@@ -12,9 +12,9 @@ from streamapp.operations.doctor.survey import Survey
 _ENOUGH = 200
 """The smallest number of records from which a share of keys or partitions says something."""
 _SKEW = 4
-"""A partition may have so many times the median of the topic's partitions without a finding."""
+"""The largest number of records of a partition without a finding, as a multiple of the median over the partitions."""
 _HOT = 0.3
-"""A key may have this share of the records without a finding."""
+"""The largest share of the records that a key may have without a finding."""
 _AHEAD_MS = 60_000
 
 
