@@ -7,7 +7,7 @@ from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.state.backend import OrderedBytes
-from streamapp.state.formats import prefix_end
+from streamapp.state.formats import Codec, prefix_end
 from streamapp.state.row_memory import RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
 from streamapp.state.store import StoreContext
@@ -40,6 +40,18 @@ class KeyValueStore(WriteBehindStore):
     ) -> None:
         super().__init__(spec, table, task, memory, timestamped=self.timestamped)
         self._row_bytes = self._keys.to_bytes  # type: ignore[assignment, method-assign]
+
+    def _weigher(self) -> Callable[[Any, Row], int]:
+        has_length = self._sized and self._key_class in (None, bytes, str)
+        if not has_length or type(self._values) is not Codec:
+            return super()._weigher()
+        row_bytes = self._ROW_BYTES + kept_size("") + kept_size(b"")
+
+        def weigh(row_key: Any, row: Row) -> int:  # as kept_size, without its calls
+            value = row[0]
+            return row_bytes + len(row_key) + (0 if value is None else len(value))
+
+        return weigh
 
     def get(self, key: Any) -> Any:
         if key.__class__ is not self._key_class:
@@ -114,6 +126,26 @@ class TimestampedKeyValueStore(KeyValueStore):
             return fold(key if key.__class__ is key_class else keep_key(key), key, value, timestamp)
 
         return fold_value
+
+    def reader_before_put(self) -> Callable[[Any], tuple[Any, int] | None]:
+        """The function with which a table reads the row that it writes next.
+
+        The row is not kept for later reads, because it is out of date then.
+        """
+        if type(self).get is not TimestampedKeyValueStore.get or self.put_row is not self._remember:
+            return self.get  # other stores, and other steps of a write, read the row again
+        key_class, keep_key, show = self._key_class, self._keep_key, self._values.show
+        dirty, read, shown = self._dirty, self._read_to_write, self._shown
+
+        def get(key: Any) -> tuple[Any, int] | None:
+            if key.__class__ is not key_class:
+                key = keep_key(key)
+            row = dirty.get(key) or read(key)
+            if row[0] is None:
+                return None
+            return row if shown else (show(row[0]), row[1])
+
+        return get
 
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
         """The function with which a join reads rows, like `get` but faster if a row is read more often than written.

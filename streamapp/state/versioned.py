@@ -93,6 +93,10 @@ class VersionedStore(Store):
         self.put(key, None, timestamp)
         return existing
 
+    def reader_before_put(self) -> Callable[[Any], tuple[Any, int, int | None] | None]:
+        """The function with which a table reads the row that it writes next, here simply `get`."""
+        return self.get
+
     def reader(self) -> Callable[[Any], tuple[Any, int, int | None] | None]:
         """The function with which a join reads rows, here simply `get`."""
         return self.get

@@ -81,6 +81,7 @@ class WriteBehindStore(Store):
         # The rows that `TimestampedKeyValueStore.reader` has decoded, until the next write of each row.
         self._known_of: Shown[tuple[Any, int]] = Shown(self._memory)
         self._known = self._known_of.rows
+        self._weigh = self._weigher()
         self._order = SortedEntries()
         self._row_size = 64
         self._last: LastWritten | None = None
@@ -179,9 +180,10 @@ class WriteBehindStore(Store):
         """The key of a row, without times."""
         return row_key
 
-    def _weigh(self, row_key: Any, row: Row) -> int:
-        """An estimate of the memory that a row takes, in bytes."""
-        return self._ROW_BYTES + kept_size(self._key_of(row_key)) + kept_size(row[0])
+    def _weigher(self) -> Callable[[Any, Row], int]:
+        """A function that estimates the memory of a row, in bytes."""
+        row_bytes, key_of = self._ROW_BYTES, self._key_of
+        return lambda row_key, row: row_bytes + kept_size(key_of(row_key)) + kept_size(row[0])
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
         """A function for each record of an aggregation: reads the row, calls the aggregator, writes the row.

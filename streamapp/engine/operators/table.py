@@ -52,7 +52,7 @@ class TableSource(Operator):
         if self.store is None:
             return stateless
         store = ctx.store(self.store)
-        get, write = store.get, table_writer(ctx, store, self.send_old)
+        get, write = store.reader_before_put(), table_writer(ctx, store, self.send_old)
 
         def new_only(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -158,7 +158,7 @@ def _derived(
 
         return stateless
     store = ctx.store(store_name)
-    get, write = store.get, table_writer(ctx, store, send_old)
+    get, write = store.reader_before_put(), table_writer(ctx, store, send_old)
 
     def materialized(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
         new = of_new(key, value[0])
@@ -237,7 +237,7 @@ class TableAggregate(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
         store = ctx.store(self.store)
-        get, write = store.get, table_writer(ctx, store, self.send_old)
+        get, write = store.reader_before_put(), table_writer(ctx, store, self.send_old)
         name = ctx.name
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
@@ -271,7 +271,7 @@ class TableReduce(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         adder, subtractor = self.adder, self.subtractor
         store = ctx.store(self.store)
-        get, write = store.get, table_writer(ctx, store, self.send_old)
+        get, write = store.reader_before_put(), table_writer(ctx, store, self.send_old)
         name = ctx.name
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:

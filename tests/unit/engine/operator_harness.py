@@ -27,6 +27,9 @@ class FakeStore:
     def get(self, key: Any) -> tuple[Any, int] | None:
         return self.rows.get(key)
 
+    def reader_before_put(self) -> Any:
+        return self.get
+
     def reader(self) -> Any:
         return self.get
 
