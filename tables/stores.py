@@ -1,4 +1,4 @@
-"""The stores of the application's tables, and the tables that are read from topics.
+"""The stores of the reference application's tables, and the tables that are read from topics.
 
 The reference application reads a whole year of events at full speed. While it reads, partitions of a repartition topic
 may be months apart in event time. So stores keep windows, and the versions of rows in versioned tables, for more than a

@@ -1,4 +1,5 @@
-"""`Survey`: the facts about a cluster that the checks look at. The cluster is asked when a check first needs a fact."""
+"""`Survey`: the facts about a cluster that the checks look at. The survey asks the cluster when a check first needs a
+fact."""
 
 from __future__ import annotations
 
