@@ -64,7 +64,8 @@ class BufferConfig:
         return cls(max_records, max_bytes, when_full)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same buffer without a changelog. Updates in the buffer are lost if the task moves or its worker dies.
+        """A copy of these limits for a buffer without a changelog. Updates in the buffer are lost if the task moves or
+        its worker dies.
 
         >>> BufferConfig.unbounded().with_logging_disabled().logging
         False

@@ -400,7 +400,7 @@ class JoinWindows(metaclass=_WindowsType):
         return cls(difference_ms, difference_ms, max(_LEGACY_GRACE_MS - 2 * difference_ms, 0), legacy=True)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """The same window, which begins ``difference`` before the record; a negative one begins after the record.
+        """A copy whose window begins ``difference`` before the record, or after the record if negative.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).before(0).size_ms
         10
@@ -408,7 +408,7 @@ class JoinWindows(metaclass=_WindowsType):
         return replace(self, before_ms=to_ms(difference, "the time before"))
 
     def after(self, difference: Duration) -> JoinWindows:
-        """The same window, which ends ``difference`` after the record; a negative one ends before the record.
+        """A copy whose window ends ``difference`` after the record, or before the record if negative.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).after(0).after_ms
         0
@@ -416,7 +416,7 @@ class JoinWindows(metaclass=_WindowsType):
         return replace(self, after_ms=to_ms(difference, "the time after"))
 
     def grace(self, grace: Duration) -> JoinWindows:
-        """The same window with another grace period. Raises `TopologyError` for windows that `of` has not made.
+        """A copy of the windows with another grace period. Raises `TopologyError` for windows that `of` has not made.
 
         >>> JoinWindows.of(10).grace(5).grace_ms
         5

@@ -1,4 +1,4 @@
-"""The serdes of the application's events.
+"""The serdes of the reference application's events.
 
 Inputs and the tables of delays are Avro, because their schema grows with the application. Short-lived results are
 JSON."""

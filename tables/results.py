@@ -10,7 +10,8 @@ __all__ = ["Delays", "Departure", "LateDeparture", "Ticket", "add_departure", "d
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """The fields of a flight that aggregations need. Few, because each record goes through a repartition topic."""
+    """The few fields of a flight that aggregations need. They are few because each record goes through a repartition
+    topic."""
 
     delay: int | None
     """Minutes late; None when the flight was cancelled."""

@@ -76,7 +76,8 @@ class LocalKafka:
     so create them with `KafkaAdmin.ensure_topics`.
 
     With ``secure``, brokers let in only clients with a password or a certificate, over TLS: `environment` has the
-    variables of such a client. False keeps the security that the folder has. Needs the extra ``secure``.
+    variables of such a client. Without ``secure``, a new folder is open to all clients, and a folder that was made with
+    ``secure`` stays secured. Secured brokers need the extra ``secure``.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)

@@ -207,7 +207,7 @@ class _VersionedStep(Step):
 
 
 class _OfValue:
-    """An extractor that ignores the key. A class, because a lambda cannot be pickled."""
+    """An extractor that ignores the key. `_OfValue` is a class, because a lambda cannot be pickled."""
 
     def __init__(self, extract: Callable[[Any], Any]) -> None:
         self._extract = extract

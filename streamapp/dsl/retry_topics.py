@@ -36,10 +36,11 @@ def appended(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Node:
-    """Appends an operator with its ``on_error`` to a stream, and returns the node that has the results.
+    """Appends an operator with its ``on_error`` to a stream, and returns the node from which the results come.
 
-    ``make_node`` makes the operator's node from a name and a step. The serdes are those of the records that the
-    operator gets.
+    With retry topics, this node merges the results of the first attempt and of the retries. ``make_node`` makes the
+    operator's node from a name and a step, the description of the operator. The serdes are those of the records that
+    the operator gets, and encode a record that waits for a retry.
     """
     in_stages = staged(stream._context, operator, on_error, name, key_serde, value_serde)
     if in_stages is not None:
@@ -52,7 +53,7 @@ def appended(
 def _behind_retry_topics(
     stream: KStream[Any, Any], staged: Staged, make_node: Callable[[str, Fixed], ProcessorNode]
 ) -> Node:
-    """Appends an operator and its retry topics to a stream. Returns the node that has the results."""
+    """Appends an operator and its retry topics to a stream. Returns the node from which the results come."""
     context, graph, name = stream._context, stream._context.graph, staged.named
     stages = range(1, len(staged.sinks) + 1)
     first = make_node(name, Fixed(staged))

@@ -84,7 +84,7 @@ class TaskContext(Protocol):
     def log_rows(
         self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """As `log` for each of these records, which have no headers. Timestamps are in ms."""
+        """Logs each of these records, which have no headers, as `log` does. Timestamps are in ms."""
 
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
         """Counts records that an operator or store drops, by reason.

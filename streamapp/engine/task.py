@@ -217,7 +217,8 @@ class Task(CurrentRecord):
     def pending(self) -> int:
         """The number of records in asynchronous steps. A commit has to wait until the number is 0.
 
-        ``process(0)`` hands on the records whose calls are done, and takes no further record.
+        So before a commit, call ``process(0)`` again and again. Each call hands on the records whose coroutines have
+        ended, and takes no further record.
         """
         return self._async_steps.pending
 

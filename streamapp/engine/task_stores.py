@@ -96,7 +96,7 @@ class TaskStores:
     def log_rows(
         self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """As `log` for each of these records, which have no headers."""
+        """Logs each of these records, which have no headers, as `log` does."""
         if self._rows is None:
             for key, value, timestamp in zip(keys, values, timestamps, strict=True):
                 self.log(store, key, value, timestamp, NO_HEADERS)

@@ -59,7 +59,8 @@ class Bookmark(NamedTuple):
 
 
 class Unsettled(BrokerError):
-    """The outcome of a transaction is not known yet. This session is over; the next one of the name finds out."""
+    """The outcome of a transaction is not known yet. This session is over, and the next session of the name learns the
+    outcome."""
 
 
 class RecordsRefused(BrokerError):

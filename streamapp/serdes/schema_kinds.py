@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     symbols: tuple[Any, ...] | None = None
     """All values of the kind."""
     key: Any = None
-    """The same for each place with this definition, so that a loop of definitions ends."""
+    """One key for all places with this definition, so that a loop of definitions ends."""
 
 
 Place = tuple[Kind, ...] | None

@@ -100,12 +100,12 @@ def check_avro(schema: Any, type_: Any) -> None:
 
 
 def check_json(schema: Any, type_: Any) -> None:
-    """The same for a JSON Schema. A property that values may lack is no misfit."""
+    """Compares a JSON Schema with a type. A property that values may lack is no misfit."""
     _check(type_, json_place(schema, schema), _JSON)
 
 
 def check_message(descriptor: Any, type_: Any) -> None:
-    """The same for a message that protoc has generated, by Protobuf's JSON mapping."""
+    """Compares a message that protoc has generated with a type, by Protobuf's JSON mapping."""
     _check(type_, message_place(descriptor), _PROTOBUF, False)
 
 

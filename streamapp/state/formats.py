@@ -248,10 +248,11 @@ class BufferedChange(NamedTuple):
         return len(self.prior or b"") + old + len(self.new or b"") + _context_size(self.context)
 
     def pack(self, time: int) -> bytes:
-        """The bytes of the value in the changelog: ``context``, ``prior``, ``old``, ``new``, then ``time``.
+        """The bytes of the update in the changelog: ``context``, ``prior``, ``old``, ``new``, then ``time``.
 
-        If ``old`` is the same as ``prior``, its length is written as -2 and its bytes are left out. ``time``, in ms, is
-        the time by which the buffer orders its rows.
+        ``prior`` is the value before the first buffered update, and ``old`` the value before the latest. If both are
+        the same, the length of ``old`` is written as -2 and its bytes are left out. ``time``, in ms, is the time by
+        which the buffer of the suppression orders its rows.
         """
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)

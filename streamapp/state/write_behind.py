@@ -36,10 +36,11 @@ Write = Callable[[Any, Row], None]
 
 
 class WriteBehindStore(Store):
-    """The base of stores with rows by key, over an `OrderedBytes` of the backend.
+    """The base of stores with rows by key. Writes wait in memory until the commit, which writes them to the backend.
 
-    A row has three keys. A subclass chooses the key in memory (``row_key``), for example (key, window start).
-    `_row_bytes` gives the key in the changelog, and `_local_key` the key in the backend.
+    The backend gives the store a sorted map from bytes to bytes (`OrderedBytes`). The key of a row has three forms. A
+    subclass chooses the form in memory (``row_key``), for example (key, window start). `_row_bytes` gives the form in
+    the changelog, and `_local_key` the form in the backend.
     """
 
     _ROW_BYTES = 200

@@ -15,7 +15,8 @@ __all__ = ["ControlViews"]
 
 
 class ControlViews:
-    """The handlers. A worker answers as soon as it knows of the pause. Records under way are processed to their end."""
+    """The handlers of `/pause` and `/resume`. A worker answers as soon as it knows of the pause. Records under way are
+    processed to their end."""
 
     def __init__(self, source: ViewSource, peers: Peers) -> None:
         self._source, self._peers = source, peers

@@ -40,8 +40,8 @@ class _Edit(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DeskViews:
-    """The handlers. Each request opens a `FailureDesk` in another thread. At most one desk of a worker writes at a
-    time.
+    """The handlers of `/dlq`. Each request opens a `FailureDesk` in another thread. At most one desk of a worker writes
+    at a time.
 
     ``open_desk`` raises `StreamsError` if the application has no dead-letter topic. ``try_record`` runs a record
     through the topology, in the test driver.

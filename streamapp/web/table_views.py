@@ -33,7 +33,7 @@ _OF_ALL = ("stale", "partitions")
 
 
 class TableViews:
-    """The handlers. docs/views.md has the format of each answer. ``read_timeout`` is in seconds."""
+    """The handlers of `/tables/`. docs/views.md has the format of each answer. ``read_timeout`` is in seconds."""
 
     def __init__(
         self,

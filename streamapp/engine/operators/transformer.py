@@ -1,4 +1,5 @@
-"""Value transformers (``KTable.transform_values``). The table's operator has one, and so has each view of the table."""
+"""Value transformers (``KTable.transform_values``). The table's operator has a transformer, and each view of the table
+has its own."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ _OF_JAVA = ("key.serializer", "value.serializer", "key.deserializer", "value.des
 class ClientFile:
     """A producer or consumer, as a ``.properties`` file describes it.
 
-    If the file names serializers or deserializers, it is a file of Java's client. Others count as files of librdkafka,
-    which has other defaults.
+    If the file names a serializer or deserializer, the doctor assumes the defaults of Java's client. For any other
+    file, the doctor assumes librdkafka's defaults.
 
     >>> file = ClientFile.parse("producer", "feeder", "acks=1")
     >>> file["acks"], file["enable.idempotence"], file.said("acks")

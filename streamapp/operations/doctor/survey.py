@@ -1,4 +1,5 @@
-"""`Survey`: the facts about a cluster that the checks look at. The cluster is asked when a check first needs a fact."""
+"""`Survey`: the facts about a cluster that the checks look at. The survey asks the cluster when a check first needs a
+fact."""
 
 from __future__ import annotations
 
@@ -73,10 +74,10 @@ class Topic:
 
 
 class Survey:
-    """The state of a group and its cluster. ``outage_ms`` is the longest time for which the application may be stopped.
+    """The state of a group and its cluster. ``outage_ms`` is the longest outage that must lose no record.
 
-    Kafka is asked for each fact only once. ``unseen`` lists facts for which this client has no right, so that the
-    doctor can say what was not checked. Other failures raise `BrokerError`.
+    The survey asks Kafka for each fact only once. ``unseen`` lists the facts that this client has no right to see, so
+    the doctor can name the parts that nobody has checked. Other failures raise `BrokerError`.
     """
 
     def __init__(

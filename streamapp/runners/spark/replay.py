@@ -64,7 +64,7 @@ class _Standing(NamedTuple):
     """The state of an application at one moment."""
 
     offsets: dict[TopicPartition, int]
-    """Its committed offsets of the source topics."""
+    """The application's committed offsets of the source topics."""
     tables: Mapping[str, OutputTable]
     output: Ranges
     """The offsets of the output topic that is computed again."""

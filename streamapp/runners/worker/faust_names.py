@@ -1,6 +1,7 @@
 """Shows the parts of a topology in Faust's own commands: a sub-topology as an agent, a store as a table.
 
-They appear in ``faust agents``, ``faust tables`` and in Faust's monitor. They process no records: the data plane does.
+The shown agents and tables appear in ``faust agents``, ``faust tables`` and in Faust's monitor. They process no
+records: the data plane does.
 """
 
 from __future__ import annotations

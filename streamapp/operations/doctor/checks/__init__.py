@@ -1,4 +1,4 @@
-"""One file for each family of checks; importing this registers all of them."""
+"""The doctor's checks, one file for each family. An import of this package registers all checks."""
 
 from streamapp.operations.doctor.checks import (
     broker_checks,

@@ -69,7 +69,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
 
 class _NoOffsets(dict[TP, Any]):
-    """A dict that keeps nothing.; replaces Faust's dict of the last offsets that were read.
+    """A dict that keeps nothing, in the place of Faust's dict of the last offsets that were read.
 
     With its own dict, Faust drops a record that comes again. But after a partition is set back, its records come again,
     and agents must process them.
