@@ -152,8 +152,7 @@ class WindowStore(TimeBucketedStore):
         if self._duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         row_key = (key, start, self._sequence)
-        if headers:
-            self._log_headers[row_key] = headers
+        self._note_headers(row_key, headers)
         if value is None and self._duplicates:
             # No row changes. Nevertheless Kafka Streams logs the put, and in memory the put advances stream time.
             if self._exact:
