@@ -207,8 +207,7 @@ class SubscriptionStore(TimestampedKeyValueStore):
     """The subscriptions of a foreign-key join. Headers that ``put`` gets are written to the changelog."""
 
     def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
-        if headers:
-            self._log_headers[key] = headers
+        self._note_headers(key, headers)
         super().put(key, value, timestamp)
 
 

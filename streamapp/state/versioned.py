@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from streamapp.records import NO_HEADERS, RecordBatch
@@ -22,6 +23,15 @@ _META = b"\xff"  # the local key of the observed stream time; local keys of rows
 _KEY_BYTES, _VERSION_BYTES = 300, 120
 """The estimated memory of a key, and of a version, in addition to their own bytes."""
 _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
+
+
+@dataclass(slots=True)
+class _Put:
+    """A put that the next commit logs. ``value`` is in its kept form; None: a deletion."""
+
+    key: Any
+    timestamp: int
+    value: Any
 
 
 class VersionedStore(Store):
@@ -62,7 +72,9 @@ class VersionedStore(Store):
         self._dirty_bytes = 0
         self._clean: Generations[_Versions] = Generations(memory or RowMemory())
         self._sealed: dict[Any, _Versions] = {}
-        self._unlogged: dict[tuple[Any, int, bool], Any] = {}
+        self._unlogged: list[_Put] = []
+        self._last_puts: dict[Any, _Put] = {}
+        """The last entry of each key in `_unlogged`."""
         self._batch: list[tuple[bytes, bytes | None]] | None = None
         meta = table.get(_META)
         self._observed = -1 if meta is None else int.from_bytes(meta, "big")
@@ -80,12 +92,15 @@ class VersionedStore(Store):
             data = None if kept is None else self._values.to_bytes(kept)
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
-            # Each version is part of the state, so each is logged. If a version is put twice, the last value is logged.
-            # A deletion does not replace the record of a value at the same time: a restore needs the value that the
-            # deletion ends.
-            version = kept_key, timestamp, kept is None
-            self._unlogged.pop(version, None)
-            self._unlogged[version] = kept
+            # Each version is part of the state, so each is logged. The order of the puts matters, because the effect of
+            # a deletion depends on the version before it. Only a value (or a deletion) that the key's next put replaces
+            # is left out.
+            last = self._last_puts.get(kept_key)
+            if last is not None and last.timestamp == timestamp and (last.value is None) == (kept is None):
+                last.value = kept
+            else:
+                self._last_puts[kept_key] = put = _Put(kept_key, timestamp, kept)
+                self._unlogged.append(put)
         return valid_to
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int, int | None] | None:
@@ -186,10 +201,11 @@ class VersionedStore(Store):
         return versions
 
     def log_dirty(self) -> None:
-        for (key, timestamp, _), value in self._unlogged.items():
-            data = None if value is None else self._values.to_bytes(value)
-            self._task.log(self.name, self._keys.to_bytes(key), data, timestamp, NO_HEADERS)
+        for put in self._unlogged:
+            data = None if put.value is None else self._values.to_bytes(put.value)
+            self._task.log(self.name, self._keys.to_bytes(put.key), data, put.timestamp, NO_HEADERS)
         self._unlogged.clear()
+        self._last_puts.clear()
         self._seal()
 
     def _seal(self) -> None:

@@ -152,12 +152,12 @@ class WindowStore(TimeBucketedStore):
         if self._duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         row_key = (key, start, self._sequence)
-        if headers:
-            self._log_headers[row_key] = headers
+        self._note_headers(row_key, headers)
         if value is None and self._duplicates:
-            # No row changes. Nevertheless Kafka Streams logs the put, and in memory the put advances stream time.
-            if self._exact:
-                self._observe(start)
+            # No row changes. Nevertheless Kafka Streams logs the put, and in memory the put advances stream time. The
+            # deletion waits for the commit, because a restore learns this time from the changelog.
+            if self._exact and self._takes(row_key, row):
+                self._store(row_key, row)
             if self._log_each:
                 self._log(row_key, row)
         else:

@@ -149,13 +149,18 @@ class WriteBehindStore(Store):
         task = self._task
 
         def note_and_write(row_key: Any, row: Row) -> None:
-            if row[0] is None and task.headers:
-                self._log_headers[row_key] = task.headers
-            elif self._log_headers:
-                self._log_headers.pop(row_key, None)
+            if row[0] is None or self._log_headers:
+                self._note_headers(row_key, task.headers if row[0] is None else NO_HEADERS)
             write(row_key, row)
 
         return note_and_write
+
+    def _note_headers(self, row_key: Any, headers: Headers) -> None:
+        """Notes the headers with which the next write of a row is logged, in place of those of an earlier write."""
+        if headers:
+            self._log_headers[row_key] = headers
+        elif self._log_headers:
+            self._log_headers.pop(row_key, None)
 
     def _row_bytes(self, row_key: Any) -> bytes:
         """A row's key in the changelog."""

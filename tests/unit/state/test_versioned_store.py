@@ -66,6 +66,7 @@ class Model:
 
 @given(STEPS, st.booleans(), ROW_LIMITS)
 @example([("put", "a", 1, 0), ("delete", "a", 1), ("put", "a", 0, 0)], False, 0)
+@example([("put", "a", 3, 1), ("put", "a", 5, 2), ("delete", "a", 5), ("put", "a", 3, 3)], False, 0)
 def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, row_bytes):
     life = Life(
         log_each,

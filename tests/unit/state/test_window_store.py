@@ -253,3 +253,14 @@ def test_a_scan_by_time_reads_only_the_buckets_of_that_time(time_ordered):
     life.store._table = Counted()
     assert [key.start for key, _ in life.store.fetch_all(2_500, 2_520)] == [2_500, 2_510, 2_520]
     assert len(read) == (3 if time_ordered else 100)
+
+
+@pytest.mark.parametrize("log_each", [False, True])
+def test_a_restore_knows_the_time_to_which_a_value_of_none_has_moved_a_store_in_memory(log_each):
+    windows = {"retention_ms": 100, "size_ms": 10, "retain_duplicates": True}
+    life = Life(log_each, kind="window", persistent=False, **windows)
+    life.store.put("a", 1, 0)
+    life.store.put("b", None, 200)
+    assert list(life.store.fetch("a", 0, 300)) == []
+    life.commit()
+    assert list(life.restored().fetch("a", 0, 300)) == []

@@ -39,3 +39,16 @@ def test_each_mixture_of_steps_writes_once_and_logs_once(kind, serde, log_each, 
     deletions = [headers for key, data, _, headers in life.task.logged if key == b"b" and data is None]
     assert len(deletions) == 1
     assert deletions[0] == (life.task.headers if headers_format else ())
+
+
+@pytest.mark.parametrize("log_each", [False, True])
+@pytest.mark.parametrize("value", [None, 2])
+@pytest.mark.parametrize("kind", ["subscription", "window"])
+def test_a_write_without_headers_is_logged_without_those_of_an_earlier_write(kind, value, log_each):
+    windows = {"retention_ms": 100, "size_ms": 10} if kind == "window" else {}
+    life = Life(log_each, kind=kind, **windows)
+    start = [5] if windows else []
+    life.store.put("a", 1, *start, 5, (("h", b"1"),))
+    life.store.put("a", value, *start, 6)
+    life.commit()
+    assert life.task.logged[-1][2:] == (6, ())
