@@ -243,9 +243,7 @@ class ConfluentSender:
     ) -> int:
         for at in range(start, end):
             try:
-                self.produce(
-                    topic, values[at], keys[at], partition, create_time(timestamps[at]), NO_HEADERS
-                )
+                self.produce(topic, values[at], keys[at], partition, create_time(timestamps[at]), NO_HEADERS)
             except (BufferError, KafkaException):
                 return at
         return end
