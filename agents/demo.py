@@ -31,6 +31,7 @@ from agents.ingest import ingest
 from streamapp import StreamsError
 from streamapp.broker import KafkaSettings, LocalKafka
 from streamapp.broker.distribution import find_java
+from streamapp.broker.ports import check_port
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
 from streamapp.runners.spark import spark_session
@@ -240,6 +241,7 @@ def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
     if local.status().running:
         yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
         return
+    check_port(port, option="--kafka-port")
     with local:
         yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
 
@@ -266,6 +268,7 @@ def schema_registry(data: Path, port: int) -> Iterator[str]:
     if local.status().pid is not None:
         yield local.url
         return
+    check_port(port, "registry", option="--registry-port", variable=REGISTRY_URL)
     with local:
         yield local.url
 

@@ -126,6 +126,7 @@ class App(faust.App):  # type: ignore[misc]
                 "producer_partitioner has no effect on the records that agents send with exactly_once_v2: give "
                 "topic.send a partition instead"
             )
+        self._has_datadir = settings.get("datadir") is not None
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
         """The number of replicas of topics that Faust creates, unless the topic itself says a number. -1 means the
@@ -234,6 +235,8 @@ class App(faust.App):  # type: ignore[misc]
         return super().LiveCheck(**{**theirs, **kwargs})
 
     def _create_directories(self) -> None:
+        if not (self._has_datadir or self.tables):
+            return  # without tables of Faust, the folder that Faust names after the application would stay empty
         self.conf.datadir.mkdir(parents=True, exist_ok=True)
         super()._create_directories()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -18,6 +19,10 @@ from streamapp.records import TopicPartition
 __all__ = ["KafkaAdmin", "TopicSpec"]
 
 _BROKER_DEFAULT = -1
+_QUIET_SECONDS = 3.0
+"""The time without an answer after which a user learns that the program waits for Kafka."""
+_NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+_logger = logging.getLogger("streamapp.kafka")
 
 
 class TopicSpec(NamedTuple):
@@ -120,13 +125,25 @@ class KafkaAdmin:
 
     def _metadata(self) -> Any:
         try:
-            return self._client.list_topics(timeout=self._timeout)
+            return self._patient_metadata()
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka at {self._servers} does not answer ({error.args[0].str()}). Start a local Kafka with "
                 "`streamapp broker start`, or set STREAMAPP_BOOTSTRAP_SERVERS and the security settings to "
                 "those of a running cluster."
             ) from error
+
+    def _patient_metadata(self) -> Any:
+        if self._timeout <= _QUIET_SECONDS:
+            return self._client.list_topics(timeout=self._timeout)
+        try:
+            return self._client.list_topics(timeout=_QUIET_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_ANSWER:
+                raise
+        rest = self._timeout - _QUIET_SECONDS
+        _logger.warning("Kafka at %s does not answer yet. Trying again for %g s", self._servers, rest)
+        return self._client.list_topics(timeout=rest)
 
     def _each(
         self, verb: str, request: Callable[..., Mapping[Any, Future[Any]]], what: Any, *fine: int

@@ -116,7 +116,9 @@ def _start_time(pid: int) -> str | None:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             return None
-        return None if fields[0] in "ZX" else fields[19]
+        # After a kill, the first thread may have ended while others still hold the ports.
+        ended = fields[0] in "ZX" and int(fields[17]) <= 1
+        return None if ended else fields[19]
     shown = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True)
     state, _, started = shown.stdout.strip().partition(" ")
     return started.strip() if started and not state.startswith("Z") else None

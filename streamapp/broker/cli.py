@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import click
 from streamapp.broker.distribution import announce_kafka
 from streamapp.broker.local import ClusterStatus, LocalKafka
 from streamapp.broker.local_security import FOLDER, exports
+from streamapp.broker.settings import DEFAULT_SERVERS
 from streamapp.errors import BrokerError, StreamsError
 
 __all__ = ["broker_group"]
@@ -67,20 +69,25 @@ def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_d
         if not foreground:
             kafka.start(detached=True)
             click.echo(f"Kafka listens at {kafka.bootstrap_servers}", err=kafka.secure)
-            _show_login(kafka)
+            _show_environment(kafka)
             return
         end = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: end.set())
         with kafka:
             click.echo(f"Kafka listens at {kafka.bootstrap_servers}; Ctrl-C stops it.", err=kafka.secure)
-            _show_login(kafka)
+            _show_environment(kafka)
             end.wait()
 
 
-def _show_login(kafka: LocalKafka) -> None:
-    """The variables of a client on stdout, for eval of a shell; all else on stderr."""
-    if kafka.secure:
+def _show_environment(kafka: LocalKafka) -> None:
+    """The variables that a client needs.
+
+    A secure cluster has them on stdout, for eval of a shell, and all else on stderr.
+    """
+    if not kafka.secure:
+        _show_address(kafka.bootstrap_servers)
+    else:
         folder = kafka.data_dir / FOLDER
         click.echo(
             f"Clients need TLS and a login. Set these variables, or: source {folder}/login.env\n"
@@ -88,6 +95,15 @@ def _show_login(kafka: LocalKafka) -> None:
             err=True,
         )
         click.echo(exports(kafka.environment), nl=False)
+
+
+def _show_address(servers: str) -> None:
+    """The variable with the address, if commands and applications would go to another Kafka without the variable."""
+    found = os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS") or DEFAULT_SERVERS
+    if not {each.strip() for each in found.split(",")} <= set(servers.split(",")):
+        click.echo(
+            f"Commands and applications go to {found}, unless you set:\n  export STREAMAPP_BOOTSTRAP_SERVERS={servers}"
+        )
 
 
 @broker_group.command()

@@ -142,14 +142,11 @@ class LocalKafka:
 
         The brokers end with this Python process, also after a crash. With ``detached``, the brokers run until `stop`.
         """
+        with self._lock():
+            self._checked_plan()  # a mistake is told before the download, which may take minutes without the lock
         java_command = self._java()
         with self._lock() as lock:
-            if self.status().running:
-                raise BrokerError(f"Kafka in {self.data_dir} runs already at {self.bootstrap_servers}.")
-            cluster = self._plan_cluster(self._read_marker())
-            self._check_disk()
-            for port in (*cluster.ports, *cluster.controller_ports, *cluster.tls_ports):
-                check_port(port)
+            cluster = self._checked_plan()
             self._java_command, self._detached = java_command, detached
             self._write_cluster(cluster)
             ids = range(1, len(cluster.ports) + 1)
@@ -218,6 +215,15 @@ class LocalKafka:
         # Without this option, each start logs every setting: an error is hard to find in 500 lines.
         options += [f"{logger}.log.org.apache.kafka.common.config.AbstractConfig=warn"]
         return [java, *options, "-cp", str(kafka_jars(java) / "*")]
+
+    def _checked_plan(self) -> _Cluster:
+        if self.status().running:
+            raise BrokerError(f"Kafka in {self.data_dir} runs already at {self.bootstrap_servers}.")
+        cluster = self._plan_cluster(self._read_marker())
+        self._check_disk()
+        for port in (*cluster.ports, *cluster.controller_ports, *cluster.tls_ports):
+            check_port(port)
+        return cluster
 
     def _plan_cluster(self, existing: _Cluster | None) -> _Cluster:
         brokers = self._wanted_brokers or (len(existing.ports) if existing else 1)

@@ -20,14 +20,14 @@ _FREE_PORTS = range(20_000, 32_000)
 def check_port(
     port: int,
     server: str = "Kafka",
-    option: str = "--kafka-port",
+    option: str = "--port",
     variable: str = "STREAMAPP_BOOTSTRAP_SERVERS",
 ) -> None:
-    """Raise `BrokerError` unless a server can listen on ``port``."""
+    """Raise `BrokerError` unless a server can listen on ``port``; ``option`` of the command names another port."""
     if not _is_free(port):
         raise BrokerError(
             f"Port {port} is in use, so {server} cannot listen on it. Stop the program on this port, or choose another "
-            f"port with --port ({option} where there are several). To use a {server} that runs there, set {variable}."
+            f"port with {option}. To use a {server} that runs there, set {variable}."
         )
 
 

@@ -17,8 +17,10 @@ from streamapp.errors import ConfigError
 if TYPE_CHECKING:
     from streamapp.broker.tokens import TokenProvider
 
-__all__ = ["KafkaSettings"]
+__all__ = ["DEFAULT_SERVERS", "KafkaSettings"]
 
+DEFAULT_SERVERS = "127.0.0.1:9092"
+"""The address of the local broker."""
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -97,7 +99,7 @@ class KafkaSettings:
             value = from_environment(environ, variable) if is_secret(name) else environ.get(variable)
             if value:
                 given.setdefault(name, value)
-        return cls(**{"bootstrap_servers": "127.0.0.1:9092", **given})
+        return cls(**{"bootstrap_servers": DEFAULT_SERVERS, **given})
 
     def __post_init__(self) -> None:
         """Put the values into their usual spelling, and refuse combinations that cannot work."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import click
@@ -15,6 +17,12 @@ from streamapp.errors import StreamsError
 __all__ = ["APPLICATION", "clear_errors", "load"]
 
 APPLICATION = click.argument("application")
+_NOT_OF_THE_APPLICATION = (
+    __name__,
+    "importlib",
+    "importlib._bootstrap",
+    "importlib._bootstrap_external",
+)
 
 
 def load(application: str, *, topology: bool = True) -> Any:
@@ -30,24 +38,53 @@ def load(application: str, *, topology: bool = True) -> Any:
         raise click.ClickException(
             f"{module} is a file, and an application is named by its module{hint}; run this in the folder that holds it"
         )
-    with clear_errors():
-        try:
-            app = getattr(import_module(module), attribute or "app")
-        except ModuleNotFoundError as error:
-            if error.name and module.split(".")[0] != error.name.split(".")[0]:
-                raise
-            raise click.ClickException(
-                f"there is no module {module} here; run this in the folder that holds it"
-            ) from None
-        except AttributeError:
-            raise click.ClickException(
-                f"module {module} has no attribute {attribute or 'app'}; name another one as {module}:attribute"
-            ) from None
+    with clear_errors(), _own_frames():
+        app = _attribute(_module(module), attribute or "app")
     if not topology and isinstance(getattr(app, "config", None), StreamsConfig):
         return app
     if not hasattr(app, "streams"):
         raise click.ClickException(f"{application} is not a streamapp.App with a topology: {app!r}")
     return app
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # an import of the module itself
+        raise click.ClickException(
+            f"there is no module {name} here; run this in the folder that holds it"
+        ) from None
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    try:
+        return getattr(module, name)
+    except AttributeError as error:
+        if error.obj not in (None, module):
+            raise  # of code that the module runs when an attribute is asked for
+        raise click.ClickException(
+            f"module {module.__name__} has no attribute {name}; name another one as {module.__name__}:attribute"
+        ) from None
+
+
+@contextmanager
+def _own_frames() -> Iterator[None]:
+    """Shows any other error of the application's module with a traceback that begins in this module.
+
+    The lines of the command and of the import would push the application's lines off the terminal.
+    """
+    try:
+        yield
+    except (StreamsError, click.ClickException):
+        raise
+    except Exception as error:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_globals.get("__name__") in _NOT_OF_THE_APPLICATION:
+            frames = frames.tb_next
+        traceback.print_exception(error.with_traceback(frames))
+        raise SystemExit(1) from error
 
 
 @contextmanager

@@ -99,16 +99,13 @@ class LocalRegistry:
         The registry ends with this Python process, even if the process is killed. With ``detached``, the registry
         runs until `stop`.
         """
+        with self._lock():
+            self._checked_port()  # a mistake is told before the download, which may take minutes without the lock
         java = find_java("The schema registry")
         jars = registry_jars(java)
         with self._lock():
-            if self._process.pid is not None:
-                raise BrokerError(
-                    f"A registry in {self.data_dir} runs already at {self.url}: use this registry, or stop it first."
-                )
+            port = self._checked_port()
             before = self._marker()
-            port = self._wanted_port or before.get("port") or free_port(())
-            check_port(port, "registry", "--registry-port", "STREAMAPP_SCHEMA_REGISTRY_URL")
             self._write_marker(port, ready=before.get("ready", False))
             runner = jars / f"apicurio-registry-app-{REGISTRY_VERSION}-runner.jar"
             command = [java, *_OPTIONS, f"-Dquarkus.http.port={port}", "-jar", str(runner)]
@@ -122,6 +119,15 @@ class LocalRegistry:
                 self._process.signal(SIGKILL)
                 self._process.wait(_STOP_SECONDS)
                 raise
+
+    def _checked_port(self) -> int:
+        if self._process.pid is not None:
+            raise BrokerError(
+                f"A registry in {self.data_dir} runs already at {self.url}: use this registry, or stop it first."
+            )
+        port = int(self._wanted_port or self._marker().get("port") or free_port(()))
+        check_port(port, "registry", variable="STREAMAPP_SCHEMA_REGISTRY_URL")
+        return port
 
     def stop(self) -> None:
         """Stop the registry, also if another process started it. A registry that does not stop in time is killed."""

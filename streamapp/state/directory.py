@@ -264,8 +264,8 @@ def _locked(path: Path) -> int:
         holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
         os.close(descriptor)
         raise LockError(
-            f"The state folder {path.parent} is in use by process {holder}. Stop that process, or give this "
-            "one another state_dir (every process of a host needs its own)."
+            f"The state folder {path.parent} is in use by process {holder}. Stop that process, or give this one "
+            "another folder with --datadir or state_dir (every process of a host needs its own)."
         ) from None
     except OSError:
         os.close(descriptor)

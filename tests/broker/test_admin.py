@@ -51,6 +51,16 @@ def test_workers_that_start_together_may_all_create(admin: KafkaAdmin, topic: st
     assert admin.partition_counts([topic]) == {topic: 2}
 
 
+def test_a_user_who_waits_for_kafka_learns_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamapp.broker.admin._QUIET_SECONDS", 0.25)
+    nowhere = KafkaAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout=0.75)
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1 does not answer .*streamapp broker start"):
+        nowhere.partition_counts(["any"])
+    assert caplog.messages == ["Kafka at 127.0.0.1:1 does not answer yet. Trying again for 0.5 s"]
+
+
 def test_a_setting_that_kafka_refuses_is_named(admin: KafkaAdmin, topic: str) -> None:
     with pytest.raises(BrokerError, match=rf"could not create {topic}: .*cleanup\.policy"):
         admin.ensure_topics([TopicSpec(topic, 1, {"cleanup.policy": "sometimes"})])

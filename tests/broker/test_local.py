@@ -77,7 +77,8 @@ def test_the_commands_start_find_stop_and_reset_a_cluster(invoke: Callable[..., 
 
     code, said = invoke("start", "--port", "0")
     assert code == 0, said
-    address = said.split()[-1]
+    address = said.split("Kafka listens at ")[1].split()[0]
+    assert f"export STREAMAPP_BOOTSTRAP_SERVERS={address}\n" in said
     code, said = invoke("status")
     assert code == 0
     assert address in said

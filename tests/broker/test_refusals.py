@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from streamapp.broker import LocalKafka
+from streamapp.broker import LocalKafka, cli
 from streamapp.broker.broker_process import BrokerProcess
+from streamapp.broker.local import ClusterStatus
 from streamapp.errors import BrokerError
 
 Usage = namedtuple("Usage", "total used free")
@@ -34,6 +36,57 @@ def test_a_busy_port_is_named_before_anything_is_written(tmp_path: Path) -> None
         with pytest.raises(BrokerError, match=rf"Port {port} is in use.*--port.*STREAMAPP_BOOTSTRAP_SERVERS"):
             LocalKafka(tmp_path, port=port).start()
     assert not (tmp_path / "streamapp-kafka.json").exists()
+
+
+def test_a_busy_port_is_named_before_kafka_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(kafka: LocalKafka) -> list[str]:
+        raise AssertionError("Kafka is fetched although its port is in use")
+
+    monkeypatch.setattr(LocalKafka, "_java", download)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(BrokerError, match=r"is in use"):
+            LocalKafka(tmp_path, port=other.getsockname()[1]).start()
+
+
+class _Started:
+    """A local Kafka that seems to run."""
+
+    secure = False
+
+    def __init__(self, servers: str) -> None:
+        self.bootstrap_servers = servers
+
+    def status(self) -> ClusterStatus:
+        return ClusterStatus(Path("data/kafka"), ())
+
+    def start(self, *, detached: bool) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("servers", "variable", "told"),
+    [
+        ("127.0.0.1:9092", None, False),
+        ("127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094", None, False),
+        ("127.0.0.1:9192", "127.0.0.1:9192", False),
+        ("127.0.0.1:9192", None, True),
+        ("127.0.0.1:9192", "", True),
+        ("127.0.0.1:9092", "kafka:9092", True),
+    ],
+)
+def test_a_start_names_the_variable_if_commands_would_go_to_another_kafka(
+    servers: str, variable: str | None, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "LocalKafka", lambda *_, **__: _Started(servers))
+    environ = {"STREAMAPP_BOOTSTRAP_SERVERS": variable}
+    said = CliRunner().invoke(cli.broker_group, ["start"], env=environ)
+    assert said.exit_code == 0
+    assert (f"  export STREAMAPP_BOOTSTRAP_SERVERS={servers}\n" in said.stdout) == told
+    assert (f"go to {variable or '127.0.0.1:9092'}," in said.stdout) == told
 
 
 def test_a_folder_of_something_else_is_neither_used_nor_deleted(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
             if exc.errno != errno.EADDRINUSE:
                 raise
             self._refused = ConfigError(
-                f"{exc.strerror}: another program has that port, such as another worker; take one with --web-port"
+                f"Port {self.app.conf.web_port} is in use, for example by another worker. Choose another port with "
+                f"--web-port ({exc.strerror})."
             )
 
     def execute_from_commandline(self) -> NoReturn:

@@ -42,6 +42,40 @@ def test_an_attribute_that_is_not_there_is_named(folder: Path) -> None:
     assert "module appless has no attribute app" in describe("appless").output
 
 
+def test_an_attribute_error_of_the_module_itself_is_shown(folder: Path) -> None:
+    (folder / "mistyped.py").write_text(
+        "from streamapp import App, StringSerde\n"
+        "text = StringSerde()\n"
+        "def describe(builder):\n    builder.stream('a', key_serde=text, value_serde=text).map_valuess(len)\n"
+        "app = App('mistyped', topology=describe)\n"
+    )
+    result = describe("mistyped")
+    assert result.exit_code == 1
+    assert "KStream has no map_valuess; did you mean map_values?" in result.stderr
+    assert "has no attribute app" not in result.stderr
+
+
+def test_an_error_of_the_module_is_shown_from_the_first_line_of_the_module(folder: Path) -> None:
+    (folder / "raising.py").write_text("numbers = []\nnumbers[0]\n")
+    (folder / "unfinished.py").write_text("def describe(:\n")
+    for name, error in (("raising", "IndexError: "), ("unfinished", "SyntaxError: ")):
+        lines = describe(name).stderr.splitlines()
+        files = [line for line in lines if line.startswith("  File ")]
+        assert [f"{name}.py" in file for file in files] == [True], lines
+        assert lines[-1].startswith(error)
+
+
+def test_a_module_that_the_application_imports_is_named(folder: Path) -> None:
+    package = folder / "shopping"
+    package.mkdir()
+    (package / "__init__.py").write_text("from shopping import orders\nimport shopping.prices\n")
+    (package / "orders.py").write_text("")
+    result = describe("shopping")
+    assert result.exit_code == 1
+    assert "No module named 'shopping.prices'" in result.stderr
+    assert "there is no module shopping here" not in result.stderr
+
+
 def test_something_else_than_an_app_is_refused(folder: Path) -> None:
     (folder / "otherwise.py").write_text("app = 1\n")
     assert "otherwise is not a streamapp.App with a topology: 1" in describe("otherwise").output
