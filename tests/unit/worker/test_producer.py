@@ -252,3 +252,31 @@ def test_a_transaction_is_told_to_end_before_its_producer_is_thrown_away(outputs
     outputs.roll_back()
     assert len(told) == 1
     assert told[0] < 1
+
+
+class RowClient(Client):
+    """Takes rows up to one that is special, which only `produce` takes."""
+
+    special: frozenset[int] = frozenset()
+
+    def produce_rows(
+        self, topic: str, partition: int, keys: Any, values: Any, timestamps: Any, start: int, end: int
+    ) -> int:
+        taken = next((at for at in range(start, end) if at in self.special), end)
+        self.calls += [
+            (topic, values[at], keys[at], partition, timestamps[at], ()) for at in range(start, taken)
+        ]
+        return taken
+
+
+@pytest.mark.parametrize("special", [(), (0,), (4,), (1, 2, 9), tuple(range(10))])
+def test_rows_are_sent_once_and_in_order(monkeypatch: pytest.MonkeyPatch, special: tuple[int, ...]) -> None:
+    monkeypatch.setattr(producer, "open_sender", RowClient)
+    monkeypatch.setattr(producer, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(RowClient, "special", frozenset(special))
+    changelogs = RecordProducer(CONFIG, {}, "app-1", {"log": "store"})
+    rows = [(b"k%d" % at, None if at == 3 else b"v%d" % at, at + 1) for at in range(10)]
+    keys, values, timestamps = zip(*rows, strict=True)
+    changelogs.send_rows("log", 1, keys, values, timestamps)
+    sent = changelogs.client.calls  # type: ignore[attr-defined]
+    assert sent == [("log", value, key, 1, at, ()) for key, value, at in rows]

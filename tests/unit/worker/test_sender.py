@@ -109,6 +109,58 @@ def test_what_is_sent_is_written(opened: Open, broker: dict[str, Any], sent: lis
     assert failures == []
 
 
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=9), st.integers(0, 2**42)),
+        max_size=20,
+    ),
+    st.integers(0, 5),
+)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_are_written_as_columns_in_their_order(
+    opened: Open, broker: dict[str, Any], rows: list[tuple[Any, ...]], skipped: int
+) -> None:
+    sender, failures = opened(broker)
+    topic = f"delays-{next(_topics)}"
+    start, end = min(skipped, len(rows)), len(rows)
+    keys, values, timestamps = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    assert sender.produce_rows(topic, 2, keys, values, timestamps, start, end) == end
+    assert sender.taken() == (
+        end - start,
+        sum(len(key) + len(value or b"") for key, value, _ in rows[start:]),
+    )
+    assert sender.flush(10) == 0
+    if rows[start:]:
+        # librdkafka takes 0 for the current time, so it is written as 1.
+        assert read(broker, topic, end - start) == [(2, k, v, at or 1, ()) for k, v, at in rows[start:]]
+    assert failures == []
+
+
+def test_rows_stop_at_one_that_is_too_large(opened: Open) -> None:
+    sender, failures = opened(NOBODY, message_max_bytes=1_000)
+    values: list[bytes | None] = [b"v", b"x" * 2_000, b"v"]
+    keys, timestamps = [b"a", b"b", b"c"], [1, 1, 1]
+    assert sender.produce_rows("delays", 0, keys, values, timestamps, 0, 3) == 1
+    assert sender.produce_rows("delays", 0, keys, values, timestamps, 2, 3) == 3
+    assert sender.taken() == (2, 4)
+    assert failures == []
+    sender.purge()
+
+
+def test_rows_stop_where_the_queue_is_full(opened: Open) -> None:
+    sender, _ = opened(NOBODY, queue_buffering_max_messages=2)
+    assert sender.produce_rows("delays", 0, [b"a"] * 4, [b"v"] * 4, [1] * 4, 0, 4) == 2
+    sender.purge()
+
+
+def test_rows_with_a_key_that_is_no_bytes_raise(opened: Open) -> None:
+    sender, _ = opened(NOBODY)
+    keys: list[Any] = [b"a", 5]
+    with pytest.raises(TypeError):
+        sender.produce_rows("delays", 0, keys, [b"v"] * 2, [1] * 2, 0, 2)
+    sender.purge()
+
+
 def test_without_a_partition_the_key_chooses_as_in_java(opened: Open, broker: dict[str, Any]) -> None:
     sender, _ = opened(broker)
     keys = [f"N{number}".encode() for number in range(20)]
