@@ -55,8 +55,9 @@ class ProducerOptions:
             raise ConfigError(str(exc)) from None
         for name in (*_POSITIVE, "linger_ms"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < (name in _POSITIVE):
-                raise ConfigError(f"{name} has to be a positive int, not {value!r}")
+            least = int(name in _POSITIVE)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} has to be an int of at least {least}, not {value!r}")
         if self.compression_type not in _COMPRESSIONS:
             raise ConfigError(
                 f"compression_type is {self.compression_type!r}; it must be one of {', '.join(_COMPRESSIONS)}"
