@@ -184,7 +184,8 @@ value: _Value = _Value()
 class Aggregate:
     """One number over all records of a key, such as their count or the sum of a field.
 
-    Records for which ``of`` is null do not count. If ``of`` is None, all records count.
+    ``of`` is the expression to aggregate. Records for which ``of`` is null are left out. If ``of`` is None, no record
+    is left out.
     """
 
     kind: Literal["count", "sum", "min", "max", "avg"]

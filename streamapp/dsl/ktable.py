@@ -399,7 +399,8 @@ class KTable(Described[K, V]):
     ) -> StoreSpec | None:
         """The store of a derived table, or None if no name is given.
 
-        As in Kafka Streams, a `Materialized` without a name uses up a number for a generated name.
+        As in Kafka Streams, a `Materialized` without a name advances the counter of generated names. So later generated
+        names have the same numbers as in Kafka Streams.
         """
         context = self._context
         check_materialized(materialized, f"the table derived from {self.name}")

@@ -1,6 +1,7 @@
-"""The kinds of values that a place of a schema describes: of Avro, JSON Schema and Protobuf in one form.
+"""One form for the types in schemas of Avro, JSON Schema and Protobuf.
 
-The form has only what a comparison with a type needs. A place that the form cannot express is open to any value.
+A *place* of a schema is a field, an item of a list or a value of a map. The form has only what a comparison with a type
+needs. A place that the form cannot express is open to any value.
 """
 
 from __future__ import annotations

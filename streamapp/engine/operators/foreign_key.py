@@ -114,7 +114,8 @@ def response_partition(topic: str, key: Any, value: SubscriptionResponse, count:
 class SubscriptionSerde(Serde[Subscription]):
     """The bytes of a subscription, as in Kafka Streams (``SubscriptionWrapperSerde``).
 
-    One byte for flag and version, one for the instruction, the hash, the primary key, the primary partition (4 bytes).
+    The first byte has the version, and a flag if no hash follows. The second byte is the instruction. Then come the
+    hash of the left row's value (16 bytes), the primary key, and the primary partition (4 bytes).
     """
 
     persistent_name = "SubscriptionSerde"
