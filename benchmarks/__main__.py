@@ -4,7 +4,7 @@
     python -m benchmarks throughput --workloads w2 --peers streamapp,kafka-streams --repetitions 5
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
-    python -m benchmarks curve keys                       cost over keys, partitions, value-bytes, stores, retention
+    python -m benchmarks curve keys                       cost over keys, partitions, value-bytes, stores ...
     python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks serdes                           Avro, JSON Schema, Protobuf beside Confluent's serializers

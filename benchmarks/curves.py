@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from benchmarks import data
-from benchmarks.many_keys import even_topic, noise_topic
+from benchmarks.many_keys import FLIGHTS_OF_A_YEAR, even_topic, noise_topic
 from benchmarks.peers import PEERS
 from benchmarks.programs.meter import Job
 from benchmarks.throughput import Run, measure_process
@@ -57,6 +57,11 @@ def _retention(kafka: KafkaSettings, at: int, events: int) -> Work:
     return Work(even_topic(kafka, KEYS, PARTITIONS, events), events, "retention", variant=str(at))
 
 
+def _sessions(kafka: KafkaSettings, at: int, events: int) -> Work:
+    topic, _ = data.load(kafka, 3)
+    return Work(topic, 3 * FLIGHTS_OF_A_YEAR, "sessions", variant=str(at))
+
+
 @dataclass(frozen=True)
 class Curve:
     values: tuple[int, ...]
@@ -74,8 +79,12 @@ CURVES = {
     "value-bytes": Curve((50, 1_000, 10_000, 100_000), _value_bytes, "KB", 1_000),
     "stores": Curve((1, 4, 16, 64), _stores, "store"),
     "retention": Curve((10, 100, 1_000, 10_000), _retention),
+    "sessions": Curve((1, 10, 100, 1_500), _sessions),
 }
-"""Values of ``retention`` are seconds. A thousand windows come in each second of event time."""
+"""Values of ``retention`` are seconds. A thousand windows come in each second of event time.
+
+Values of ``sessions`` are days of grace, and nearly each flight of three years makes a new session.
+"""
 
 
 def measure(

@@ -18,7 +18,16 @@ from benchmarks.reading import records
 from benchmarks.schema import Flight
 from streamapp.broker import KafkaAdmin, KafkaSettings
 
-__all__ = ["STEP", "WORKLOADS", "Inputs", "Workload", "counted", "even_topic", "noise_topic"]
+__all__ = [
+    "FLIGHTS_OF_A_YEAR",
+    "STEP",
+    "WORKLOADS",
+    "Inputs",
+    "Workload",
+    "counted",
+    "even_topic",
+    "noise_topic",
+]
 
 STEP = 7_368_787
 """A prime: number * STEP % keys visits the keys in no order that a cache could like."""

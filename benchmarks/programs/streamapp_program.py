@@ -118,9 +118,10 @@ def describe_restore(builder: StreamsBuilder, job: Job) -> None:
 
 
 def describe_sessions(builder: StreamsBuilder, job: Job) -> None:
-    """Count by key and session: nearly a new session for each flight of a plane."""
+    """Count by key and session: nearly a new session for each flight of a plane. A variant is the days of grace."""
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
-    sessions = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), timedelta(days=1))
+    grace = timedelta(days=int(job.variant or 1))
+    sessions = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), grace)
     kept = Materialized("sessions", key_serde=KEY, value_serde=LongSerde())
     flights.group_by_key().windowed_by(sessions).count(materialized=kept)
 

@@ -39,9 +39,9 @@ __all__ = ["Task"]
 class Task(CurrentRecord):
     """One sub-topology on one partition.
 
-    ``environment`` is the runner's part, and ``backend`` has the state of the task. ``inputs`` are the partitions that
-    the task reads (default: partition ``partition`` of each source topic). Runners do not create tasks themselves, but
-    open a `TaskSession`.
+    ``environment`` has everything that the runner provides, except the state, which is in ``backend``. ``inputs`` are
+    the partitions that the task reads (default: partition ``partition`` of each source topic). Runners do not create
+    tasks themselves, but open a `TaskSession`.
     """
 
     def __init__(

@@ -103,8 +103,35 @@ class CachedStore(WriteBehindStore):
         return steps if self._silent else [*steps, self._caching]
 
     def _caching(self, write: Write) -> Write:
+        """The step of a write that notes the change in the row's entry, besides the write to the store below."""
         self._write = write
-        return self._put_news
+        task, cache, news, use = self._task, self._cache, self._news, self._use
+        begin, size_of, beside_value = self._begin_news, self._value_size, self._beside_value
+        note_deletion = self._note_deletion
+
+        def put_news(row_key: Any, row: Row) -> None:
+            entry = news.get(row_key)
+            if entry is None:
+                entry = begin(row_key)
+            write(row_key, row)
+            value, topic, headers = row[0], task.topic, task.headers
+            entry.row, entry.value, entry.number = row, None, use()
+            entry.topic, entry.headers = topic, headers
+            entry.offset, entry.timestamp = task.offset, task.timestamp
+            size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
+            if value is not None:
+                size += beside_value + size_of(value)
+            else:
+                note_deletion(row_key)
+            grown = size - entry.size
+            entry.size = size
+            # As in Kafka Streams, each write checks the limit, also a write that adds no bytes.
+            self._bytes += grown
+            cache.used = used = cache.used + grown
+            if used > cache.max_bytes:
+                self._make_room()
+
+        return put_news
 
     def row(self, row_key: Any) -> Row:
         """The row of a key. A read marks the row's entry as used; a row without an entry gets one."""
@@ -121,33 +148,6 @@ class CachedStore(WriteBehindStore):
             entry.topic, entry.headers = "", NO_HEADERS
             self._grow(entry.size)
         return row
-
-    def _put_news(self, row_key: Any, row: Row) -> None:
-        task, entry = self._task, self._news.get(row_key)
-        if entry is None:
-            entry = self._begin_news(row_key)
-        self._write(row_key, row)
-        value, topic, headers = row[0], task.topic, task.headers
-        entry.row, entry.value, entry.number = row, None, self._use()
-        entry.topic, entry.offset, entry.timestamp, entry.headers = (
-            topic,
-            task.offset,
-            task.timestamp,
-            headers,
-        )
-        size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
-        if value is not None:
-            size += self._beside_value + self._value_size(value)
-        else:
-            self._note_deletion(row_key)
-        grown = size - entry.size
-        entry.size = size
-        # As in Kafka Streams, each write checks the limit, also a write that adds no bytes.
-        self._bytes += grown
-        cache = self._cache
-        cache.used = used = cache.used + grown
-        if used > cache.max_bytes:
-            self._make_room()
 
     def _begin_news(self, row_key: Any) -> CacheEntry:
         """The entry for the first change of a row since the last flush."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -36,17 +36,19 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         self._by_key: dict[Any, KeyImage] | None = None
         """The rows in the cache by key. None until the first look-up of expired rows needs this index."""
         self._deleted: dict[Any, list[Any]] = {}
-        """The rows of each key that were deleted since the last flush. A look-up of the key also counts as their
-        use."""
+        """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
+        counts as a use of these rows."""
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
-        """The step of a write that replaces the check for late rows. The cache takes every row, and the store refuses a
-        late row when the row leaves the cache."""
-        images, keep_in_image, time_of = self._images, self._keep_in_image, self._time
+        """A step of a write, in place of the check for late rows.
+
+        The cache takes every row, and the store refuses a late row when the row leaves the cache.
+        """
+        images, keep_in_image, time_at = self._images, self._keep_in_image, self._time_at
 
         def write_and_see(row_key: Any, row: Row) -> None:
-            time = time_of(row_key)
+            time = row_key[time_at]
             if time > self._latest:
                 self._latest = time
             write(row_key, row)
@@ -83,12 +85,12 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         if entry is not None:
             entry.used = self._use()
             return entry.row
-        if self._time(row_key) >= self._min_live():
+        if row_key[self._time_at] >= self._min_live():
             return self._dirty.get(row_key) or self._read(row_key)
         return MISSING
 
     def _note_deletion(self, row_key: Any) -> None:
-        self._deleted.setdefault(row_key[0], []).append(row_key)
+        insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
         super()._flush(told)
@@ -97,17 +99,18 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _deleted_of(self, key: Any, time_from: int, time_to: int) -> list[Any]:
         """The slots of a key's deleted rows that are still in the cache. Only the cache knows these rows."""
-        found = {
-            self._slot(row_key)
-            for row_key in self._deleted.get(key, ())
-            if time_from <= self._time(row_key) <= time_to
-            and (entry := self._held.get(row_key)) is not None
-            and entry.row[0] is None
-        }
-        return list(found)
+        slots = self._deleted.get(key)
+        if slots is None:
+            return []
+        low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
+        return [
+            slot
+            for slot in dict.fromkeys(slots[low:high])
+            if (entry := self._held.get(self._row_key_at(key, slot))) is not None and entry.row[0] is None
+        ]
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
-        old = None if self._time(row_key) < self._min_live() else before[0]
+        old = None if row_key[self._time_at] < self._min_live() else before[0]
         if row[0] is not None or old is not None or not self._of_table:
             self._takes(row_key, row)
         return old
@@ -182,7 +185,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key."""
         suffix = self._suffix
         by_time = sorted(
-            (self._time(row_key), self._row_bytes(row_key)[:-suffix], row_key) for row_key in self._held
+            (row_key[self._time_at], self._row_bytes(row_key)[:-suffix], row_key) for row_key in self._held
         )
         within = [
             row_key for time, data, row_key in by_time if (time_from, key) <= (time, data) <= (time_to, key)
@@ -218,7 +221,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         suffix = self._suffix
         only_cached = []
         for row_key, row in self._in_cache():
-            if time_from <= self._time(row_key) <= expired_to:
+            if time_from <= row_key[self._time_at] <= expired_to:
                 data = self._row_bytes(row_key)
                 key = data[:-suffix]
                 if (low is None or low <= key) and (high is None or key <= high):
@@ -347,16 +350,16 @@ class CachedSessionStore(_CachedTimes, SessionStore):
     ) -> Iterator[tuple[int, int, Any]]:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        min_live = self._min_live()
+        min_live, since = self._min_live(), max(earliest_end, 0)
         rows = self._find(key, earliest_end, min_live)
         if earliest_end < min_live:
-            rows = self._expired(key, max(earliest_end, 0), MAX_LONG) + rows
+            rows = self._expired(key, since, MAX_LONG) + rows
         held = self._held
         if held:
             # Sessions that begin after latest_start count as used, too.
-            if reverse or self._exact or key in self._deleted:
+            if reverse or self._exact or (key in self._deleted and self._deleted_of(key, since, MAX_LONG)):
                 slots = [slot for slot, _ in (reversed(rows) if reverse else rows)]
-                for row_key in self._passed(key, slots, max(earliest_end, 0), MAX_LONG, reverse):
+                for row_key in self._passed(key, slots, since, MAX_LONG, reverse):
                     entry = held.get(row_key)
                     if entry is not None:
                         entry.used = self._use()
@@ -367,6 +370,13 @@ class CachedSessionStore(_CachedTimes, SessionStore):
                         entry.used = self._use()
         found = self._show_found(rows, latest_start)
         return reversed(found) if reverse else iter(found)
+
+    def _before(self, row_key: Any) -> Row:
+        key, _, end = row_key
+        image = self._images.young.get(key)
+        if image is not None and image.complete_from <= end and (not image.slots or image.slots[-1][0] < end):
+            return MISSING  # most new sessions come after all others of their key
+        return self._stored(row_key)
 
     def _row_key_at(self, key: Any, slot: Any) -> Any:
         end, start = slot

@@ -14,18 +14,25 @@ IMAGE_BYTES = 500
 """The bytes of an image without rows, estimated."""
 _ROW_BYTES = 250
 """The bytes of a row in an image without the row's value, estimated."""
+_LIMIT = 16
+"""The smallest limit of rows in an image."""
 
 
 class KeyImage:
     """All rows of one key from the time ``complete_from`` (ms) on, so that a read by time needs no scan of the backend.
 
     ``slots`` are the sort keys of the rows: tuples that begin with the row's time.
+
+    Most reads want only the last rows. So an image with more than ``limit`` rows is shortened: its older half goes, if
+    the present read does not want it. A read of earlier rows loads the image anew. ``limit`` is then at least twice the
+    rows that were read for it, so the next such read is that many writes away.
     """
 
-    __slots__ = ("complete_from", "rows", "size", "slots")
+    __slots__ = ("complete_from", "limit", "rows", "size", "slots")
 
     def __init__(self, complete_from: int) -> None:
         self.complete_from: int = complete_from
+        self.limit: int = _LIMIT
         self.slots: list[Any] = []
         self.rows: list[Row] = []
         self.size: int = IMAGE_BYTES
@@ -67,7 +74,20 @@ class KeyImage:
         at = bisect_left(slots, slot)
         return self.rows[at] if slots[at] == slot else MISSING
 
-    def trim(self, slot: Any) -> None:
-        at = bisect_left(self.slots, slot)
-        self.size -= sum(_ROW_BYTES + kept_size(row[0]) for row in self.rows[:at])
-        del self.slots[:at], self.rows[:at]
+    def loaded(self, rows: int) -> None:
+        """Sets the limit after a load that has read so many rows."""
+        self.limit = max(_LIMIT, 2 * rows)
+
+    def shorten(self, time: int) -> int:
+        """Drops the older half of the rows, but none of the time ``time`` (ms) or later. Returns the bytes of the
+        dropped rows."""
+        slots = self.slots
+        cut = min(time, slots[len(slots) // 2][0])
+        at = bisect_left(slots, (cut,))
+        if not at:
+            return 0
+        self.complete_from = cut
+        freed = sum(_ROW_BYTES + kept_size(row[0]) for row in self.rows[:at])
+        self.size -= freed
+        del slots[:at], self.rows[:at]
+        return freed

@@ -63,6 +63,10 @@ class RowMemory:
         """Adds a store's rows to this memory, so that they turn together with those of all other stores."""
         self._turns.add(cache)
 
+    def give_back(self, size: int) -> None:
+        """Frees ``size`` bytes of young rows."""
+        self._young -= size
+
     def take(self, size: int) -> bool:
         """Reserves ``size`` bytes, and turns all stores if there is not enough room.
 

@@ -39,6 +39,7 @@ class SessionStore(TimeBucketedStore):
     """
 
     _suffix = _END_START.size
+    _time_at = 2
 
     def _row_bytes(self, row_key: Any) -> bytes:
         key, start, end = row_key
@@ -103,9 +104,6 @@ class SessionStore(TimeBucketedStore):
             or self._observe(end)
         )
 
-    def _time(self, row_key: Any) -> int:
-        return int(row_key[2])
-
     def _slot(self, row_key: Any) -> tuple[int, int]:
         _, start, end = row_key
         return (end, -start) if self._exact else (end, start)
@@ -129,14 +127,10 @@ class SessionStore(TimeBucketedStore):
     def _find(self, key: Any, earliest_end: int, min_live: int) -> list[tuple[Any, Row]]:
         """Slots and rows of a key's sessions that have not expired, ordered by end. The key is in its kept form."""
         earliest_end = max(earliest_end, min_live, 0)
-        image = self._images.young.get(key) or self._image_of(key)
-        if image is None or image.complete_from > earliest_end:
-            image = self._load(key, earliest_end)
+        image = self._image_from(key, earliest_end)
         slots = image.slots
         if not slots or slots[-1][0] < earliest_end:
             return []
-        if len(slots) > 64 and slots[0][0] < min_live:
-            image.trim((min_live,))
         at = bisect_left(slots, (earliest_end,))
         return list(zip(slots[at:], image.rows[at:], strict=True))
 
@@ -149,8 +143,9 @@ class SessionStore(TimeBucketedStore):
     def _keep_written(self, rows: dict[Any, Row]) -> None:
         """Keeps no single rows for later reads, because sessions are read by key and time, and images serve these
         reads."""
-        for row_key in rows:
-            self._clean.forget(row_key)
+        if self._clean.young or self._clean.old:
+            for row_key in rows:
+                self._clean.forget(row_key)
 
     def _show_found(self, rows: Iterable[tuple[Any, Row]], latest_start: int) -> list[tuple[int, int, Any]]:
         sign, show = -1 if self._exact else 1, self._values.show

@@ -48,6 +48,8 @@ class TimeBucketedStore(WriteBehindStore):
     """True if each put adds a row."""
     _suffix = 0
     """The number of bytes that follow the key in a changelog key, such as start and end of a session."""
+    _time_at = 1
+    """The index of the time by which a row expires, in the row's key in memory."""
 
     def __init__(
         self,
@@ -109,10 +111,6 @@ class TimeBucketedStore(WriteBehindStore):
         """The time by which a row expires, from its changelog key."""
         raise NotImplementedError
 
-    def _time(self, row_key: Any) -> int:
-        """The time by which a row expires."""
-        raise NotImplementedError
-
     def _slot(self, row_key: Any) -> Any:
         """The sort key of a row among the rows of its key: a tuple that begins with the row's time."""
         raise NotImplementedError
@@ -153,20 +151,48 @@ class TimeBucketedStore(WriteBehindStore):
                     if (low is None or low <= key) and (high is None or key <= high):
                         yield data, row
 
-    def _load(self, key: Any, time_from: int) -> KeyImage:
-        """Reads the image of a key from a time on: its rows in the backend, with its dirty rows in their place."""
+    def _image_from(self, key: Any, time_from: int) -> KeyImage:
+        """The image of a key, with all rows from a time (ms, not negative) on."""
+        image = self._images.young.get(key) or self._image_of(key)
+        if image is None or image.complete_from > time_from:
+            return self._load(key, time_from, further=image is not None)
+        if len(image.slots) > image.limit and self._images.young.get(key) is image:
+            self._memory.give_back(image.shorten(time_from))
+        return image
+
+    def _load(self, key: Any, time_from: int, further: bool) -> KeyImage:
+        """Reads the image of a key from a time on: its rows in the backend, with its dirty rows in their place.
+
+        With ``further``, the image also gets about as many earlier rows. So if each read goes back a little further,
+        the image is not loaded for each of them.
+        """
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
-        image = KeyImage(time_from // bucket * bucket)
-        size = len(key_bytes) + suffix
-        unpack, scan = self._unpack, self._table.range
-        for number in self._stored_buckets(time_from // bucket):
+        image = KeyImage(time_from)
+        size, time_at, first = len(key_bytes) + suffix + 8, self._time_at, time_from // bucket
+        unpack, slot_of, scan = self._unpack, self._slot_of, self._table.range
+        start = LONG.pack(first) + key_bytes + LONG.pack(time_from)
+        for number in self._stored_buckets(first):
             prefix = LONG.pack(number) + key_bytes
-            for local, data in scan(prefix, prefix + b"\x80"):  # times are not negative
-                if len(local) == size + 8:
-                    image.put(self._slot_of(local[8:]), unpack(data))
+            for local, data in scan(
+                start if number == first else prefix, prefix + b"\x80"
+            ):  # no time is negative
+                if len(local) == size:
+                    image.put(slot_of(local[8:]), unpack(data))
+        read = len(image.slots)
+        if further:
+            rows = (row for row in scan(LONG.pack(first) + key_bytes, start, True) if len(row[0]) == size)
+            earlier = [(slot_of(local[8:]), data) for local, data in islice(rows, max(1, read))]
+            # Further rows may have the time of the last row, unless no row is left.
+            image.complete_from = earlier[-1][0][0] + 1 if len(earlier) == max(1, read) else first * bucket
+            for slot, data in earlier:
+                if slot[0] >= image.complete_from:
+                    image.put(slot, unpack(data))
+            read += len(earlier)
         for row_key in self._dirty_rows_of(key):
-            if self._time(row_key) >= image.complete_from:
+            read += 1
+            if row_key[time_at] >= image.complete_from:
                 image.put(self._slot(row_key), self._dirty[row_key])
+        image.loaded(read)
         self._images.keep(key, image, image.size + kept_size(key))
         return image
 
@@ -222,7 +248,7 @@ class TimeBucketedStore(WriteBehindStore):
     def _keep_in_image(self, row_key: Any, row: Row) -> None:
         key = row_key[0]
         image = self._images.young.get(key) or self._image_of(key)
-        if image is not None:
+        if image is not None and row_key[self._time_at] >= image.complete_from:
             grown = image.put(self._slot(row_key), row)
             if grown and not self._memory.take(grown):
                 self._images.forget(key)

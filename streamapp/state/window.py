@@ -102,9 +102,6 @@ class WindowStore(TimeBucketedStore):
     def _time_of(self, row_bytes: bytes) -> int:
         return int.from_bytes(row_bytes[-12:-4], "big")
 
-    def _time(self, row_key: Any) -> int:
-        return int(row_key[1])
-
     def _slot(self, row_key: Any) -> tuple[int, int]:
         return row_key[1], row_key[2]
 
@@ -169,12 +166,8 @@ class WindowStore(TimeBucketedStore):
         time_from = max(time_from, self._min_live(), 0)
         if time_to < time_from:
             return iter(())
-        image = self._image_of(key)
-        if image is None or image.complete_from > time_from:
-            image = self._load(key, time_from)
+        image = self._image_from(key, time_from)
         slots = image.slots
-        if len(slots) > 64 and slots[0][0] < self._min_live():
-            image.trim((self._min_live(),))
         low = bisect_left(slots, (time_from,))
         high = bisect_right(slots, (time_to, MAX_LONG))
         found = zip(slots[low:high], image.rows[low:high], strict=True)

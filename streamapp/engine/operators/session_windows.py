@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ProcessFn
-from streamapp.engine.operators.forward import TableForward
+from streamapp.engine.operators.forward import TableForward, nowhere
 from streamapp.engine.operators.window_aggregate import Place, WindowedAggregate
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import SessionWindows
@@ -70,7 +70,7 @@ class SessionWindowAggregate(WindowedAggregate):
 
     def bind_forward(self, ctx: NodeContext, store: Any) -> TableForward:
         forward = super().bind_forward(ctx, store)
-        if store.cached:
+        if store.cached and ctx.forward is not nowhere:
             # The cache hands a session on with the time of the last record in it. A session's own time is its end.
             store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
         return forward

@@ -2,7 +2,8 @@
 
 Python code cannot be interrupted from outside. Without the watchdog, a worker that hangs would keep its partitions,
 because its heartbeats go on. So the watchdog logs where the worker hangs, makes the worker not ready, and ends it after
-``max_poll_interval_ms``. Other workers then take its tasks over. A Kafka consumer leaves its group after the same time.
+``max_poll_interval_ms``. Other workers then take its tasks over. The Java consumer also leaves its group after this
+time without a poll.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from streamapp.engine.current_record import CurrentRecord
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.serdes.base import Serde
+from streamapp.state import key_image
 from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
@@ -21,6 +24,15 @@ from tests.store_kinds import kind_of, split
 
 ROW_LIMITS = st.sampled_from([0, 700, 1_500, 6_000, 100_000])
 """Limits of a `RowMemory`: from no row to all rows."""
+IMAGE_LIMITS = st.sampled_from([1, 2, 16])
+"""Limits of the rows in a `KeyImage`."""
+
+
+@contextmanager
+def images_of(rows: int) -> Iterator[None]:
+    """Images are shortened when they have more than so many rows."""
+    with mock.patch.object(key_image, "_LIMIT", rows):
+        yield
 
 
 class TaggedSerde(Serde[list[str]]):

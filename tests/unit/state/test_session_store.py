@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import ROW_LIMITS, Life
+from store_harness import IMAGE_LIMITS, ROW_LIMITS, Life, images_of
 
 from streamapp.records import Windowed
 from streamapp.state.row_memory import RowMemory
@@ -53,8 +53,13 @@ class Model:
         return [row for row in rows if row[0][2] > oldest]
 
 
-@given(STEPS, st.booleans(), st.booleans(), ROW_LIMITS)
-def test_a_session_store_is_its_model_through_any_life(steps, log_each, persistent, row_bytes):
+@given(STEPS, st.booleans(), st.booleans(), ROW_LIMITS, IMAGE_LIMITS)
+def test_a_session_store_is_its_model_through_any_life(steps, log_each, persistent, row_bytes, image_rows):
+    with images_of(image_rows):
+        compare_with_model(steps, log_each, persistent, row_bytes)
+
+
+def compare_with_model(steps, log_each, persistent, row_bytes):
     life = Life(
         log_each,
         memory=RowMemory(row_bytes),
@@ -105,6 +110,43 @@ def test_a_session_store_is_its_model_through_any_life(steps, log_each, persiste
     assert life.task.dropped == model.dropped
     if log_each:
         assert list(life.restored().all()) == rows
+
+
+def test_a_look_up_reads_only_the_sessions_it_asks_for():
+    life = Life(kind="session", retention_ms=10**9, memory=RowMemory(0))
+    for end in range(0, 100_000, 100):
+        life.store.put("a", end, end, 1)
+    life.commit()
+    table, read = life.store._table, []
+
+    class Counted:
+        get = table.get
+
+        def range(self, *bounds):
+            for row in table.range(*bounds):
+                read.append(row)
+                yield row
+
+    life.store._table = Counted()
+    assert [start for start, _, _ in life.store.find_sessions("a", 99_750, 100_000)] == [99_800, 99_900]
+    assert len(read) == 3  # the third row tells the buckets that have rows
+
+
+def test_look_ups_that_go_back_in_time_load_few_images():
+    life = Life(kind="session", retention_ms=10**9)
+    for end in range(1_000):
+        life.store.put("a", end, end, 1)
+    life.commit()
+    loads, load = [], life.store._load
+
+    def counted(*arguments, **further):
+        loads.append(further)
+        return load(*arguments, **further)
+
+    life.store._load = counted
+    for end in range(999, -1, -1):
+        assert next(life.store.find_sessions("a", end, end)) == (end, end, 1)
+    assert len(loads) < 15
 
 
 def test_the_changelog_key_is_key_end_and_start():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from store_harness import ROW_LIMITS, Life, TaggedSerde
+from store_harness import IMAGE_LIMITS, ROW_LIMITS, Life, TaggedSerde, images_of
 
 from streamapp.records import Windowed
 from streamapp.state.row_memory import RowMemory
@@ -63,15 +63,25 @@ class Model:
         return [row for row in rows if row[1] > oldest or (inclusive and row[1] == oldest)]
 
 
-@example([("put", "", 0, 0), ("log",), ("put", "", 130, None), ("persist",)], False, "persistent", False, 1)
+@example(
+    [("put", "", 0, 0), ("log",), ("put", "", 130, None), ("persist",)], False, "persistent", False, 1, 1
+)
 @given(
     STEPS,
     st.booleans(),
     st.sampled_from(["persistent", "in_memory", "time_ordered"]),
     st.booleans(),
     ROW_LIMITS,
+    IMAGE_LIMITS,
 )
-def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, duplicates, row_bytes):
+def test_a_window_store_is_its_model_through_any_life(
+    steps, log_each, flavour, duplicates, row_bytes, image_rows
+):
+    with images_of(image_rows):
+        compare_with_model(steps, log_each, flavour, duplicates, row_bytes)
+
+
+def compare_with_model(steps, log_each, flavour, duplicates, row_bytes):
     life = Life(
         log_each,
         memory=RowMemory(row_bytes),

@@ -1,8 +1,8 @@
 """The consumer of agents: Faust's consumer, changed to read only committed records, and to commit only finished ones.
 
-Faust's own bookkeeping expects offsets without gaps, but logs have gaps, so Faust may commit past records that agents
-still process. This consumer instead counts the records that it gives to agents (`Progress`). After the group has given
-the partitions to another member, brokers refuse its commits.
+Faust's own bookkeeping expects offsets without gaps. Logs have gaps, from transaction markers and compaction, so Faust
+may commit past records that agents still process. This consumer instead counts the records that it gives to agents
+(`Progress`). If a rebalance has given a partition to another member, brokers refuse commits of this consumer for it.
 """
 
 from __future__ import annotations
