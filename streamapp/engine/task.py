@@ -150,6 +150,11 @@ class Task(CurrentRecord):
         return {partition: queue.size for partition, queue in self._loop.queues.items()}
 
     @property
+    def idle(self) -> bool:
+        """True if `process` has nothing to do: no record waits, and the task has no asynchronous steps."""
+        return not self._async_steps and not any(queue.size for queue in self._loop.queues.values())
+
+    @property
     def buffered_bytes(self) -> dict[TopicPartition, int]:
         """The approximate bytes that wait, by input partition; 0 unless the task `holds_back` records."""
         return {partition: queue.bytes for partition, queue in self._loop.queues.items()}

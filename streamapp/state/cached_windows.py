@@ -368,6 +368,8 @@ class CachedSessionStore(_CachedTimes, SessionStore):
                     entry = held.get((key, start, end))
                     if entry is not None:
                         entry.used = self._use()
+        if not rows:
+            return iter(())
         found = self._show_found(rows, latest_start)
         return reversed(found) if reverse else iter(found)
 

@@ -93,6 +93,15 @@ class DataPlane(threading.Thread):
         self._pace = Pace(config.transaction_timeout_ms, 2 * config.memory.uncommitted)
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
+        self._dirty_bytes: int | None = None
+        """The changes of state among these bytes; None: they have to be counted anew."""
+        self._busy: dict[LiveTask, None] = {}
+        """The tasks of ``_served`` that are not idle. A turn works on these only, because a process may have 1,000
+        tasks."""
+        self._served: list[LiveTask] = []
+        """The running tasks of the last turn."""
+        self._commit_requested = False
+        """True if a processor has requested a commit since the last one."""
         self._held_back = False
         """True if the last turn has left records unprocessed because of the pace."""
         self._done = 0
@@ -276,7 +285,9 @@ class DataPlane(threading.Thread):
             return
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
         if not self._held_back:
-            self.fetcher.poll(0 if self._done or self.restorer.active else idle)
+            self._busy.update(
+                dict.fromkeys(self.fetcher.poll(0 if self._done or self.restorer.active else idle))
+            )
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
@@ -295,23 +306,23 @@ class DataPlane(threading.Thread):
 
     def _in_steps(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps. Such a task cannot be committed."""
-        return [live for live in self.tasks.running if live.task.pending]
+        return [live for live in self.tasks.asynchronous if live.task.pending]
 
     def _not_drained(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps, or in record caches before these steps."""
-        return [live for live in self.tasks.running if not live.task.drained()]
+        return [live for live in self.tasks.asynchronous if not live.task.drained()]
 
     def _commit_is_due(self) -> bool:
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
             return True
-        requested = any(live.task.commit_requested for live in self.tasks.running)
         pressed = self._global_stores.presses(self.tasks)
-        return requested or pressed or self._pace.exceeded(self._waiting)
+        return self._commit_requested or pressed or self._pace.exceeded(self._waiting)
 
     def _waiting_bytes(self) -> int:
         """The approximate bytes that the next commit has to wait for."""
-        dirty = sum(live.task.dirty_bytes for live in self.tasks.running)
-        return dirty + self._committer.unacknowledged_bytes
+        if self._dirty_bytes is None:
+            self._dirty_bytes = sum(live.task.dirty_bytes for live in self.tasks.running)
+        return self._dirty_bytes + self._committer.unacknowledged_bytes
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -320,31 +331,47 @@ class DataPlane(threading.Thread):
             self.fetcher.refresh_ends()
 
     def _process(self) -> None:
-        now = time.monotonic()
-        punctuate = now - self._last_punctuation >= _PUNCTUATE_SECONDS
-        if punctuate:
-            self._last_punctuation = now
-        running = self.tasks.running
+        if self._served is not self.tasks.running:
+            self._served, self._dirty_bytes = self.tasks.running, None
+            self._busy = dict.fromkeys(self._served)
         waiting = self._waiting_bytes()
-        share = max(1, self._pace.records(waiting) // len(running))
-        done = 0
+        share = max(1, self._pace.records(waiting) // max(1, len(self._busy)))
+        done = dirty = 0
         self._held_back = False
-        for live in running:
-            self._current = live
-            commits = self._draining and live.task.asynchronous
-            taken = live.task.process(0 if commits else share, self.fetcher.caught_up(live))
+        for live in list(self._busy):
+            self._current, task, before = live, live.task, live.task.dirty_bytes
+            commits = self._draining and task.asynchronous
+            taken = task.process(0 if commits else share, self.fetcher.caught_up(live))
+            dirty += task.dirty_bytes - before
+            self._commit_requested |= task.commit_requested
             done += taken
             self._held_back |= taken == share
-            # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep steps from draining.
-            if punctuate and not commits:
-                live.task.punctuate_wall_clock(now_ms())
+            if task.idle:
+                del self._busy[live]
+        if self._dirty_bytes is not None:
+            self._dirty_bytes += dirty
+        self._punctuate()
         self._current = None
         self.processed += done
         self._done = done
         self._waiting = self._waiting_bytes()
         if done:
             self._pace.taken(done, self._waiting - waiting)
-        self.fetcher.apply_back_pressure()
+        self.fetcher.apply_back_pressure(self._busy)
+
+    def _punctuate(self) -> None:
+        """Calls the wall-clock punctuators that are due."""
+        now = time.monotonic()
+        if now - self._last_punctuation < _PUNCTUATE_SECONDS:
+            return
+        self._last_punctuation = now
+        for live in self.tasks.running:
+            # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep steps from draining.
+            if not (self._draining and live.task.asynchronous):
+                self._current = live
+                if live.task.punctuate_wall_clock(now_ms()):
+                    self._commit_requested |= live.task.commit_requested
+                    self._dirty_bytes = None
 
     # The commit.
 
@@ -365,6 +392,7 @@ class DataPlane(threading.Thread):
 
     def _commit(self) -> None:
         self._last_commit = time.monotonic()
+        self._commit_requested, self._dirty_bytes = False, None
         running = self.tasks.running
         for live in running:
             live.pass_over_gaps(self.fetcher.read_up_to)
@@ -378,6 +406,7 @@ class DataPlane(threading.Thread):
             return
         began, waiting = time.monotonic(), self._waiting_bytes()
         self._committer.commit(tasks, self._member, self._works_on, letters)
+        self._dirty_bytes = None
         if letters is not None:
             self._global_stores.letters_written()
         self.commits += 1

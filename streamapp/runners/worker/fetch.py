@@ -116,17 +116,23 @@ class Fetcher:
         self._at_end.clear()
         self._consumer.assign({tp: self._next[tp] for tp in self._task_of})
 
-    def poll(self, timeout: float) -> None:
-        """Hands records that have arrived to the tasks. Waits up to ``timeout`` seconds for a first record."""
+    def poll(self, timeout: float) -> list[LiveTask]:
+        """Hands records that have arrived to the tasks, and returns these tasks.
+
+        Waits up to ``timeout`` seconds for a first record.
+        """
         batches, events = self._consumer.poll(_BATCH, timeout)
+        fed = []
         for tp, batch in batches:
             live = self._task_of.get(tp)
             if live is not None:
                 self._at_end.discard(tp)
                 self._next[tp] = batch.offsets[-1] + 1
                 live.task.enqueue(tp, batch)
+                fed.append(live)
         for event in events:
             self._on_event(event)
+        return fed
 
     def wake(self) -> None:
         """Ends the wait of the current `poll`, or else of the next one. Other threads call this method."""
@@ -143,14 +149,17 @@ class Fetcher:
         """True if all records of the inputs were fetched."""
         return all(self._next[tp] >= self.ends.get(tp, -1) for tp in self._task_of)
 
-    def apply_back_pressure(self) -> None:
+    def apply_back_pressure(self, busy: Iterable[LiveTask]) -> None:
         """Pauses inputs with too many waiting records, and resumes them later.
 
-        Records wait while another input of the task, an asynchronous step or a retry holds them back. An input without
-        waiting records is never paused, since the other inputs wait for its records.
+        ``busy`` are the tasks in which records wait. Records wait while another input of the task, an asynchronous step
+        or a retry holds them back. An input without waiting records is never paused, since the other inputs wait for
+        its records.
         """
-        holding = [live for live in dict.fromkeys(self._task_of.values()) if live.task.holds_back]
-        waiting = {tp: count for live in holding for tp, count in live.task.buffered.items()}
+        holding = [live for live in busy if live.task.holds_back]
+        waiting = dict.fromkeys(self._paused, 0)
+        for live in holding:
+            waiting.update(live.task.buffered)
         size = sum(sum(live.task.buffered_bytes.values()) for live in holding)
         most = self._config.memory.waiting
         for tp, count in waiting.items():

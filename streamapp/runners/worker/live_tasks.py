@@ -39,12 +39,12 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._restorer = restorer
         self._global_stores = global_stores
         self._metrics: dict[TaskId, TaskMetrics] = {}
+        self.running: list[LiveTask] = []
+        """The tasks that have been started. Each change makes a new list."""
+        self.asynchronous: list[LiveTask] = []
+        """The running tasks that have asynchronous steps."""
         self.left: dict[TaskId, int] = {}
         """Closed task -> the sum of the changelog offsets that its state on disk has reached."""
-
-    @property
-    def running(self) -> list[LiveTask]:
-        return [live for live in self.values() if live.running]
 
     def open(self, ids: Iterable[TaskId], standbys: Standbys) -> None:
         """Opens tasks, with the state of a standby if this worker has one, and begins to restore them."""
@@ -72,14 +72,17 @@ class LiveTasks(dict[TaskId, LiveTask]):
 
     def start_restored(self) -> bool:
         """Starts the tasks whose state is restored. True: at least one was started."""
-        if not self._global_stores.ready:
+        if not self._global_stores.ready or len(self.running) == len(self):
             return False
-        ready = [live for live in self.values() if not live.running and not self._restorer.pending(live)]
+        restoring = self._restorer.restoring
+        ready = [live for live in self.values() if not live.running and live not in restoring]
         for live in ready:
             live.start()
             restored = self._restorer.finished(live)
             records = f", {counted(restored, 'record')} restored" if restored else ""
             logger.info("task %s is running%s", live.id, records, extra=DETAIL)
+        if ready:
+            self._note_running()
         if ready and len(self.running) == len(self):
             logger.info("ready: %s here", counted(len(self), "task runs", "tasks run"))
         return bool(ready)
@@ -87,10 +90,15 @@ class LiveTasks(dict[TaskId, LiveTask]):
     def drop(self, ids: Iterable[TaskId]) -> None:
         """Closes tasks. Their changes since the last commit are dropped."""
         dropped = [self.pop(id) for id in list(ids)]
+        self._note_running()
         self._fetcher.forget(dropped)
         self._restorer.drop(dropped)
         for live in dropped:
             self.close(live)
+
+    def _note_running(self) -> None:
+        self.running = [live for live in self.values() if live.running]
+        self.asynchronous = [live for live in self.running if live.task.asynchronous]
 
     def close(self, live: LiveTask) -> None:
         self.left[live.id] = live.close()

@@ -216,15 +216,17 @@ class Restorer(ChangelogReader):
         self._end([tp for tp, progress in self._open.items() if progress.task in gone])
         self._begin_next()
 
-    def pending(self, task: LiveTask) -> bool:
-        return any(each.task is task for each in self.progress)
+    @property
+    def restoring(self) -> set[LiveTask]:
+        """The tasks whose restore has not ended."""
+        return {each.task for each in self.progress}
 
     def finished(self, task: LiveTask) -> int:
         """The number of records that were restored for a task, over all its stores. A second call gives 0."""
         return self._restored.pop(task, 0)
 
     def poll(self, timeout: float) -> None:
-        """Applies records that have arrived. Afterwards, tasks that are not `pending` are up to date."""
+        """Applies records that have arrived. Afterwards, tasks that are not `restoring` are up to date."""
         self._read(timeout, BATCH if timeout else BATCH_BESIDE_OTHERS)
         if time.monotonic() - self._last_log >= _LOG_SECONDS:
             self._last_log = time.monotonic()

@@ -70,12 +70,14 @@ class Fetcher:
     def read_up_to(self, tp: TopicPartition) -> int:
         return self.read.get(tp, -1)
 
-    def poll(self, timeout: float) -> None:
+    def poll(self, timeout: float) -> list[LiveTask]:
         if self.failure is not None:
             raise self.failure
-        for live in self._live:
-            for n in range(self.arrived.pop(live.id, 0)):
+        fed = [live for live in self._live if live.id in self.arrived]
+        for live in fed:
+            for n in range(self.arrived.pop(live.id)):
                 live.task.enqueue(live.inputs[0], RecordBatch([self.key], [b"v"], [n], [n]))
+        return fed
 
     def wake(self) -> None: ...
 
@@ -88,25 +90,29 @@ class Fetcher:
     def refresh_ends_beside(self) -> None:
         self.asked_beside += 1
 
-    def apply_back_pressure(self) -> None: ...
+    def apply_back_pressure(self, busy: Iterable[LiveTask]) -> None: ...
     def close(self) -> None: ...
 
 
 class Restorer:
     def __init__(self, *_: Any) -> None:
         self.behind: set[TaskId] = set()
+        self._tasks: list[LiveTask] = []
 
     @property
     def active(self) -> bool:
         return bool(self.behind)
 
-    def add(self, tasks: Iterable[LiveTask]) -> None: ...
+    def add(self, tasks: Iterable[LiveTask]) -> None:
+        self._tasks += tasks
+
     def drop(self, tasks: Any) -> None: ...
     def poll(self, timeout: float) -> None: ...
     def close(self) -> None: ...
 
-    def pending(self, live: LiveTask) -> bool:
-        return live.id in self.behind
+    @property
+    def restoring(self) -> set[LiveTask]:
+        return {live for live in self._tasks if live.id in self.behind}
 
     def finished(self, live: LiveTask) -> int:
         return 0
@@ -291,6 +297,85 @@ def test_the_counters_of_dropped_records_do_not_fall(plane: Plane) -> None:
     assert dropping(1, ONE, TWO) == {"0_0": 6, "0_1": 4}
 
 
+def noting(plane: Plane, id: TaskId, calls: list[TaskId]) -> None:
+    """Notes each call of a task's ``process``."""
+    task = plane.tasks[id].task
+    process = task.process
+
+    def noted(*arguments: Any) -> int:
+        calls.append(id)
+        return process(*arguments)
+
+    task.process = noted  # type: ignore[method-assign]
+
+
+def test_a_turn_works_only_on_tasks_with_records(plane: Plane) -> None:
+    plane.given(1, ONE, TWO, THREE)
+    calls: list[TaskId] = []
+    for id in (ONE, TWO, THREE):
+        noting(plane, id, calls)
+    plane._turn()
+    assert calls == []
+    plane.fetcher.arrived = {TWO: 3}  # type: ignore[attr-defined]
+    plane._turn()
+    plane._turn()
+    assert calls == [TWO]
+    assert plane.processed == 3
+
+
+def test_a_task_stays_busy_until_its_last_record(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane.given(1, ONE, TWO)
+    monkeypatch.setattr(plane._pace, "records", lambda waiting: 4)
+    plane.fetcher.arrived = {ONE: 1, TWO: 5}  # type: ignore[attr-defined]
+    taken = []
+    for _ in range(4):
+        plane._turn()
+        taken.append(plane.processed)
+    assert taken == [3, 6, 6, 6]  # two records of each task, then all four of one
+
+
+def test_the_bytes_that_wait_for_a_commit_are_those_of_all_tasks(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+
+    def counted() -> int:
+        return sum(live.task.dirty_bytes for live in plane.tasks.running)
+
+    for arrived in ({ONE: 2}, {TWO: 3}, {}, {ONE: 1, TWO: 1}):
+        plane.fetcher.arrived = dict(arrived)  # type: ignore[attr-defined]
+        plane._turn()
+        assert plane._waiting_bytes() == counted() > 0
+    plane._commit()
+    assert plane._waiting_bytes() == counted() == 0
+    plane.given(2, TWO, THREE)
+    plane.fetcher.arrived = {THREE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    assert plane._waiting_bytes() == counted() > 0
+
+
+@pytest.mark.parametrize("kind", [PunctuationType.WALL_CLOCK_TIME, PunctuationType.STREAM_TIME])
+def test_a_punctuator_may_request_a_commit(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, kind: PunctuationType
+) -> None:
+    monkeypatch.setattr(dataplane, "_PUNCTUATE_SECONDS", -1.0)
+    monkeypatch.setattr(dataplane, "now_ms", lambda: 0)
+    plane.given(1, ONE, TWO)
+    task = plane.tasks[TWO].task
+
+    def request(now: int) -> None:
+        task.commit_requested = True
+
+    task.schedule("p", 1_000, kind, request, 0)
+    plane._turn()
+    plane._commit()
+    before = plane.commits
+    monkeypatch.setattr(dataplane, "now_ms", lambda: 5_000)
+    if kind is PunctuationType.STREAM_TIME:
+        plane.tasks[TWO].task.enqueue(TopicPartition("in", 1), RecordBatch([b"k"], [b"v"], [9_000], [0]))
+        plane._busy[plane.tasks[TWO]] = None
+    plane._turn()
+    assert plane.commits == before + 1
+
+
 def refuse_commits(plane: Plane, reason: str) -> None:
     def commit(*_: Any) -> None:
         raise TransactionAborted(reason)
@@ -301,7 +386,7 @@ def refuse_commits(plane: Plane, reason: str) -> None:
 def commit_of(plane: Plane, records: int) -> None:
     plane.fetcher.arrived = {ONE: records}  # type: ignore[attr-defined]
     plane._turn()
-    plane.tasks[ONE].task.commit_requested = True
+    plane._commit_requested = True
     plane._turn()
 
 
@@ -470,6 +555,7 @@ def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeate
     assert committed == [{inputs[ONE]: 4, inputs[TWO]: 2}]
     plane.fetcher.read[inputs[TWO]] = 9  # type: ignore[attr-defined]
     plane.tasks[TWO].task.enqueue(inputs[TWO], RecordBatch([b"k"], [b"v"], [1], [5]))
+    plane._busy[plane.tasks[TWO]] = None
     plane._commit()  # the record in front of the marker was not processed
     assert len(committed) == 1
     plane._turn()
@@ -588,9 +674,10 @@ def test_a_command_ends_the_wait_of_an_idle_turn(
     monkeypatch.setattr(dataplane, "_IDLE_SECONDS", 3_600.0)
     woken = threading.Event()
 
-    def poll(timeout: float) -> None:
+    def poll(timeout: float) -> list[LiveTask]:
         woken.wait(timeout)
         woken.clear()
+        return []
 
     monkeypatch.setattr(plane.fetcher, "poll", poll)
     monkeypatch.setattr(plane.fetcher, "wake", woken.set)

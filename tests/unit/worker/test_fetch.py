@@ -192,17 +192,17 @@ def test_an_input_is_paused_by_the_bytes_that_wait_but_never_the_one_that_is_wai
     task = _Holding()
     fetcher.assign([task])  # type: ignore[list-item]
     task.buffered[ONE], task.buffered_bytes[ONE] = 5, config.memory.waiting
-    fetcher.apply_back_pressure()
+    fetcher.apply_back_pressure([task])
     assert paused == set()
     task.buffered[ONE], task.buffered_bytes[ONE] = 6, config.memory.waiting + 400_000
-    fetcher.apply_back_pressure()
+    fetcher.apply_back_pressure([task])
     assert paused == {ONE}
     task.buffered[TWO], task.buffered_bytes[TWO] = 1, 400_000
-    fetcher.apply_back_pressure()
+    fetcher.apply_back_pressure([task])
     assert paused == {ONE, TWO}
     task.buffered[TWO], task.buffered_bytes[TWO] = 0, 0
-    fetcher.apply_back_pressure()
+    fetcher.apply_back_pressure([task])
     assert paused == {ONE}
     task.buffered[ONE], task.buffered_bytes[ONE] = 1, 400_000
-    fetcher.apply_back_pressure()
+    fetcher.apply_back_pressure([task])
     assert paused == set()

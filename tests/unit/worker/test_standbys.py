@@ -187,14 +187,14 @@ def test_a_restore_ends_where_the_changelog_ended_when_it_began(broker: Broker) 
     live = world.open(HOME)
     restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
     restorer.add([live])
-    assert restorer.pending(live)
+    assert live in restorer.restoring
     broker.send(world.changelog, 0, 2)
     restorer.poll(0)
     (progress,) = restorer.progress
     assert (progress.position, progress.remaining, progress.records) == (3, 1, 2)
     broker.send(world.changelog, 5, 6)  # offset 3 was a marker
     restorer.poll(0)
-    assert not restorer.pending(live)
+    assert live not in restorer.restoring
     assert restorer.finished(live) == 2
     assert world.keys(live) == ["k0", "k2"]
     assert broker.assigned == {}
@@ -285,10 +285,10 @@ def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> 
     restorer.add(tasks)
     assert [partition for _, partition in broker.assigned] == [1, 3, 4]
     assert sum(each.end for each in restorer.progress) == 26
-    assert all(restorer.pending(live) for live in tasks)
+    assert restorer.restoring == set(tasks)
     broker.send(TopicPartition(world.changelog.topic, 3), 0, 1, 2)
     restorer.poll(0)
-    assert not restorer.pending(tasks[3])
+    assert tasks[3] not in restorer.restoring
     assert [partition for _, partition in broker.assigned] == [1, 4, 2]
     restorer.drop([tasks[1], tasks[2]])
     assert [partition for _, partition in broker.assigned] == [4, 0]
@@ -321,7 +321,7 @@ def test_a_restore_of_which_nothing_arrives_is_fetched_anew(broker: Broker, cloc
     assert broker.added == [{world.changelog: 0}, {world.changelog: 2}]
     broker.send(world.changelog, *range(2, 10))
     restorer.poll(0)
-    assert not restorer.pending(live)
+    assert live not in restorer.restoring
 
 
 def test_a_copy_of_which_nothing_arrives_is_fetched_anew_and_knows_its_lag(
