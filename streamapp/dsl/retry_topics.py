@@ -62,7 +62,7 @@ def _behind_retry_topics(
     for sink in sinks:
         graph.add(sink, first)
     back = f"{name}-retry-back"
-    returning = _sink(f"{back}-sink", back)
+    returning: list[SinkNode] = []
     for stage, sink in zip(stages, sinks, strict=True):
         store = StoreSpec[Any](
             name=f"{name}-retry-{stage}-waiting",
@@ -75,9 +75,11 @@ def _behind_retry_topics(
         graph.add(source, sink)
         delayed = ProcessorNode(f"{name}-retry-{stage}-delay", Fixed(Delayed(store.name), store))
         graph.add(delayed, source)
-        graph.add(returning, delayed)
+        # Each delay has a sink of its own, and so tasks of its own: records of a long delay must not hold up others.
+        returning.append(_sink(f"{back}-from-{stage}-sink", back))
+        graph.add(returning[-1], delayed)
     source = _source(back)
-    graph.add(source, returning)
+    graph.add(source, *returning)
     names = tuple(f"{name}-retry-again-{stage}-sink" for stage in stages)
     again = make_node(f"{name}-retry-again", Fixed(replace(staged, sinks=names, again=True)))
     graph.add(again, source)

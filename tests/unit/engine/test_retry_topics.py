@@ -122,6 +122,26 @@ def test_the_topics_are_internal_and_readable() -> None:
     assert (record.key, row["error"], row["attempts"]) == (b"b", "ValueError: no bad", 1)
 
 
+def test_each_delay_has_tasks_of_its_own_so_that_a_long_one_holds_up_no_other() -> None:
+    service, retry = Service(bad=-1), Retry.topics(SECOND, MINUTE)
+    plan = described(service, retry).build().plan()
+    stages = {sub.source_topics: sub for sub in plan.subtopologies}
+    sent, now = Sent(), 0
+    environment = TaskEnvironment(plan, sent, wall_clock_ms=lambda: now)
+    bench = Bench(service, retry)
+    bench.pipe("b:bad")
+    (record,) = bench.driver.produced["app-look-up-retry-1"]
+    tasks = []
+    for stage, count in ((2, 1_500), (1, 1)):
+        topic = f"app-look-up-retry-{stage}"
+        task = Task(environment, stages[topic,], 0, MemoryBackend())
+        task.init()
+        rows = [[record.key] * count, [record.value] * count, [0] * count, list(range(count))]
+        task.enqueue(TopicPartition(topic, 0), RecordBatch(*rows, None))
+        tasks.append(task)
+    assert [task.process() for task in tasks] == [1_000, 1]  # the first one is full
+
+
 def test_a_task_that_starts_again_finds_who_waits() -> None:
     service = Service(bad=-1)
     plan = described(service, Retry.topics(SECOND)).build().plan()
