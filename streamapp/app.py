@@ -150,9 +150,10 @@ class App(faust.App):  # type: ignore[misc]
     ) -> Callable[[H], H]:
         """A decorator: the worker calls the function for each record of these topics (docs/consuming.md).
 
-        Records of one key come in order, and a record is committed after the function has returned. The decorated
-        function itself stays as it is, so tests can call it. The consumer group is ``<application id>-<name>``;
-        ``name`` is by default the function's name. ``settings`` are the fields of
+        Records of one key come in order, and a record is committed after the function has returned. With
+        ``guarantee="at_most_once"`` a record is committed before the call. With ``batch=`` the function gets lists of
+        records. The decorated function itself stays as it is, so tests can call it. The consumer group is
+        ``<application id>-<name>``; ``name`` is by default the function's name. ``settings`` are the fields of
         `streamapp.consumer.ConsumeSettings`. Raises `ConfigError` for a wrong setting.
 
         >>> app = App("payments")

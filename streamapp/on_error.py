@@ -120,9 +120,9 @@ Chooser = Callable[[ErrorContext, Exception], "Answer | Response"]
 class Backoff:
     """The wait between two attempts: ``first``, then each time ``factor`` times the wait before, up to ``limit``.
 
-    ``jitter`` (0 to 1) shortens each wait by up to this share, so that many keys are not tried again at the same time.
-    Key and attempt decide the share, so a test sees the same waits each time. Durations are timedelta or ms. Raises
-    `ConfigError` for values out of range.
+    Each wait is shorter by a share below ``jitter`` (at least 0, below 1). So many keys are not tried again at the same
+    time. Key and attempt decide the share, so a test sees the same waits each time. Durations
+    are timedelta or ms. Raises `ConfigError` for values out of range.
 
     >>> [Backoff(100, limit=500, jitter=0).delay_ms(attempt) for attempt in (1, 2, 3, 4)]
     [100, 200, 400, 500]

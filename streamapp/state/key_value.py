@@ -150,7 +150,8 @@ class TimestampedKeyValueStore(KeyValueStore):
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
         """The function with which a join reads rows, like `get` but faster if a row is read more often than written.
 
-        If the value is immutable, the row is decoded once, and the decoded row is kept until the row is written again.
+        The decoded row of an immutable value is kept until the row is written again, or until other rows need the
+        memory.
         """
         as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass has a get of its own
         return self.get if as_it_is else self._decoding_once()

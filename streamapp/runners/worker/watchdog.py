@@ -1,9 +1,9 @@
-"""Notices code that does not return: in the data plane, in the event loop, or in the group's coordinator.
+"""Notices waits that do not end: in the data plane, in the event loop, or for the group's coordinator.
 
 Python code cannot be interrupted from outside. Without the watchdog, a worker that hangs would keep its partitions,
 because its heartbeats go on. So the watchdog logs where the worker hangs, makes the worker not ready, and ends it after
 ``max_poll_interval_ms``. Other workers then take its tasks over. The Java consumer also leaves its group after this
-time without a poll.
+time without a poll. A wait for brokers or for the coordinator makes the worker not ready, but never ends it.
 """
 
 from __future__ import annotations
