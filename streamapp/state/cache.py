@@ -251,7 +251,7 @@ class CachedStore(WriteBehindStore):
             self._telling -= 1
         for row_key, entry in told:
             if entry.row[0] is None and self._held.get(row_key) is entry:
-                del self._held[row_key]
+                self._leave(row_key)
                 self._take_out(row_key, entry)
 
     def flush_key(self, key: Any) -> None:
@@ -285,8 +285,12 @@ class CachedStore(WriteBehindStore):
         """Hands a row to the store below. Returns the old value in this store."""
         return before[0]
 
+    def _leave(self, row_key: Any) -> None:
+        """Removes the entry of a row. Its bytes still count, until `_take_out`."""
+        del self._held[row_key]
+
     def _let_go(self, row_key: Any) -> None:
-        """Called when a row's entry has left the cache."""
+        """Called when the bytes of a row's entry no longer count."""
 
     def _make_room(self) -> None:
         """Drops entries of this store until the limit holds or no entry is left.
@@ -296,7 +300,7 @@ class CachedStore(WriteBehindStore):
         cache, entries, news = self._cache, self._held, self._news
         while entries and cache.used > cache.max_bytes:
             row_key, entry = self._by_use.find()
-            del entries[row_key]
+            self._leave(row_key)
             if news.pop(row_key, None) is not None:
                 others = sorted(news.items(), key=_number)
                 news.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from streamapp.records import Windowed
@@ -14,6 +14,7 @@ from streamapp.state.cache_entry import CacheEntry
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.session_store import SessionStore
+from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
 from streamapp.state.write_behind import MISSING, Row, Write
@@ -38,6 +39,10 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         self._deleted: dict[Any, list[Any]] = {}
         """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
         counts as a use of these rows."""
+        self._by_time_order = SortedEntries()
+        """Time, key bytes and key of the rows in the cache, as far as a walk has needed their order."""
+        self._ordered: dict[Any, tuple[int, bytes, Any]] = {}
+        """The same entries by the keys of their rows."""
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
@@ -115,6 +120,12 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             self._takes(row_key, row)
         return old
 
+    def _leave(self, row_key: Any) -> None:
+        super()._leave(row_key)
+        entry = self._ordered.pop(row_key, None)
+        if entry is not None:
+            self._by_time_order.remove(entry)
+
     def _let_go(self, row_key: Any) -> None:
         if self._by_key is not None and row_key not in self._held:
             self._index(self._by_key, row_key, MISSING)
@@ -183,13 +194,13 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
         """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key."""
-        suffix = self._suffix
-        by_time = sorted(
-            (row_key[self._time_at], self._row_bytes(row_key)[:-suffix], row_key) for row_key in self._held
-        )
-        within = [
-            row_key for time, data, row_key in by_time if (time_from, key) <= (time, data) <= (time_to, key)
-        ]
+        held, ordered, suffix = self._held, self._ordered, self._suffix
+        new = len(held) - len(ordered)
+        if new > 0:  # new entries are at the end of the dict
+            for row_key in islice(reversed(held), new):
+                ordered[row_key] = row_key[self._time_at], self._row_bytes(row_key)[:-suffix], row_key
+            self._by_time_order.update(islice(reversed(ordered.values()), new))
+        within = [entry[2] for entry in self._by_time_order.between((time_from, key), (time_to, key + b"\0"))]
         return within[::-1] if reverse else within
 
     def _in_cache(self) -> Iterator[tuple[Any, Row]]:

@@ -466,3 +466,39 @@ def test_cached_sessions_that_do_not_expire_are_a_dict(steps, max_bytes, row_byt
     for (key, start, end), value in model.items():
         assert life.store.get(key, start, end) == value
     assert {(k.key, k.start, k.end): v for k, v in life.store.all()} == model
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), KEYS, st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))),
+            st.tuples(st.just("find"), KEYS, st.integers(0, 60), st.integers(0, 60)),
+            st.tuples(st.sampled_from(["flush", "commit"])),
+        ),
+        max_size=60,
+    ),
+    st.sampled_from(["session", "window"]),
+    st.sampled_from([120, 300, 900, 100_000]),
+)
+def test_a_walk_over_a_cache_in_memory_passes_its_entries_in_the_order_of_time_and_key(steps, kind, most):
+    size = {} if kind == "session" else {"size_ms": 10}
+    life, _ = cached_life(kind=kind, max_bytes=most, persistent=False, retention_ms=1_000, **size)
+    store, at = life.store, 2 if kind == "session" else 1
+    for step, *args in steps:
+        if step == "put":
+            key, time, value = args
+            if kind == "session":
+                store.put(key, max(0, time - 5), time, value)
+            else:
+                store.put(key, value, time)
+        elif step == "find":
+            key, low, high = args
+            bounds = (low, key.encode()), (high, key.encode())
+            expected = sorted((row[at], row[0].encode(), row) for row in store._held)
+            expected = [row for time, data, row in expected if bounds[0] <= (time, data) <= bounds[1]]
+            assert store._walked(key.encode(), low, high, False) == expected
+            assert store._walked(key.encode(), low, high, True) == expected[::-1]
+        elif step == "flush":
+            store.flush()
+        else:
+            life.commit()
