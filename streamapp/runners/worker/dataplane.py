@@ -41,6 +41,8 @@ R = TypeVar("R")
 
 _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
+_TURN_SECONDS = 1.0
+"""A turn takes about so many records as can be processed within this time, because commands wait for its end."""
 _ASYNC_SECONDS = 0.002
 _FEW_RECORDS = 100
 """After a turn with at most so many records, results are sent at once. Under load turns are larger, and results wait
@@ -106,6 +108,8 @@ class DataPlane(threading.Thread):
         """True if the last turn has left records unprocessed because of the pace."""
         self._done = 0
         """The number of records that were processed in the last turn."""
+        self._seconds_each = 0.25
+        """The time for each record in the last turn; before the first one, an assumption."""
         self._draining = False
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
@@ -335,8 +339,10 @@ class DataPlane(threading.Thread):
             self._served, self._dirty_bytes = self.tasks.running, None
             self._busy = dict.fromkeys(self._served)
         waiting = self._waiting_bytes()
-        share = max(1, self._pace.records(waiting) // max(1, len(self._busy)))
+        most = min(self._pace.records(waiting), int(_TURN_SECONDS / self._seconds_each))
+        share = max(1, most // max(1, len(self._busy)))
         done = dirty = 0
+        began = time.monotonic()
         self._held_back = False
         for live in list(self._busy):
             self._current, task, before = live, live.task, live.task.dirty_bytes
@@ -350,6 +356,8 @@ class DataPlane(threading.Thread):
                 del self._busy[live]
         if self._dirty_bytes is not None:
             self._dirty_bytes += dirty
+        if done:
+            self._seconds_each = max(1e-9, (time.monotonic() - began) / done)
         self._punctuate()
         self._current = None
         self.processed += done
