@@ -143,13 +143,13 @@ class TimeBucketedStore(WriteBehindStore):
         within = None if low is None and high is None else (low or b"", None)
         suffix, time_of, bucket = self._suffix, self._time_of, self._bucket
         for rows in self._bucket_rows(time_from // bucket, time_to // bucket, within, reverse):
+            rows = (row for row in rows if time_from <= time_of(row[0]) <= time_to)
             if self._by_time:
                 rows = iter(sorted(rows, key=lambda entry: self._scan_order(entry[0]), reverse=reverse))
             for data, row in rows:
-                if time_from <= time_of(data) <= time_to:
-                    key = data[:-suffix]
-                    if (low is None or low <= key) and (high is None or key <= high):
-                        yield data, row
+                key = data[:-suffix]
+                if (low is None or low <= key) and (high is None or key <= high):
+                    yield data, row
 
     def _image_from(self, key: Any, time_from: int) -> KeyImage:
         """The image of a key, with all rows from a time (ms, not negative) on."""

@@ -161,19 +161,25 @@ class StreamStreamJoin(LateOutput):
 
         def emit(headers: Headers) -> None:
             now = time.stream_time
-            time.earliest_unmatched = _NEVER
+            earliest = _NEVER
+            due = []
             previous: tuple[int, bool, Any] | None = None
             left_open = right_open = False
-            for timestamp, is_left, key, (_, value) in list(unmatched.all()):
-                time.earliest_unmatched = timestamp
+            for (
+                row
+            ) in unmatched.all():  # the rows are collected first, because a row is deleted in the second loop
+                timestamp, is_left, _, _ = row
+                earliest = timestamp
                 if left_open and right_open:
                     break
-                if timestamp + (after if is_left else before) + grace >= time.stream_time:
-                    if is_left:
-                        left_open = True
-                    else:
-                        right_open = True
-                    continue
+                if timestamp + (after if is_left else before) + grace < now:
+                    due.append(row)
+                elif is_left:
+                    left_open = True
+                else:
+                    right_open = True
+            for timestamp, is_left, key, (_, value) in due:
+                time.earliest_unmatched = timestamp  # if the joiner raises, the next look begins here
                 forward(
                     key, joiner(key, value, None) if is_left else joiner(key, None, value), timestamp, headers
                 )
@@ -183,6 +189,7 @@ class StreamStreamJoin(LateOutput):
                 previous = here
             if previous is not None:
                 unmatched.delete(*previous, now)
+            time.earliest_unmatched = earliest
 
         return emit
 
