@@ -368,7 +368,8 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         held = self._held
         if held:
             # Sessions that begin after latest_start count as used, too.
-            if reverse or self._exact or (key in self._deleted and self._deleted_of(key, since, MAX_LONG)):
+            deleted = self._deleted.get(key)
+            if reverse or self._exact or (deleted is not None and deleted[-1][0] >= since):
                 slots = [slot for slot, _ in (reversed(rows) if reverse else rows)]
                 for row_key in self._passed(key, slots, since, MAX_LONG, reverse):
                     entry = held.get(row_key)

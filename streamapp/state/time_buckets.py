@@ -173,9 +173,8 @@ class TimeBucketedStore(WriteBehindStore):
         start = LONG.pack(first) + key_bytes + LONG.pack(time_from)
         for number in self._stored_buckets(first):
             prefix = LONG.pack(number) + key_bytes
-            for local, data in scan(
-                start if number == first else prefix, prefix + b"\x80"
-            ):  # no time is negative
+            begin, end = start if number == first else prefix, prefix + b"\x80"  # no time is negative
+            for local, data in scan(begin, end):
                 if len(local) == size:
                     image.put(slot_of(local[8:]), unpack(data))
         read = len(image.slots)

@@ -165,9 +165,8 @@ class StreamStreamJoin(LateOutput):
             due = []
             previous: tuple[int, bool, Any] | None = None
             left_open = right_open = False
-            for (
-                row
-            ) in unmatched.all():  # the rows are collected first, because a row is deleted in the second loop
+            # Rows are collected before any is deleted, and only up to the first ones that are not due.
+            for row in unmatched.all():
                 timestamp, is_left, _, _ = row
                 earliest = timestamp
                 if left_open and right_open:

@@ -289,9 +289,8 @@ class DataPlane(threading.Thread):
             return
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
         if not self._held_back:
-            self._busy.update(
-                dict.fromkeys(self.fetcher.poll(0 if self._done or self.restorer.active else idle))
-            )
+            fed = self.fetcher.poll(0 if self._done or self.restorer.active else idle)
+            self._busy.update(dict.fromkeys(fed))
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
