@@ -36,6 +36,7 @@ PARAMETERS = {
     "size_ms",
     "retain_duplicates",
     "indexed",
+    "advance_ms",
     "grace_ms",
     "max_entries",
     "expires_after_ms",

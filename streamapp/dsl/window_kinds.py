@@ -26,7 +26,7 @@ from streamapp.serdes.base import Serde
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.state import kinds
 from streamapp.state.spec import StoreSpec
-from streamapp.windows import SessionWindows, SlidingWindows, Windows
+from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 __all__ = ["WindowKind", "window_kind"]
 
@@ -107,8 +107,9 @@ class _Aligned(WindowKind):
     @property
     def layout(self) -> WindowLayout:
         size = self._windows.size_ms
+        advance = self._windows.advance_ms if isinstance(self._windows, TimeWindows) else size
         return WindowLayout(
-            partial(kinds.TimestampedWindow, size_ms=size),
+            partial(kinds.TimestampedWindow, size_ms=size, advance_ms=advance),
             size + self._windows.grace_ms,
             "the window size plus the grace period",
             # Final results are cached, too, so that windows survive a jump of stream time, as in Kafka Streams.

@@ -133,10 +133,6 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
     def _newest(self) -> int:
         return max(self._latest, self._observed)  # restored rows pass the cache by
 
-    def _row_key_of(self, row_bytes: bytes) -> Any:
-        """A row's key in memory, from its key in the changelog."""
-        raise NotImplementedError
-
     def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
         image = by_key.get(row_key[0])
         if image is None:
@@ -323,9 +319,6 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _row_key_at(self, key: Any, slot: Any) -> Any:
         return key, *slot
 
-    def _row_key_of(self, row_bytes: bytes) -> Any:
-        return self._keys.from_bytes(row_bytes[: -self._suffix]), *self._slot_of(row_bytes)
-
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, _ = row_key
         return Windowed(self._keys.show(key), start, min(start + self._size, MAX_LONG))
@@ -395,10 +388,6 @@ class CachedSessionStore(_CachedTimes, SessionStore):
     def _row_key_at(self, key: Any, slot: Any) -> Any:
         end, start = slot
         return key, -start if self._exact else start, end
-
-    def _row_key_of(self, row_bytes: bytes) -> Any:
-        end, start = self._slot_of(row_bytes)
-        return self._keys.from_bytes(row_bytes[: -self._suffix]), -start if self._exact else start, end
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key

@@ -26,7 +26,7 @@ __all__ = [
     "state_error",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """The version of the format of local state. A release with a format that older state does not have increases it, so
 that the old state is refused and not read wrongly."""
 

@@ -165,7 +165,7 @@ class _ByTime(StoreKind):
     """Rows that expire when their start (windows) or end (sessions) is ``retention_ms`` behind stream time.
 
     ``segment_interval_ms=0`` means Kafka Streams' default. ``time_ordered`` is true for the store of an aggregation
-    with final results, which scans by time to find the windows that have closed.
+    with final results, which looks by time for the windows that have closed.
     """
 
     headers_format = True
@@ -179,12 +179,27 @@ class _ByTime(StoreKind):
         return self.segment_interval_ms or max(self.retention_ms // 2, _MIN_SEGMENT_MS)
 
     @property
+    def bucket_ms(self) -> int:
+        """The time in ms whose rows are together on disk."""
+        return self.segment_ms
+
+    @property
+    def time_index(self) -> bool:
+        """True if the rows of a bucket have many different times at which their windows close."""
+        return self.time_ordered
+
+    @property
     def store_options(self) -> Mapping[str, Any]:
         return {
             "retention_ms": self.retention_ms,
             "segment_ms": self.segment_ms,
+            "bucket_ms": self.bucket_ms,
             "time_ordered": self.time_ordered,
+            "time_index": self.time_index,
         }
+
+    def layout(self, persistent: bool) -> str:
+        return super().layout(persistent) + " with a time index" * self.time_index
 
     @property
     def topic_config(self) -> dict[str, str]:
@@ -200,7 +215,8 @@ class Window(_ByTime):
     """One value for each key and window start; with ``retain_duplicates``, each put adds a row.
 
     ``indexed`` is true if Kafka Streams' store has an index by key. A range of keys of a time-ordered store on disk
-    then has the same order as in all other stores.
+    then has the same order as in all other stores. ``advance_ms`` is the time from the start of a window to that of the
+    next; 0 means that windows may start at any time.
     """
 
     persistent_name = "window"
@@ -211,6 +227,18 @@ class Window(_ByTime):
     size_ms: int
     retain_duplicates: bool = False
     indexed: bool = False
+    advance_ms: int = 0
+
+    @property
+    def bucket_ms(self) -> int:
+        # Windows that close together are then one bucket, and final results read no other rows.
+        return (
+            min(self.advance_ms or self.segment_ms, self.segment_ms) if self.time_ordered else self.segment_ms
+        )
+
+    @property
+    def time_index(self) -> bool:
+        return self.time_ordered and not self.advance_ms
 
     @property
     def window_size_ms(self) -> int:

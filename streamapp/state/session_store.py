@@ -112,6 +112,10 @@ class SessionStore(TimeBucketedStore):
         end, start = _END_START.unpack(row_bytes[-16:])
         return (end, -start) if self._exact else (end, start)
 
+    def _row_key_of(self, row_bytes: bytes) -> Any:
+        end, start = _END_START.unpack(row_bytes[-16:])
+        return self._keys.from_bytes(row_bytes[:-16]), start, end
+
     def _scan_order(self, row_bytes: bytes) -> Any:
         end, start = _END_START.unpack(row_bytes[-16:])
         return (end, row_bytes[:-16], -start) if self._exact else (end // self._segment, row_bytes)
@@ -187,11 +191,14 @@ class SessionStore(TimeBucketedStore):
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:
             oldest = self._min_live()
-        rows = list(self._between(None, None, max(end_from, oldest, 0), min(end_to, self._observed)))
+        # On disk the order is that of Kafka Streams' time-first session keys: end, start, key.
+        order = self._scan_order if self._exact else _start_and_key
         show_key, show = self._show_key, self._values.show
-        if not self._exact:
-            # Kafka Streams' time-first session keys: end, start, key.
-            rows.sort(key=lambda entry: (entry[0][-16:], entry[0]))
+        rows = self._closed_between(max(end_from, oldest, 0), min(end_to, self._observed), order)
         for data, row in rows:
             end, start = _END_START.unpack(data[-16:])
             yield Windowed(show_key(data), start, end), show(row[0])
+
+
+def _start_and_key(row_bytes: bytes) -> tuple[bytes, bytes]:
+    return row_bytes[-8:], row_bytes

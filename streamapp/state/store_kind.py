@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreKind", "register", "registered"]
 
 _REGISTERED: dict[str, type[StoreKind]] = {}
-_REMEMBERED = ("window_size_ms", "retention_ms", "ttl_ms", "max_entries")
+_REMEMBERED = ("window_size_ms", "retention_ms", "ttl_ms", "max_entries", "time_index")
 
 T = TypeVar("T", bound="type[StoreKind]")
 
@@ -102,7 +102,7 @@ class StoreKind:
     def remembered(self) -> dict[str, int]:
         """The numbers that a snapshot contains, for a comparison with a later topology. 0 if the kind does not have
         the number."""
-        return {name: getattr(self, name, 0) for name in _REMEMBERED}
+        return {name: int(getattr(self, name, 0)) for name in _REMEMBERED}
 
     def __str__(self) -> str:
         return self.persistent_name

@@ -2,13 +2,13 @@
 
 In the backend, the key of a row begins with its *bucket* (time // bucket size, 8 bytes), followed by its changelog key.
 So a scan by time reads only some buckets, and a single range delete removes all expired buckets. The rows of a key are
-one short range in each bucket.
+one short range in each bucket. A time index, if the store has one, follows the buckets (`TimeIndex`).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -22,14 +22,18 @@ from streamapp.state.key_image import KeyImage
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
 from streamapp.state.store import StoreContext
+from streamapp.state.time_index import INDEX, TimeIndex
 from streamapp.state.write_behind import Row, Write, WriteBehindStore
 
 __all__ = ["TimeBucketedStore"]
 
-_TIME_SEQUENCE = struct.Struct(">qi")
+_TIME_SEQUENCE_BUCKET = struct.Struct(">qiq")
 _META = b"\xff"
-"""The key of a row with the observed stream time and the last sequence number. This key sorts after all buckets."""
+"""The key of a row with the observed stream time, the last sequence number and the bucket size in ms. This key sorts
+after all buckets."""
 _NO_TIME = -1
+_INDEXED_BYTES = 350
+"""The estimated bytes in memory of a row in the time index: a set, and an entry of a dictionary and of a heap."""
 
 
 def _bucket_of(prefix: bytes) -> int:
@@ -40,6 +44,10 @@ class TimeBucketedStore(WriteBehindStore):
     """Rows by key and time, with buckets and expiry.
 
     When rows of one key are read by time, they stay in memory as an image (`KeyImage`), so the next read needs no scan.
+    With ``time_index``, reads of closed windows use a `TimeIndex`.
+
+    Rows on disk keep the bucket size with which they were written, because another retention gives another
+    ``bucket_ms``.
     """
 
     _ROW_BYTES = 350
@@ -60,12 +68,14 @@ class TimeBucketedStore(WriteBehindStore):
         *,
         retention_ms: int,
         segment_ms: int,
+        bucket_ms: int,
         time_ordered: bool,
+        time_index: bool,
     ) -> None:
         super().__init__(spec, table, task, memory, timestamped=self._timestamped_values)
         self._retention = retention_ms
         self._segment = segment_ms
-        self._bucket = self._bucket_size()
+        self._bucket = bucket_ms
         self._exact = not spec.persistent
         self._by_time = self._exact or time_ordered
         self._images: Generations[KeyImage] = Generations(self._memory)
@@ -79,15 +89,15 @@ class TimeBucketedStore(WriteBehindStore):
         self._sequence = 0
         self._written_meta = self._sealed_meta = meta = table.get(_META)
         if meta is not None:
-            self._observed, self._sequence = _TIME_SEQUENCE.unpack(meta)
+            self._observed, self._sequence, self._bucket = _TIME_SEQUENCE_BUCKET.unpack(meta)
+        self._time_index = TimeIndex(table, self._row_key_of, self._time_at) if time_index else None
+        if time_index:
+            self._ROW_BYTES += _INDEXED_BYTES
         self._deleted_before = self._sealed_live = self._first_live_bucket()
 
     def _min_live(self) -> int:
         """The smallest time of a row that reads show; earlier rows have expired."""
         return self._observed - self._retention + 1
-
-    def _bucket_size(self) -> int:
-        return self._segment
 
     def _first_live_bucket(self) -> int:
         """The oldest bucket that is kept.
@@ -117,6 +127,10 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _slot_of(self, row_bytes: bytes) -> Any:
         """The slot of a row, from its changelog key."""
+        raise NotImplementedError
+
+    def _row_key_of(self, row_bytes: bytes) -> Any:
+        """A row's key in memory, from its changelog key."""
         raise NotImplementedError
 
     def _takes(self, row_key: Any, row: Row) -> bool:
@@ -150,6 +164,26 @@ class TimeBucketedStore(WriteBehindStore):
                 key = data[:-suffix]
                 if (low is None or low <= key) and (high is None or key <= high):
                     yield data, row
+
+    def _closed_between(
+        self, time_from: int, time_to: int, order: Callable[[bytes], Any]
+    ) -> Iterator[tuple[bytes, Row]]:
+        """Changelog keys and rows of closed windows, by time; ``order`` is the sort key of the rows of the same time.
+
+        With a time index, a caller asks for one range of times after the other. An earlier range is possible, but takes
+        longer.
+        """
+        if self._time_index is None:
+            time_of = self._time_of
+            scanned = self._between(None, None, time_from, time_to)
+            yield from sorted(scanned, key=lambda entry: (time_of(entry[0]), order(entry[0])))
+            return
+        dirty, read, row_bytes = self._dirty, self._read_to_write, self._row_bytes
+        for row_keys in self._time_index.take(time_from, time_to, dirty):
+            rows = ((row_bytes(row_key), dirty.get(row_key) or read(row_key)) for row_key in row_keys)
+            found = [entry for entry in rows if entry[1][0] is not None]
+            found.sort(key=lambda entry: order(entry[0]))
+            yield from found
 
     def _image_from(self, key: Any, time_from: int) -> KeyImage:
         """The image of a key, with all rows from a time (ms, not negative) on."""
@@ -235,6 +269,8 @@ class TimeBucketedStore(WriteBehindStore):
     def _storing(self, write: Write) -> Write:
         """The function that writes a row without a check of its time."""
         images, keep_in_image = self._images, self._keep_in_image
+        if self._time_index is not None:
+            write = self._time_index.noting(write)
 
         def store(row_key: Any, row: Row) -> None:
             write(row_key, row)
@@ -256,15 +292,20 @@ class TimeBucketedStore(WriteBehindStore):
         super()._seal(logged)
         if self._buckets is not None:
             self._buckets.update(map(_bucket_of, {local[:8] for local, _ in self._batch}))
-        self._sealed_meta = _TIME_SEQUENCE.pack(self._observed, self._sequence)
+        if self._time_index is not None:
+            self._batch += self._index_entries((local[8:], value) for local, value in self._batch)
+        self._sealed_meta = self._meta()
         self._sealed_live = self._first_live_bucket()
         if self._sealed_meta != self._written_meta and self._observed != _NO_TIME:
             self._batch.append((_META, self._sealed_meta))
 
     def drain(self, write_set: WriteSet) -> None:
+        written = len(self._dirty)
         super().drain(write_set)
         self._dirty_of.clear()
         self._dirty_known = 0
+        if self._time_index is not None:
+            self._time_index.written(written, self._dirty)
         if self._batch:  # without dirty rows the batch still may have the meta row
             write_set.puts.setdefault(self.name, []).extend(self._batch)
             self._batch = []
@@ -276,7 +317,18 @@ class TimeBucketedStore(WriteBehindStore):
             self._deleted_before = self._sealed_live
             if self._buckets is not None:
                 self._buckets = {number for number in self._buckets if number >= self._sealed_live}
-            write_set.range_deletes.setdefault(self.name, []).append((b"", LONG.pack(self._sealed_live)))
+            deletes = write_set.range_deletes.setdefault(self.name, [])
+            deletes.append((b"", LONG.pack(self._sealed_live)))
+            if self._time_index is not None:
+                deletes.append((INDEX, INDEX + LONG.pack(self._sealed_live * self._bucket)))
+
+    def _meta(self) -> bytes:
+        return _TIME_SEQUENCE_BUCKET.pack(self._observed, self._sequence, self._bucket)
+
+    def _index_entries(self, rows: Iterable[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        """The entries of the time index for rows, which are given as changelog key and value."""
+        time_of, pack = self._time_of, LONG.pack
+        return [(INDEX + pack(time_of(key)) + key, None if value is None else b"") for key, value in rows]
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         time_of = self._time_of
@@ -302,6 +354,7 @@ class TimeBucketedStore(WriteBehindStore):
         live = self._first_live_bucket()
         timestamped = self._timestamped
         puts = write_set.puts.setdefault(self.name, [])
+        rows = [row for row in rows if row[3] // bucket >= live]
         puts.extend(
             [
                 (
@@ -309,15 +362,18 @@ class TimeBucketedStore(WriteBehindStore):
                     pack(timestamp) + value if timestamped and value is not None else value,
                 )
                 for key, value, timestamp, time in rows
-                if time // bucket >= live
             ]
         )
-        self._written_meta = _TIME_SEQUENCE.pack(self._observed, self._sequence)
+        if self._time_index is not None:
+            puts.extend(self._index_entries((row[0], row[1]) for row in rows))
+        self._written_meta = self._meta()
         puts.append((_META, self._written_meta))
         self._forget_clean()
 
     def _forget_clean(self) -> None:
         super()._forget_clean()
+        if self._time_index is not None:
+            self._time_index.forget(self._dirty)
         self._buckets = None
         self._images.clear()
 
@@ -367,7 +423,7 @@ class TimeBucketedStore(WriteBehindStore):
             self._buckets = set()
             start = 0
             while True:
-                key = next((key for key, _ in self._table.range(LONG.pack(start), _META)), None)
+                key = next((key for key, _ in self._table.range(LONG.pack(start), INDEX)), None)
                 if key is None:
                     break
                 start = int.from_bytes(key[:8], "big")
@@ -377,4 +433,5 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _stored_rows(self) -> int:
         # Expired rows count until their bucket is deleted.
-        return self._table.approximate_count() - (self._table.get(_META) is not None)
+        entries = self._table.approximate_count() - (self._table.get(_META) is not None)
+        return entries if self._time_index is None else entries // 2

@@ -55,13 +55,15 @@ class WindowStore(TimeBucketedStore):
         *,
         retention_ms: int,
         segment_ms: int,
+        bucket_ms: int,
         time_ordered: bool,
+        time_index: bool,
         size_ms: int,
         retain_duplicates: bool,
         indexed: bool,
     ) -> None:
         self._inclusive = time_ordered and spec.persistent
-        self._time_ordered, self._size = time_ordered, size_ms
+        self._size = size_ms
         super().__init__(
             spec,
             table,
@@ -69,7 +71,9 @@ class WindowStore(TimeBucketedStore):
             memory,
             retention_ms=retention_ms,
             segment_ms=segment_ms,
+            bucket_ms=bucket_ms,
             time_ordered=time_ordered,
+            time_index=time_index,
         )
         # Kafka Streams 4.3.1 gives each time-ordered store with headers an index by key.
         self._indexed = (indexed or spec.headers_format) and self._inclusive
@@ -78,11 +82,6 @@ class WindowStore(TimeBucketedStore):
     def _min_live(self) -> int:
         # Stores of on_window_close keep rows 1 ms longer, because a window may close and expire at the same time.
         return self._observed - self._retention + (0 if self._inclusive else 1)
-
-    def _bucket_size(self) -> int:
-        # on_window_close scans by time. With the window size as bucket size, such a scan reads one bucket for a window.
-        size = self._size
-        return size if self._time_ordered and 0 < size < self._segment else self._segment
 
     def _row_bytes(self, row_key: Any) -> bytes:
         return self._keys.to_bytes(row_key[0]) + _START_SEQUENCE.pack(*row_key[1:])
@@ -107,6 +106,9 @@ class WindowStore(TimeBucketedStore):
 
     def _slot_of(self, row_bytes: bytes) -> tuple[int, int]:
         return _START_SEQUENCE.unpack(row_bytes[-12:])
+
+    def _row_key_of(self, row_bytes: bytes) -> Any:
+        return self._keys.from_bytes(row_bytes[:-12]), *_START_SEQUENCE.unpack(row_bytes[-12:])
 
     def _takes(self, row_key: Any, row: Row) -> bool:
         start: int = row_key[1]
@@ -193,6 +195,13 @@ class WindowStore(TimeBucketedStore):
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, ...]]:
         return self._scan(None, None, 0, MAX_LONG, reverse)
 
+    def find_closed(self, time_from: int, time_to: int) -> Iterator[tuple[Any, ...]]:
+        """The rows of ``fetch_all``, for an operator that asks for one range of times after the other."""
+        if self._time_index is None:
+            return self.fetch_all(time_from, time_to)
+        time_from, time_to = max(time_from, self._min_live(), 0), min(time_to, self._newest())
+        return self._show_all(self._closed_between(time_from, time_to, self._scan_order))
+
     def _scan(
         self,
         low: bytes | None,
@@ -202,10 +211,13 @@ class WindowStore(TimeBucketedStore):
         reverse: bool,
         by_index: bool = False,
     ) -> Iterator[tuple[Any, ...]]:
-        show_key, size = self._show_key, self._size
         rows = self._visible(low, high, time_from, time_to, reverse)
         if by_index:
             rows = iter(sorted(rows, key=lambda entry: self._index_order(entry[0]), reverse=reverse))
+        return self._show_all(rows)
+
+    def _show_all(self, rows: Iterator[tuple[bytes, Row]]) -> Iterator[tuple[Any, ...]]:
+        show_key, size = self._show_key, self._size
         for data, row in rows:
             if not size:
                 raise InvalidStoreError(

@@ -268,6 +268,12 @@ def _changes(
             )
         else:
             yield Need.RESET, f"its kind changes from {old['kind']} to {new['kind']}", _REBUILD
+    elif old.get("time_index", 0) != new.get("time_index", 0):
+        yield (
+            Need.MIGRATION,
+            "its rows on disk have an index by time only with final results; the changelog serves both",
+            "Let it be restored from there, without the old state folder",
+        )
     if old["window_size_ms"] != new["window_size_ms"]:
         yield (
             Need.RESET,

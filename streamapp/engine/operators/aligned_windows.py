@@ -100,4 +100,4 @@ class WindowAggregate(WindowedAggregate):
         lower = 0 if last_close == -1 else max(0, last_close - size) + 1
         if last_close != -1 and starts_of(upper) == starts_of(lower - 1):
             return None  # the close time has not yet passed another window's end
-        return store.fetch_all(lower, upper)  # type: ignore[no-any-return]
+        return store.find_closed(lower, upper)  # type: ignore[no-any-return]

@@ -65,7 +65,7 @@ class SlidingWindowAggregate(WindowedAggregate):
         if upper < 0:
             return None
         lower = 0 if last_close == -1 else max(0, last_close - difference)
-        return store.fetch_all(lower, upper)  # type: ignore[no-any-return]
+        return store.find_closed(lower, upper)  # type: ignore[no-any-return]
 
 
 class _WindowUpdate:

@@ -14,7 +14,7 @@ from streamapp.engine.current_record import CurrentRecord
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.serdes.base import Serde
-from streamapp.state import key_image
+from streamapp.state import key_image, time_index
 from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
@@ -32,6 +32,17 @@ IMAGE_LIMITS = st.sampled_from([1, 2, 16])
 def images_of(rows: int) -> Iterator[None]:
     """Images are shortened when they have more than so many rows."""
     with mock.patch.object(key_image, "_LIMIT", rows):
+        yield
+
+
+INDEX_PARTS = st.sampled_from([1, 3, 500])
+"""The numbers of rows that a `TimeIndex` reads at once."""
+
+
+@contextmanager
+def index_parts_of(rows: int) -> Iterator[None]:
+    """A `TimeIndex` reads so many rows at once, and keeps twice as many in memory."""
+    with mock.patch.object(time_index, "_PART", rows):
         yield
 
 
@@ -124,6 +135,23 @@ class Life:
             if step == "reopen":
                 self.persist()
                 self.reopen()
+
+    def rows_read(self) -> list[tuple[bytes, bytes]]:
+        """The rows that scans of the store read in the backend from now on."""
+        table, read = self.store._table, []
+
+        class Counted:
+            get = table.get
+
+            def range(self, start, end, reverse=False):
+                for entry in table.range(start, end, reverse):
+                    read.append(entry)
+                    yield entry
+
+        self.store._table = Counted()
+        if self.store._time_index is not None:
+            self.store._time_index._table = self.store._table
+        return read
 
     def restored(self) -> Any:
         """A store of another task that was built from this one's changelog."""

@@ -73,7 +73,7 @@ def test_state_is_no_beginning_of_a_changelog_that_was_created_anew(tmp_path: Pa
     ("change", "message"),
     [
         ({"application_id": "trains"}, "belongs to application 'trains'"),
-        ({"format": 0}, "has format 0, and this release reads format 1"),
+        ({"format": 0}, "has format 0, and this release reads format 2"),
         ({"fingerprint": "f0"}, "topology whose stores"),
         ({"partition_counts": {"departures": 2}}, "'departures' had 2 partitions, now it has 4"),
     ],

@@ -14,28 +14,41 @@ COMPACT, BY_AGE = {"cleanup.policy": "compact"}, {"cleanup.policy": "compact,del
 HISTORY = COMPACT | {"min.compaction.lag.ms": str(2**63 - 1)}
 
 REMEMBERED = [
-    (kinds.KeyValue(), "key_value ", (0, 0, 0, 0), COMPACT),
-    (kinds.Lru(max_entries=3), "lru ", (0, 0, 0, 3), COMPACT),
-    (kinds.Table(), "timestamped ", (0, 0, 0, 0), COMPACT),
-    (kinds.PlainTable(), "timestamped plain", (0, 0, 0, 0), COMPACT),
-    (kinds.LruTable(max_entries=3), "timestamped ", (0, 0, 0, 3), COMPACT),
-    (kinds.ExpiringTable(expires_after_ms=9), "expiring timestamped ", (0, 0, 9, 0), COMPACT),
-    (kinds.Window(size_ms=10, **TIMES), "window 10/False", (10, 50, 0, 0), BY_AGE),
-    (kinds.Window(size_ms=0, retain_duplicates=True, **TIMES), "window 0/True", (0, 50, 0, 0), BY_AGE),
-    (kinds.TimestampedWindow(size_ms=10, **TIMES), "timestamped_window 10/False", (10, 50, 0, 0), BY_AGE),
+    (kinds.KeyValue(), "key_value ", (0, 0, 0, 0, 0), COMPACT),
+    (kinds.Lru(max_entries=3), "lru ", (0, 0, 0, 3, 0), COMPACT),
+    (kinds.Table(), "timestamped ", (0, 0, 0, 0, 0), COMPACT),
+    (kinds.PlainTable(), "timestamped plain", (0, 0, 0, 0, 0), COMPACT),
+    (kinds.LruTable(max_entries=3), "timestamped ", (0, 0, 0, 3, 0), COMPACT),
+    (kinds.ExpiringTable(expires_after_ms=9), "expiring timestamped ", (0, 0, 9, 0, 0), COMPACT),
+    (kinds.Window(size_ms=10, **TIMES), "window 10/False", (10, 50, 0, 0, 0), BY_AGE),
+    (kinds.Window(size_ms=0, retain_duplicates=True, **TIMES), "window 0/True", (0, 50, 0, 0, 0), BY_AGE),
+    (kinds.TimestampedWindow(size_ms=10, **TIMES), "timestamped_window 10/False", (10, 50, 0, 0, 0), BY_AGE),
     (
         operator_kinds.HeadersWindow(size_ms=10, retain_duplicates=True, **TIMES),
         "timestamped_window with headers 10/True",
-        (10, 50, 0, 0),
+        (10, 50, 0, 0, 0),
         BY_AGE,
     ),
-    (kinds.Session(**TIMES), "session ", (0, 50, 0, 0), BY_AGE),
-    (kinds.Versioned(**TIMES), "versioned ", (0, 50, 0, 0), HISTORY),
-    (operator_kinds.OuterJoin(), "list ", (0, 0, 0, 0), COMPACT),
-    (operator_kinds.TimeOrdered(grace_ms=7), "time_ordered_buffer ", (0, 7, 0, 0), COMPACT),
-    (operator_kinds.Suppression(), "suppress_buffer ", (0, 0, 0, 0), COMPACT),
-    (operator_kinds.Subscriptions(), "subscription ", (0, 0, 0, 0), COMPACT),
-    (operator_kinds.HeadersSubscriptions(), "subscription with headers ", (0, 0, 0, 0), COMPACT),
+    (
+        kinds.TimestampedWindow(size_ms=10, advance_ms=5, time_ordered=True, **TIMES),
+        "timestamped_window 10/False",
+        (10, 50, 0, 0, 0),
+        BY_AGE,
+    ),
+    (
+        kinds.TimestampedWindow(size_ms=10, time_ordered=True, **TIMES),
+        "timestamped_window 10/False with a time index",
+        (10, 50, 0, 0, 1),
+        BY_AGE,
+    ),
+    (kinds.Session(time_ordered=True, **TIMES), "session  with a time index", (0, 50, 0, 0, 1), BY_AGE),
+    (kinds.Session(**TIMES), "session ", (0, 50, 0, 0, 0), BY_AGE),
+    (kinds.Versioned(**TIMES), "versioned ", (0, 50, 0, 0, 0), HISTORY),
+    (operator_kinds.OuterJoin(), "list ", (0, 0, 0, 0, 0), COMPACT),
+    (operator_kinds.TimeOrdered(grace_ms=7), "time_ordered_buffer ", (0, 7, 0, 0, 0), COMPACT),
+    (operator_kinds.Suppression(), "suppress_buffer ", (0, 0, 0, 0, 0), COMPACT),
+    (operator_kinds.Subscriptions(), "subscription ", (0, 0, 0, 0, 0), COMPACT),
+    (operator_kinds.HeadersSubscriptions(), "subscription with headers ", (0, 0, 0, 0, 0), COMPACT),
 ]
 
 
@@ -45,9 +58,8 @@ REMEMBERED = [
 def test_what_is_remembered_of_a_kind_stays(kind, layout, numbers, config):
     assert kind.layout(persistent=True) == layout
     assert kind.layout(persistent=False) == layout.replace(" with headers", "")
-    assert dict(zip(("window_size_ms", "retention_ms", "ttl_ms", "max_entries"), numbers, strict=True)) == (
-        kind.remembered
-    )
+    names = "window_size_ms", "retention_ms", "ttl_ms", "max_entries", "time_index"
+    assert dict(zip(names, numbers, strict=True)) == kind.remembered
     serde: Serde[str] = StringSerde()
     spec = StoreSpec(name="s", kind=kind, key_serde=serde, value_serde=serde)
     assert changelog_config(spec) == config | {"message.timestamp.type": "CreateTime"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import IMAGE_LIMITS, ROW_LIMITS, Life, images_of
+from store_harness import IMAGE_LIMITS, INDEX_PARTS, ROW_LIMITS, Life, images_of, index_parts_of
 
 from streamapp.records import Windowed
 from streamapp.state.row_memory import RowMemory
@@ -16,6 +16,7 @@ STEPS = st.lists(
         st.tuples(st.just("remove"), KEYS),
         st.tuples(st.sampled_from(["commit", "log", "persist", "reopen"])),
         st.tuples(st.sampled_from(["find", "find_range", "closed"]), KEYS, TIMES, TIMES),
+        st.tuples(st.just("close"), st.integers(1, 60)),
     ),
     max_size=50,
 )
@@ -53,13 +54,15 @@ class Model:
         return [row for row in rows if row[0][2] > oldest]
 
 
-@given(STEPS, st.booleans(), st.booleans(), ROW_LIMITS, IMAGE_LIMITS)
-def test_a_session_store_is_its_model_through_any_life(steps, log_each, persistent, row_bytes, image_rows):
-    with images_of(image_rows):
-        compare_with_model(steps, log_each, persistent, row_bytes)
+@given(STEPS, st.booleans(), st.booleans(), st.booleans(), ROW_LIMITS, IMAGE_LIMITS, INDEX_PARTS)
+def test_a_session_store_is_its_model_through_any_life(
+    steps, log_each, persistent, time_ordered, row_bytes, image_rows, part
+):
+    with images_of(image_rows), index_parts_of(part):
+        compare_with_model(steps, log_each, persistent, time_ordered, row_bytes)
 
 
-def compare_with_model(steps, log_each, persistent, row_bytes):
+def compare_with_model(steps, log_each, persistent, time_ordered, row_bytes):
     life = Life(
         log_each,
         memory=RowMemory(row_bytes),
@@ -67,8 +70,9 @@ def compare_with_model(steps, log_each, persistent, row_bytes):
         persistent=persistent,
         retention_ms=RETENTION,
         segment_interval_ms=SEGMENT,
+        time_ordered=time_ordered,
     )
-    model = Model(persistent)
+    model, closed_to = Model(persistent), -1
     for step, *args in steps:
         store = life.store
         if step == "put":
@@ -96,8 +100,10 @@ def compare_with_model(steps, log_each, persistent, row_bytes):
                 if row[0].encode() >= key.encode() and row[2] >= earliest and row[1] <= latest
             ]
             assert list(store.find_sessions_range(key, None, earliest, latest)) == found
-        elif step == "closed":
-            _, low, high = args
+        elif step in ("close", "closed"):
+            low, high = args[1:] if step == "closed" else (closed_to + 1, closed_to + args[0])
+            if step == "close":
+                closed_to = high
             found = [(Windowed(*row), v) for row, v in model.visible(True) if low <= row[2] <= high]
             if persistent:
                 found.sort(key=lambda row: (row[0].end, row[0].start, row[0].key.encode()))
@@ -117,19 +123,45 @@ def test_a_look_up_reads_only_the_sessions_it_asks_for():
     for end in range(0, 100_000, 100):
         life.store.put("a", end, end, 1)
     life.commit()
-    table, read = life.store._table, []
-
-    class Counted:
-        get = table.get
-
-        def range(self, *bounds):
-            for row in table.range(*bounds):
-                read.append(row)
-                yield row
-
-    life.store._table = Counted()
+    read = life.rows_read()
     assert [start for start, _, _ in life.store.find_sessions("a", 99_750, 100_000)] == [99_800, 99_900]
     assert len(read) == 3  # the third row tells the buckets that have rows
+
+
+def test_final_results_read_each_session_once():
+    life = Life(kind="session", retention_ms=10**9, time_ordered=True)
+    for end in range(20_000):
+        life.store.put(str(end), end, end, 1)
+    life.commit()
+    life.reopen()
+    read, found = life.rows_read(), 0
+    for now in range(10_000):
+        found += len(list(life.store.find_closed(now, now)))
+    assert found == 10_000
+    assert len(read) < 10_600
+
+
+def test_final_results_need_no_scan_while_the_index_in_memory_is_complete():
+    life = Life(kind="session", retention_ms=10**9, time_ordered=True)
+    read = life.rows_read()
+    for now in range(800):
+        life.store.put("a", now, now, 1)
+        life.commit()
+        assert len(list(life.store.find_closed(now, now))) == 1
+    assert len(read) == 1  # the first look
+
+
+def test_a_caller_that_failed_gets_the_same_sessions_again():
+    life = Life(kind="session", retention_ms=10**9, time_ordered=True)
+    for end in (10, 20, 30):
+        life.store.put("a", end, end, end)
+    life.commit()
+    life.store.put("a", 25, 25, 25)
+    first = next(life.store.find_closed(0, 25))
+    again = list(life.store.find_closed(0, 25))
+    assert again[0] == first
+    assert [value for _, value in again] == [10, 20, 25]
+    assert [value for _, value in life.store.find_closed(26, 99)] == [30]
 
 
 def test_look_ups_that_go_back_in_time_load_few_images():

@@ -8,10 +8,12 @@ import pytest
 
 from streamapp import (
     ConfigError,
+    EmitStrategy,
     JsonSerde,
     LongSerde,
     Materialized,
     Need,
+    SessionWindows,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
@@ -41,6 +43,18 @@ def windows(size):
             .windowed_by(TimeWindows.of_size_and_grace(size, 100 - size))
         )
         windowed.count(materialized=Materialized("w"))
+
+    return describe
+
+
+def sessions(emit):
+    def describe(builder):
+        windowed = (
+            builder.stream("in", **TEXT)
+            .group_by_key()
+            .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(10))
+        )
+        windowed.emit_strategy(emit).count(materialized=Materialized("s"))
 
     return describe
 
@@ -102,6 +116,12 @@ def test_functions_are_not_compared():
         ),
         (windows(10), windows(20), Need.RESET, "its windows change from 10 to 20 ms"),
         (counts(), counts(history_retention=50), Need.MIGRATION, "the changelog serves both"),
+        (
+            sessions(EmitStrategy.ON_WINDOW_UPDATE),
+            sessions(EmitStrategy.ON_WINDOW_CLOSE),
+            Need.MIGRATION,
+            "an index by time only with final results",
+        ),
         (counts(), counts(logging=False), Need.MIGRATION, "no changelog any more"),
         (counts(logging=False), counts(), Need.RESET, "would lack the rows of before"),
         (counts(), both(counts(), counts("more")), Need.MIGRATION, "begins empty at the committed offsets"),
