@@ -161,6 +161,7 @@ def _hash(row: bytes) -> int:
 
 WORKLOADS = {
     "sessions": Workload(_sessions, _table),
+    "final-sessions": Workload(_sessions, _table),
     "keys": Workload(_keys, _table),
     "foreign-key": Workload(_foreign_key, _output),
     "hopping": Workload(_hopping, _table, times=288),

@@ -18,6 +18,7 @@ from benchmarks.soak_events import GAP, GRACE, RETENTION
 from streamapp import (
     App,
     BytesSerde,
+    EmitStrategy,
     JoinWindows,
     JsonSerde,
     LongSerde,
@@ -124,6 +125,20 @@ def describe_sessions(builder: StreamsBuilder, job: Job) -> None:
     sessions = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), grace)
     kept = Materialized("sessions", key_serde=KEY, value_serde=LongSerde())
     flights.group_by_key().windowed_by(sessions).count(materialized=kept)
+
+
+def describe_final_sessions(builder: StreamsBuilder, job: Job) -> None:
+    """As `describe_sessions`, with one result for each session, when the session closes."""
+
+    def named(window: Windowed, count: int) -> tuple[str, int]:
+        return f"{window.key}@{window.start}", count
+
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    windows = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), timedelta(days=1))
+    sessions = flights.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    kept = Materialized("sessions", key_serde=KEY, value_serde=LongSerde())
+    results = sessions.count(materialized=kept).to_stream().map(named)
+    results.to(job.output, key_serde=KEY, value_serde=LongSerde())
 
 
 def describe_keys(builder: StreamsBuilder, job: Job) -> None:

@@ -28,8 +28,6 @@ def cluster_properties(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": in_sync,
         # Event times are often years old: retention by time would delete replayed history at once.
         "log.retention.ms": "-1",
-        # Changelogs of windows have a retention of their own. A day is longer than the replay of old events.
-        "log.retention.check.interval.ms": "86400000",
         # Groups form and notice a dead member in test time, not in production time.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "500",
