@@ -135,7 +135,7 @@ class StreamsConfig:
     """The time in ms that user code may take for one record. A worker whose code takes longer ends, so that other
     workers take over its tasks."""
     repartition_purge_interval_ms: int = 30_000
-    """The interval in ms at which a worker deletes records that it has processed from repartition topics."""
+    """The interval in ms at which a worker deletes, from repartition topics, the records that it has processed."""
     max_task_idle_ms: int = 0
     """The time in ms for which a task with several inputs waits for a new record of an input that is read to its end.
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
