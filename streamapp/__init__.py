@@ -1,7 +1,7 @@
 """streamapp: the Kafka Streams programming model for Python.
 
 Describe a topology once with `StreamsBuilder`; run it live with `App` (Faust workers), on a cluster with `SparkRunner`,
-and in tests with `TopologyTestDriver`. All three give the answer that Kafka Streams gives.
+and in tests with `TopologyTestDriver`. All three give the results that Kafka Streams gives.
 """
 
 from __future__ import annotations

@@ -135,10 +135,11 @@ class StreamsConfig:
     """The time in ms that user code may take for one record. A worker whose code takes longer ends, so that other
     workers take over its tasks."""
     repartition_purge_interval_ms: int = 30_000
-    """The interval in ms at which a worker deletes records that it has processed from repartition topics."""
+    """The interval in ms at which a worker deletes, from repartition topics, the records that it has processed."""
     max_task_idle_ms: int = 0
-    """The time in ms for which a task with several inputs waits for an input that has no new record. After this time,
-    the task processes the records of its other inputs. -1: the task never waits (KIP-695)."""
+    """The time in ms for which a task with several inputs waits for a new record of an input that is read to its end.
+    Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
+    with -1, a task never waits (KIP-695)."""
     num_standby_replicas: int = 0
     """The number of copies of each task's state on other workers. A copy takes over at once if the task's worker is
     lost. Until then, a copy answers reads that allow stale rows."""
@@ -175,9 +176,9 @@ class StreamsConfig:
     """The kind of the stores that the DSL creates, for operators that do not choose one (`Materialized`)."""
     dsl_store_format: Literal["default", "headers"] = "default"
     """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep
-    headers on disk; in memory they always do. Tombstones in the changelogs of tables have the headers of the record
-    that caused the deletion. Stores on disk answer no interactive queries. With either format, a table hands on the
-    headers of the record that changed the row."""
+    headers on disk, as stores in memory always do. Tombstones in the changelogs of tables have the headers of the
+    record that caused the deletion. Stores on disk answer no interactive queries. With either format, a table hands on
+    the headers of the record that changed the row."""
     replication_factor: int = -1
     """The number of replicas of internal topics; -1 means the brokers' default."""
 
@@ -188,8 +189,9 @@ class StreamsConfig:
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
     topology may generate another name, and would not find the data of this version (KIP-1111)."""
     foreign_key_join_recheck: bool = False
-    """True: an inner foreign-key join checks a result again, if the left row changes while the deletion of the right
-    row is under way. Kafka Streams does not check, and may keep the stale result. Spark always checks."""
+    """True: an inner foreign-key join checks a result again, if its left row changes while the message about a deleted
+    right row is under way. Kafka Streams does not check, and may keep the result of the deleted row. Spark always
+    checks."""
 
     default_key_serde: Serde[Any] | None = None
     """The serde for keys, where an operator or topic gets no serde of its own. None: the missing serde is an error."""

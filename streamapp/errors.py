@@ -92,7 +92,8 @@ class RecordDropped(StreamsError):
 class ServiceDown(StreamsError):
     """Raised by a user's function, when a service that the function needs does not answer.
 
-    The record is not the cause, so no attempt is counted: with `Retry` it waits until the service is back.
+    The record is not the cause. With a `Retry`, the record therefore waits until the service is back, and no attempt is
+    counted.
     """
 
 

@@ -216,8 +216,8 @@ def avg(of: Expression) -> Aggregate:
     """The mean of ``of``, as a float; null if there is no value.
 
     The mean of integers is exact up to the last rounding. The mean of floats depends slightly on the order of the
-    records, because floats are added one after the other. The dict of `Aggregates` also has the sum and the count, from
-    which the next mean follows, as ``<name>_sum`` and ``<name>_count``.
+    records, because floats are added one after the other. The dict of `Aggregates` also has ``<name>_sum`` and
+    ``<name>_count``, because the next mean follows from the sum and the count.
     """
     return Aggregate("avg", of)
 

@@ -35,7 +35,8 @@ __all__ = [
 Answer = Literal["fail", "continue", "skip", "dead_letter"]
 """The answer to a record that fails.
 
-- ``fail`` ends the worker. The record is not committed, so the worker gets the record again at its next start.
+- ``fail`` ends the worker. The record is not committed, so the worker gets the record again at its next start. If
+  ``dead_letter_queue_topic`` is set, the worker also sends a dead letter, which ``exactly_once_v2`` rolls back.
 - ``skip`` drops the record and counts the drop.
 - ``dead_letter`` sends the record to ``dead_letter_queue_topic``.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
@@ -120,9 +121,9 @@ Chooser = Callable[[ErrorContext, Exception], "Answer | Response"]
 class Backoff:
     """The wait between two attempts: ``first``, then each time ``factor`` times the wait before, up to ``limit``.
 
-    Each wait is shorter by a share below ``jitter`` (at least 0, below 1). So many keys are not tried again at the same
-    time. Key and attempt decide the share, so a test sees the same waits each time. Durations
-    are timedelta or ms. Raises `ConfigError` for values out of range.
+    Each wait is shortened by a share between 0 and ``jitter`` (at least 0, below 1). So many keys are not tried again
+    at the same time. The share follows from key and attempt, so a test sees the same waits each time. Durations are
+    timedelta or ms. Raises `ConfigError` for values out of range.
 
     >>> [Backoff(100, limit=500, jitter=0).delay_ms(attempt) for attempt in (1, 2, 3, 4)]
     [100, 200, 400, 500]

@@ -149,9 +149,10 @@ class RecordSource(Protocol):
 
 
 def create_time(timestamp: int | None) -> int:
-    """The timestamp to hand to librdkafka, in ms; None means now.
+    """The timestamp to hand to librdkafka, in ms. With None, the result is 0, and librdkafka takes the time of its
+    clock.
 
-    librdkafka takes 0 for "now", so a record with the timestamp 0 is written with 1.
+    Because 0 means "now" to librdkafka, a record with the timestamp 0 is written with 1.
 
     >>> create_time(1_700_000_000_000), create_time(0), create_time(None)
     (1700000000000, 1, 0)

@@ -122,9 +122,10 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """Holds the updates of a key until stream time is ``limit`` past the first one, then hands on the last one.
+        """Holds the updates of a key until stream time is ``limit`` past the first held update, then hands on the last
+        one.
 
-        All updates in between are dropped. A negative ``limit`` means zero.
+        The updates before the last one are dropped. A negative ``limit`` means zero.
 
         >>> Suppressed.until_time_limit(1000, BufferConfig.unbounded()).time_limit_ms
         1000

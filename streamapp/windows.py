@@ -160,7 +160,7 @@ class TimeWindows(Windows):
 
     @classmethod
     def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
-        """Tumbling windows that accept late records until stream time reaches their end + ``grace``.
+        """Tumbling windows that accept out-of-order records until stream time reaches their end + ``grace``.
 
         >>> from datetime import timedelta
         >>> TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=5))
@@ -272,7 +272,7 @@ class SlidingWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
-        """Sliding windows that accept no late records.
+        """Sliding windows that are closed as soon as stream time passes their end.
 
         >>> SlidingWindows.of_time_difference_with_no_grace(10).grace_ms
         0
@@ -281,7 +281,7 @@ class SlidingWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
-        """Sliding windows that accept late records until stream time passes their end + ``grace``.
+        """Sliding windows that accept out-of-order records until stream time passes their end + ``grace``.
 
         >>> SlidingWindows.of_time_difference_and_grace(10, grace=5).difference_ms
         10
@@ -310,7 +310,7 @@ class SessionWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
-        """Sessions that accept no late records.
+        """Sessions that are closed as soon as stream time passes their end + gap.
 
         >>> SessionWindows.of_inactivity_gap_with_no_grace(10).grace_ms
         0
@@ -319,7 +319,7 @@ class SessionWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that accept late records until stream time passes their end + gap + ``grace``.
+        """Sessions that accept out-of-order records until stream time passes their end + gap + ``grace``.
 
         >>> SessionWindows.of_inactivity_gap_and_grace(10, grace=5).gap_ms
         10

@@ -13,7 +13,8 @@ __all__ = ["AdaptiveSize", "Batch"]
 class Batch:
     """Bounds of the lists that a handler gets. A list has records of one partition, and at least one record.
 
-    - ``records``, ``bytes``: the most records and the most bytes of a list. A single larger record is a list, too.
+    - ``records``, ``bytes``: the most records and the most bytes of a list. A record larger than ``bytes`` is a list of
+      its own.
     - ``linger_ms``: the time for which a list that is not full waits for more records (default: no wait).
     - ``target_ms``: the wanted duration of a call. Lists become longer after faster calls, and shorter after slower
       calls.

@@ -1,7 +1,8 @@
 """`Commits`: the commits of one member of a consumer group, under each of the guarantees.
 
-The default commits positions after the work. With a database (``offsets=``), the database saves them before Kafka does.
-At most once, a commit has to be certain before the handler is called.
+By default, a position is committed after the handler has processed the records before it. With a database
+(``offsets=``), the database saves the positions before Kafka does. With "at_most_once", brokers have to confirm a
+commit before the handler is called.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Commits:
     def _save(
         self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Writes positions into the database that no transaction of a handler has written, and returns all saved ones.
+        """Saves the positions that no transaction of a handler has saved in the database. Returns all saved positions.
 
         Records that were skipped or became dead letters change the position without a transaction of the handler.
         """

@@ -79,8 +79,8 @@ class Dispatcher:
     ) -> bool:
         """Hands out no more records of these partitions, and waits for their calls of the handler.
 
-        False: after ``seconds`` a call is still under way; the next owner repeats its records. ``meanwhile`` is called
-        every 50 ms or sooner, because the waiting thread has other duties.
+        Returns False if a call is still under way after ``seconds``; the next owner of the partition then repeats its
+        records. ``meanwhile`` is called every 50 ms or sooner, because the waiting thread has other duties.
         """
         deadline = time.monotonic() + seconds
         with self.changed:

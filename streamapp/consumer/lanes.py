@@ -115,7 +115,8 @@ class PartitionLanes:
     def lane_name(self, item: Item) -> object:
         """The lane of a record.
 
-        By key, a record without key has a lane of its own, as no other record belongs to it.
+        With ``ordered_by="key"``, a record without a key has a lane of its own, because no other record has to wait for
+        the record.
         """
         if not self._by_key:
             return None

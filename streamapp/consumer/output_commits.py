@@ -104,9 +104,11 @@ class OutputCommits:
         return True
 
     def settle(self) -> bool:
-        """Finds out if the last transaction was committed, where this is unknown. False: brokers do not answer yet.
+        """Finds out if the last transaction was committed, if this is unknown. Returns False if brokers do not answer
+        yet.
 
-        Only partitions that this member still owns count, because another owner may have moved the positions on.
+        Only the committed positions of partitions that this member still owns tell the outcome: another owner may have
+        moved the positions of other partitions on.
         """
         step = self._unsettled
         if step is None:

@@ -34,7 +34,8 @@ class Room:
         return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
 
     def change(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions to pause, and the partitions to resume. The caller must do both, as this object notes them."""
+        """The partitions to pause, and the partitions to resume. The caller must do both, because this object counts
+        them as paused and resumed from now on."""
         each = max(1, len(self._partitions))
         most = max(1, self._options.buffer_records // each)
         most_bytes = max(1, self._options.buffer_bytes // each)

@@ -521,8 +521,8 @@ class KStream(Described[K, V]):
           gives names to the join and its stores.
         - With a table: the row that the table has for the key when the record is processed. Updates of the table cause
           no results. A result has the timestamp of the record. ``grace`` is for versioned tables (KIP-923). Each record
-          waits for this time, and is then joined with the row that was valid at the record's timestamp. With ``grace``,
-          a record without a key is an error.
+          waits until stream time is ``grace`` past the record, and is then joined with the row that was valid at the
+          record's timestamp.
         - With a global table: the row of the key ``key_selector(key, value)``. Every process has the whole table, so
           the stream may have any number of partitions.
 
@@ -661,7 +661,8 @@ class KStream(Described[K, V]):
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
         without a match gives its result when its window is closed (timestamp + window + grace < stream time), with the
         record's timestamp. A record without a key, and each record in a join with a table, gives its result at once.
-        Records without a value are dropped and counted.
+        With ``grace``, each record waits as in `join`, and a record without a key raises `StreamsError`. Records
+        without a value are dropped and counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):

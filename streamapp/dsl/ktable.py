@@ -278,7 +278,8 @@ class KTable(Described[K, V]):
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """Holds the changes of the table back, so that fewer are handed on. (``KTable.suppress``, KIP-328)
 
-        `Suppressed` says how long: until a window is closed, for its final result only, or for a time per key.
+        `Suppressed.until_window_closes` holds them until a window is closed, so that only its final result comes out.
+        `Suppressed.until_time_limit` holds them for a time after the first held change of a key.
 
         >>> from streamapp import BufferConfig, StreamsBuilder, StringSerde, Suppressed
         >>> text = StringSerde()
@@ -306,8 +307,8 @@ class KTable(Described[K, V]):
         The two rows have the same key. With ``foreign_key``, the function ``foreign_key(value)`` gives the key of the
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
 
-        The result changes when either row changes, and is deleted when either row is deleted. Its timestamp is the
-        larger one of the two. Both tables get stores, because each side has to look up the other side's rows. For a
+        The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
+        timestamp of its two rows. Both tables get stores, because each side has to look up the other side's rows. For a
         join by the same key, both topics need the same number of partitions. A foreign-key join uses two internal
         topics, so the numbers may differ.
 

@@ -108,8 +108,9 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     """A stream grouped by key and by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
     ``TimeWindowedKStream``.)
 
-    Records without a key are dropped, and sliding windows also drop records without a value. A record whose windows are
-    all closed is dropped as late. A result's timestamp is the largest timestamp of the window's records.
+    Records without a key are dropped, and sliding windows also drop records without a value. A record goes into those
+    of its windows that are open, and is counted as late once for each closed one. A result's timestamp is the largest
+    timestamp of the window's records.
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out
@@ -125,9 +126,10 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         """Chooses when results come out: with each update, or once for each window, when the window is closed.
         (``TimeWindowedKStream.emitStrategy``, KIP-825)
 
-        A window is closed when stream time reaches its end + grace. Only new records move stream time, so without
-        records the last window never closes. ``idle_timeout``, which Kafka Streams does not have, solves this: after
-        this time without a record, stream time follows the wall clock.
+        A window is closed when stream time reaches its end + grace; a sliding window, when stream time passes this
+        time. Only new records move stream time, so without records the last window never closes. ``idle_timeout``,
+        which Kafka Streams does not have, solves this: after this time without a record, stream time follows the wall
+        clock.
 
         >>> from streamapp import EmitStrategy, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

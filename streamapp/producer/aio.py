@@ -69,7 +69,7 @@ class ReliableProducer(ProducerFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> DeliveryReport:
-        """Sends a record, and returns its report when brokers, or the local log, have it.
+        """Sends a record, and returns its report when brokers, or the local log, have the record.
 
         ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError` if the record was not confirmed,
         `BufferFull` if the buffer has no space and the call does not wait (``when_full``), and `SerializationError`. A

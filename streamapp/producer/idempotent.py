@@ -256,7 +256,8 @@ class IdempotentChannel:
     def _send_in_order(self, waiting: list[_Waiting]) -> bool:
         """Gives records to librdkafka once more. False: the client has ended, and the others stay in `_back`.
 
-        Each client measures its own time, so a record may take ``delivery_timeout_ms`` once more.
+        The new client counts from the moment when it gets a record, so a record may take ``delivery_timeout_ms`` once
+        more.
         """
         waiting.sort()
         for index, each in enumerate(waiting):

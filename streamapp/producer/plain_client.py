@@ -40,10 +40,11 @@ _LOGGER.addFilter(_is_news)
 
 
 class PlainClient:
-    """A librdkafka producer that ends at a refused batch (``together``), or sends each record in its own request.
+    """A librdkafka producer. With ``together``, the client ends when brokers refuse a batch. Otherwise each record has
+    a request of its own.
 
-    With librdkafka's ``enable.gapless.guarantee``, a refusal is a fatal error of the client. So no record of a
-    partition passes the refused records, and librdkafka gives all waiting records back.
+    ``together`` sets librdkafka's ``enable.gapless.guarantee``, with which a refusal is a fatal error of the client. So
+    no record of a partition passes the refused records, and librdkafka gives all waiting records back.
     """
 
     def __init__(

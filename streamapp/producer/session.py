@@ -4,7 +4,8 @@ A connection that breaks during a commit leaves the outcome unknown. The next se
 open transaction (`init_transactions`). The session then reads the committed offsets, and so learns the outcome.
 
 The offsets are the positions of a consumer, or a bookmark: a number and a note, stored as a committed offset with
-metadata. The group of a bookmark has the name of the transactions. Its partition is 0 of the first record's topic.
+metadata. The group of a bookmark has the name of the transactions. The bookmark is the committed offset of partition 0
+of the first record's topic.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 class KnownSchemas:
     """A folder with one file for each answer of a registry. Files appear only whole, so processes may share the folder.
 
-    The answers are used only while the registry does not answer, because a registry that was set up anew gives other
-    ids.
+    The answers are used only while the registry does not answer. A registry that answers may have been set up anew, and
+    then gives other ids to the same schemas.
 
     >>> import tempfile
     >>> known = KnownSchemas(tempfile.mkdtemp(), "http://registry:8081")

@@ -1,6 +1,6 @@
 """Classes of other libraries as values: pydantic's models, Faust's Records, messages of Protobuf.
 
-The module does not import pydantic or Faust. Attributes tell their classes.
+The module does not import pydantic or Faust, but recognizes their classes by attributes.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ class LongSerde(Serde[int]):
 class FloatSerde(Serde[float]):
     """An IEEE 754 single in 4 bytes, big endian, as Kafka's ``FloatSerializer``.
 
-    A float of Python has 64 bits, so that the nearest single is read back. A float beyond the range of singles raises
-    `SerializationError`.
+    A float of Python has 64 bits, so the serde rounds a value to the nearest single. A float beyond the range of
+    singles raises `SerializationError`.
 
     >>> FloatSerde().deserialize(FloatSerde().serialize(0.1))
     0.10000000149011612

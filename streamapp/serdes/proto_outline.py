@@ -90,9 +90,11 @@ def outline_of(schema: str) -> Outline:
 
 
 def renumbered(own: str, other: str) -> str:
-    """The fields and enum values of equal names or numbers that two schemas do not share; empty if there are none.
+    """The fields and enum values that have the same name or number in two schemas, but are not the same; empty if there
+    are none.
 
-    Protobuf knows a field by its number only. A reader takes the bytes of another field for its own.
+    Protobuf's bytes name a field by its number only. So a reader takes the bytes of another field with this number for
+    its own field.
 
     >>> renumbered("message A { int64 b = 1; }", "message A { int64 a = 1; int64 b = 2; }")
     'A.b is int64 with number 1 here, and int64 with number 2 there'

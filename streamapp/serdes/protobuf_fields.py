@@ -85,7 +85,8 @@ def numbers_of(cls: Any, fields: tuple[mi.Field, ...]) -> dict[str, int]:
 
 
 def has_zero_default(field: mi.Field) -> bool:
-    """Tells a field without default, or whose default is the value that Protobuf does not write."""
+    """True for a field without a default, or whose default is the value that Protobuf does not write (0, false,
+    empty)."""
     default = field.default
     if default is NODEFAULT and field.default_factory in (list, dict, tuple):
         return True

@@ -132,7 +132,7 @@ def filler_of(shape: Any) -> Callable[[Any], None] | None:
 
 
 def _must_be_said(field: mi.Field) -> bool:
-    """Tells a field that may be None, and has no default."""
+    """True for a field that may be None, and has no default."""
     return field.required and _without_none(field.type) is not field.type
 
 
@@ -158,7 +158,7 @@ def _of_record(descriptor: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
 
 
 def _is_special(info: mi.StructType | mi.DataclassType) -> bool:
-    """Tells a type whose JSON is not an object of its fields."""
+    """True for a type whose JSON is not an object of its fields."""
     if isinstance(info, mi.StructType):
         return info.array_like or info.forbid_unknown_fields or info.tag is not None
     return False

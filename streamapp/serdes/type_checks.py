@@ -1,7 +1,7 @@
-"""Types beside schemas: places whose values the type cannot hold, found when the serde is made.
+"""Compares a type with a schema when a serde is made, and finds places whose values the type cannot hold.
 
-Each kind of values that the schema names at a place must fit the type. Within a kind, a value that is too large, or a
-text in another format, shows with its record.
+Each kind of values that the schema names at a place must fit the type. A value of the right kind may still be too
+large, or a text in another format. Such a value raises an error only when its record is read.
 """
 
 from __future__ import annotations

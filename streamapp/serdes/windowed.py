@@ -22,8 +22,8 @@ _END_START = struct.Struct(">qq")
 class TimeWindowedSerde(Serde[Windowed]):
     """A key and the window of its aggregation: the inner serde's bytes, then the start of the window in 8 bytes.
 
-    The bytes do not have the end of the window, so ``window_size_ms`` is needed to read it. An end after 2**63 - 1 ms
-    becomes 2**63 - 1.
+    The bytes do not have the end of the window. A reader computes the end from the start and ``window_size_ms``. An end
+    after 2**63 - 1 ms becomes 2**63 - 1.
 
     >>> from streamapp.serdes import StringSerde
     >>> serde = TimeWindowedSerde(StringSerde(), window_size_ms=1000)

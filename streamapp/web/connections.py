@@ -1,7 +1,7 @@
 """Limits on the connections to the web server: their number, and the time for sending a request.
 
 Without them, clients that open connections and send nothing could take all file handles of a worker. The limits also
-count connections that are in the middle of a TLS handshake. asyncio's own TLS servers tell nobody of them.
+count connections that are in the middle of a TLS handshake. asyncio's own TLS servers do not report such connections.
 """
 
 from __future__ import annotations

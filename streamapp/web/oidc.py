@@ -152,7 +152,7 @@ class Oidc:
         return Identity(_ODD.sub("_", str(claims["sub"]))[:64], "operate" if "operate" in roles else "read")
 
     async def _current(self, anew: bool) -> Any:
-        """The keys; ``anew``: they lack the key of a token."""
+        """The provider's keys. With ``anew``, the keys are fetched again, because they lack the key of a token."""
         if self._keys is not None and not anew and self._fetching.locked():
             return self._keys  # a provider that hangs holds up no token whose key is known
         async with self._fetching:

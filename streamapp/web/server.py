@@ -191,7 +191,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
     async def check_port(self) -> None:
         """Raises `OSError` if the server cannot listen on its port.
 
-        The server itself starts later, when topics and state are there.
+        The server itself starts later, after the worker has opened topics and state.
         """
         conf = self.app.conf
         if conf.web_enabled and conf.web_transport.scheme == "tcp":
