@@ -62,6 +62,7 @@ def answered(
         key_serde=BytesSerde(),
         value_serde=BytesSerde(),
         persistent=context.config.dsl_store_type == "rocksdb",
+        internal=True,
     )
     return Fixed(Parking(operator, on_error, store, keys, values), spec)
 

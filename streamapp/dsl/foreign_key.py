@@ -121,6 +121,7 @@ def join_on_foreign_key(
         value_serde=subscription_serde,
         serde_topic=registration_topic,
         persistent=context.config.dsl_store_type == "rocksdb",
+        internal=True,
     )
     context.stores[subscriptions.name] = subscriptions
     receive = ProcessorNode(

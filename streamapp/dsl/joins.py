@@ -139,6 +139,7 @@ def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCa
             kind=operator_kinds.TimeOrdered(grace_ms=grace_ms),
             key_serde=context.key_serde(key_serde, node_name),
             value_serde=context.value_serde(value_serde or stream.value_serde, node_name),
+            internal=True,
         )
         context.stores[buffer.name] = buffer
         if name is None:

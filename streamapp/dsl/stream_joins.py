@@ -202,6 +202,7 @@ class _Stores:
             value_serde=value_serde,
             persistent=self.store_type == "rocksdb",
             logged=self.given.logging,
+            internal=True,
             topic_config={**self.given.topic_config, "cleanup.policy": "delete"},
         )
 
@@ -213,5 +214,6 @@ class _Stores:
             value_serde=LeftOrRightSerde(left_serde, right_serde),
             persistent=self.store_type == "rocksdb",
             logged=self.given.logging,
+            internal=True,
             topic_config=dict(self.given.topic_config),
         )

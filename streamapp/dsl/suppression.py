@@ -51,6 +51,7 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         value_serde=context.value_serde(table.value_serde, node_name),
         persistent=False,
         logged=buffer.logging,
+        internal=True,
     )
     context.stores[store] = spec
     operator = TableSuppress(

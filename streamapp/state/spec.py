@@ -54,6 +54,9 @@ class StoreSpec(Generic[S]):
 
     In the changelog of such a table, a tombstone has the headers of the record that caused the deletion.
     """
+    internal: bool = False
+    """True for a store that an operator of the DSL has for itself, for example for records that wait for a retry.
+    Views list the store after the tables of the application."""
     topic_config: dict[str, str] = field(default_factory=dict)
     """Settings of the changelog, which override the settings of the kind."""
 

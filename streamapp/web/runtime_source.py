@@ -134,5 +134,6 @@ def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
         local=info.local,
         subtopology=subtopology,
         is_global=info.is_global,
+        is_internal=spec.internal,
         standbys=info.standbys,
     )

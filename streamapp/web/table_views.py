@@ -51,7 +51,7 @@ class TableViews:
         """The places for parts of other workers' pages. With shared places, two workers could wait for each other."""
 
     async def listing(self, _request: web.Request) -> web.Response:
-        tables = self._source.tables().values()
+        tables = sorted(self._source.tables().values(), key=lambda table: table.is_internal)
         described = await asyncio.gather(*(self._describe(table) for table in tables))
         return json_response({"tables": described})
 
@@ -312,6 +312,7 @@ class TableViews:
             "value": serde_name(table.value_serde),
             "entries": await self._count(table),
             "global": table.is_global,
+            "internal": table.is_internal,
             "partitions": {
                 "total": len(table.owners),
                 "local": sorted(table.local),

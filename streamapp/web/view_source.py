@@ -161,6 +161,7 @@ class TableInfo:
     this worker. Each worker has the whole of a global table, which has one partition.
 
     ``subtopology`` is the sub-topology that writes the store. Task ``<subtopology>_<partition>`` has the lag.
+    ``is_internal`` is true for a store that an operator has for itself (`StoreSpec.internal`).
     """
 
     name: str
@@ -172,6 +173,7 @@ class TableInfo:
     local: frozenset[int]
     subtopology: int | None = None
     is_global: bool = False
+    is_internal: bool = False
     standbys: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from streamapp.web.view_source import RestoreStatus, StandbyStatus
 
 from .conftest import Serve
 from .example import AIRPORTS, ExampleSource
+from .fakes import open_empty
 
 playwright = pytest.importorskip("playwright.async_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -102,6 +103,26 @@ async def test_shows_the_newest_entries_as_they_change(opened: Opened) -> None:
     store = opened.source.stores["delays-by-airport", opened.source.partition_for("", b"JFK")]
     store.put("JFK", {"flights": 1_000_000}, 2_000_000_000_000)
     await opened.shows("#entries tbody tr", "1000000")
+
+
+async def test_opens_with_a_table_of_the_application_and_lists_stores_of_operators_last(serve: Serve) -> None:
+    source = ExampleSource()
+    parked = open_empty("a-parked", "key_value")
+    parked.put("JFK", "waits for a retry")
+    source.add_table("a-parked", "key_value", {0: parked}, is_internal=True)
+    source.tables_ = {"a-parked": source.tables_.pop("a-parked"), **source.tables_}
+    client = await serve(source)
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page()
+        await page.goto(str(client.make_url("/")))
+        await page.wait_for_selector("#table-list button[aria-pressed=true]")
+        listed = await page.locator("#table-list li").all_text_contents()
+        chosen = await page.locator("#table-list button[aria-pressed=true] strong").text_content()
+        await browser.close()
+    assert chosen in [name for name, table in source.tables_.items() if not table.is_internal]
+    assert listed[-2] == "Stores of operators"
+    assert listed[-1].startswith("a-parked")
 
 
 async def test_looks_up_a_key_with_the_keyboard(opened: Opened) -> None:

@@ -48,7 +48,7 @@ def source() -> FakeSource:
     recent = open_empty("recent", "lru", max_entries=2)
     recent.put("JFK", 1)
     source.add_table("recent", "lru", {0: recent, 1: recent})
-    source.add_table("buffer", "suppress_buffer", {0: object(), 1: object()})
+    source.add_table("buffer", "suppress_buffer", {0: object(), 1: object()}, is_internal=True)
     return source
 
 
@@ -72,6 +72,14 @@ async def test_lists_the_tables(serve: Any, source: FakeSource) -> None:
     assert (tables["ids"]["key"], tables["ids"]["key_format"]) == ("long", "integer")
     assert tables["hourly"]["window_size_ms"] == HOUR
     assert not tables["buffer"]["readable"]
+
+
+async def test_stores_of_operators_are_listed_last(serve: Any) -> None:
+    source = FakeSource()
+    source.add_table("parked", "key_value", {0: open_empty("parked", "key_value")}, is_internal=True)
+    source.add_table("delays", "key_value", {0: open_empty("delays", "key_value")})
+    listed = (await get(await serve(source), "/tables/"))["tables"]
+    assert [(each["name"], each["internal"]) for each in listed] == [("delays", False), ("parked", True)]
 
 
 async def test_describes_one_table(serve: Any, source: FakeSource) -> None:

@@ -77,7 +77,7 @@ async function pollTables() {
     tables = (await ask("/tables/")).tables;
     showTables();
     if (chosen === null) {
-      const listed = tables.filter((table) => table.readable && table.kind !== "versioned");
+      const listed = tables.filter((table) => table.readable && !table.internal && table.kind !== "versioned");
       const full = listed.find((table) => table.entries?.count !== 0);  // windows are not counted
       choose((full ?? listed[0] ?? tables.find((table) => table.readable))?.name, { scroll: false });
     }
@@ -186,15 +186,17 @@ function inputRow({ task, input }, most) {
 }
 
 function showTables() {
-  text($("tables-note"), tables.length ? plural(tables.length, "table") : "");
+  const own = tables.filter((table) => !table.internal).length;
+  text($("tables-note"), own ? plural(own, "table") : "");
   changed($("table-list"), [tables, chosen?.name], () => tables.length === 0
     ? [h("li", { class: "empty" }, "This topology keeps no state.")]
-    : tables.map((table) => {
+    : tables.flatMap((table, at) => {
         const button = h("button", { type: "button", "data-focus": table.name, "aria-pressed": String(chosen?.name === table.name) },
           h("strong", { title: table.name }, shortName(table.name)), h("span", {}, about(table)));
         button.disabled = !table.readable;
         button.addEventListener("click", () => choose(table.name, { scroll: false }));
-        return h("li", {}, button);
+        const heading = at === own ? [h("li", { class: "heading" }, "Stores of operators")] : [];
+        return [...heading, h("li", {}, button)];
       }));
 }
 
@@ -202,7 +204,7 @@ function about(table) {
   const { local, total } = table.partitions;
   const where = table.global ? "global" : `${local.length}/${total} partitions`;
   const size = table.entries ? `${number(table.entries.count)}${table.entries.exact ? "" : "+"} entries · ` : "";
-  return `${table.kind.replaceAll("_", " ")} · ${table.readable ? size + where : "internal"}`;
+  return `${table.kind.replaceAll("_", " ")} · ${table.readable ? size + where : "not readable"}`;
 }
 
 /** Which partitions other workers have, or nobody. */
