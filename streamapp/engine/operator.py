@@ -63,6 +63,8 @@ class TaskContext(Protocol):
     False: stores send the last value of each key at a commit (workers and Spark)."""
     retries_at_once: bool
     """True: the attempts of a `Retry` follow each other without a wait (Spark)."""
+    one_task: bool
+    """True: this task runs all sub-topologies of the application (the test driver)."""
     foreign_key_join_recheck: bool
     """True: foreign-key joins check stale rows again (`StreamsConfig.foreign_key_join_recheck`; on Spark always)."""
 

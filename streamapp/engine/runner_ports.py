@@ -65,6 +65,9 @@ class TaskRules:
     """True: foreign-key joins always behave as with `StreamsConfig.foreign_key_join_recheck`."""
     retries_at_once: bool = False
     """True: no record waits for a retry, because the attempts of a `Retry` follow each other at once."""
+    one_task: bool = False
+    """True: one task runs all sub-topologies. A retry topic with many waiting records then does not hold the task
+    back."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
     such punctuators are allowed."""

@@ -64,6 +64,7 @@ class Task(CurrentRecord):
         self.wall_clock_ms: Callable[[], int] = environment.wall_clock_ms
         self.log_each_write: bool = rules.log_each_write
         self.retries_at_once: bool = rules.retries_at_once
+        self.one_task: bool = rules.one_task
         self.any_partition: bool = rules.any_partition
         self.foreign_key_join_recheck: bool = rules.always_recheck or plan.config.foreign_key_join_recheck
         self.metrics: TaskMetrics = TaskMetrics()

@@ -9,6 +9,7 @@ letter names the topic, partition and offset where the record was read first.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,10 @@ from streamapp.serdes.base import Serde
 __all__ = ["Delayed", "ParkedRecordSerde", "Staged", "partition_it_came_from"]
 
 _AT_ONCE = 1_000
-"""The largest number of records that a task takes out of a retry topic and keeps until they are due."""
+"""The largest number of records that a task takes out of a retry topic and keeps until they are due.
+
+There is no limit if the task runs other sub-topologies, too, because a full retry topic would hold them back.
+"""
 
 
 class ParkedRecordSerde(Serde[ParkedRecord]):
@@ -172,12 +176,13 @@ class _Delay:
     def __init__(self, described: Delayed, ctx: NodeContext) -> None:
         self._task, self._name, self._forward = ctx.task, ctx.name, ctx.handled(ctx.forward)
         self._records = ParkedRecords(ctx.store(described.store))
+        self._most = sys.maxsize if ctx.task.one_task else _AT_ONCE
         self._schedule: Any = None
         self._wake()
 
     @property
     def room(self) -> int:
-        return max(0, _AT_ONCE - self._records.records)
+        return max(0, self._most - self._records.records)
 
     @property
     def parked(self) -> ParkedStatus:

@@ -46,7 +46,7 @@ V = TypeVar("V")
 
 
 # Topics have one partition here. A user's partitioner is written for topics in production, so any number is allowed.
-_RULES = TaskRules(any_partition=True, log_each_write=True)
+_RULES = TaskRules(any_partition=True, log_each_write=True, one_task=True)
 
 
 class TopologyTestDriver:

@@ -66,6 +66,14 @@ def test_the_last_attempt_ends_with_a_letter_of_the_record_as_it_came() -> None:
     assert bench.driver.drops == {("look-up", "dead_letter"): 1}
 
 
+def test_a_driver_takes_input_while_many_records_wait_in_a_retry_topic() -> None:
+    bench = Bench(Service(bad=-1), Retry.topics(MINUTE))
+    bench.pipe(*["a:bad"] * 1_500, "b:1")
+    assert bench.out == ["b:1"]
+    (waiting,) = bench.driver.parked
+    assert (waiting.records, waiting.closed) == (1_500, False)
+
+
 def test_a_record_is_tried_as_itself() -> None:
     seen: list[tuple[str, int, int]] = []
     builder = StreamsBuilder(CONFIG)
