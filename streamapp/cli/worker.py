@@ -28,7 +28,7 @@ __all__ = ["worker"]
     "--loglevel",
     "-l",
     type=click.Choice(["crit", "error", "warn", "info", "debug"], case_sensitive=False),
-    help="Level of the log (default: info for the application and the worker, warn for all other loggers).",
+    help="Level of the log (default: info for the application and the worker, warn for Faust and the Kafka clients).",
 )
 def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str | None) -> None:
     """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`."""

@@ -20,7 +20,7 @@ from streamapp.topology.plan import Plan
 
 __all__ = ["Subject"]
 
-_SECONDS = 30.0
+_SECONDS = 10.0
 _INTERNAL = re.compile(r"(?P<store>.+)-(?P<kind>changelog|repartition)")
 
 
@@ -65,9 +65,11 @@ class Subject:
         return None if self.plan is None else self.plan.config.session_timeout_ms
 
     def look(self) -> GroupLook:
+        _ = self._metadata  # has the soonest and clearest error for brokers that do not answer
         return look_at_group(self.admin, self.group)
 
     def committed(self) -> dict[TopicPartition, tuple[int, str]]:
+        _ = self._metadata
         return read_committed_offsets(self.admin, self.group)
 
     @cached_property
