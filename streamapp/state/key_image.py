@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
+from streamapp.state.formats import MAX_LONG
 from streamapp.state.row_memory import kept_size
 from streamapp.state.write_behind import MISSING, Row
 
@@ -19,7 +20,10 @@ _LIMIT = 16
 
 
 class KeyImage:
-    """All rows of one key from the time ``complete_from`` (ms) on, so that a read by time needs no scan of the backend.
+    """All rows of one key between two times, so that a read by time needs no scan of the backend.
+
+    The times ``complete_from`` and ``complete_to`` (ms) are inclusive. If a read is narrow and many later rows follow,
+    ``complete_to`` is before them. Otherwise the image has all later rows.
 
     ``slots`` are the sort keys of the rows: tuples that begin with the row's time.
 
@@ -28,10 +32,11 @@ class KeyImage:
     rows that were read for it, so the next such read is that many writes away.
     """
 
-    __slots__ = ("complete_from", "limit", "rows", "size", "slots")
+    __slots__ = ("complete_from", "complete_to", "limit", "rows", "size", "slots")
 
     def __init__(self, complete_from: int) -> None:
         self.complete_from: int = complete_from
+        self.complete_to: int = MAX_LONG
         self.limit: int = _LIMIT
         self.slots: list[Any] = []
         self.rows: list[Row] = []

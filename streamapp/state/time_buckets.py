@@ -17,7 +17,7 @@ from streamapp.errors import SerializationError
 from streamapp.records import RecordBatch
 from streamapp.serdes.types import excerpt
 from streamapp.state.backend import OrderedBytes, WriteSet
-from streamapp.state.formats import LONG
+from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
@@ -32,6 +32,9 @@ _META = b"\xff"
 """The key of a row with the observed stream time, the last sequence number and the bucket size in ms. This key sorts
 after all buckets."""
 _NO_TIME = -1
+_LATER_ROWS, _LATER_PARTS = 8, 4
+"""The number of rows in an image that a read loads with the later rows: so many, or so many times the rows it asks for.
+"""
 _INDEXED_BYTES = 350
 """The estimated bytes in memory of a row in the time index: a set, and an entry of a dictionary and of a heap."""
 
@@ -185,32 +188,46 @@ class TimeBucketedStore(WriteBehindStore):
             found.sort(key=lambda entry: order(entry[0]))
             yield from found
 
-    def _image_from(self, key: Any, time_from: int) -> KeyImage:
-        """The image of a key, with all rows from a time (ms, not negative) on."""
+    def _image_from(self, key: Any, time_from: int, time_to: int = MAX_LONG) -> KeyImage:
+        """The image of a key, with all rows between two times (ms, not negative, both inclusive)."""
         image = self._images.young.get(key) or self._image_of(key)
-        if image is None or image.complete_from > time_from:
-            return self._load(key, time_from, further=image is not None)
+        if image is None or image.complete_from > time_from or image.complete_to < time_to:
+            return self._load(key, time_from, time_to, 0 if image is None else 2 * len(image.slots) + 1)
         if len(image.slots) > image.limit and self._images.young.get(key) is image:
             self._memory.give_back(image.shorten(time_from))
         return image
 
-    def _load(self, key: Any, time_from: int, further: bool) -> KeyImage:
-        """Reads the image of a key from a time on: its rows in the backend, with its dirty rows in their place.
+    def _load(self, key: Any, time_from: int, time_to: int, further: int) -> KeyImage:
+        """Reads the image of a key between two times: its rows in the backend, with its dirty rows in their place.
 
-        With ``further``, the image also gets about as many earlier rows. So if each read goes back a little further,
-        the image is not loaded for each of them.
+        The image also gets the later rows, unless they are many more than the rows between the times. ``further`` is
+        not 0 if the key had an image without these rows. The image then gets at least ``further`` later rows and about
+        as many earlier rows. So the image grows while reads miss it, and is not loaded for each read.
         """
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
         image = KeyImage(time_from)
         size, time_at, first = len(key_bytes) + suffix + 8, self._time_at, time_from // bucket
         unpack, slot_of, scan = self._unpack, self._slot_of, self._table.range
         start = LONG.pack(first) + key_bytes + LONG.pack(time_from)
-        for number in self._stored_buckets(first):
-            prefix = LONG.pack(number) + key_bytes
-            begin, end = start if number == first else prefix, prefix + b"\x80"  # no time is negative
-            for local, data in scan(begin, end):
-                if len(local) == size:
-                    image.put(slot_of(local[8:]), unpack(data))
+
+        def stored() -> Iterator[tuple[Any, bytes]]:
+            for number in self._stored_buckets(first):
+                prefix = LONG.pack(number) + key_bytes
+                begin, end = start if number == first else prefix, prefix + b"\x80"  # no time is negative
+                for local, data in scan(begin, end):
+                    if len(local) == size:
+                        yield slot_of(local[8:]), data
+
+        most = -1
+        """The number of rows with which the image ends, as soon as the rows between the times are known."""
+        for slot, data in stored():
+            read = len(image.slots)
+            if most < 0 and slot[0] > time_to:
+                most = max(_LATER_ROWS, _LATER_PARTS * read, further)
+            if read == most:
+                image.complete_to = slot[0] - 1
+                break
+            image.put(slot, unpack(data))
         read = len(image.slots)
         if further:
             rows = (row for row in scan(LONG.pack(first) + key_bytes, start, True) if len(row[0]) == size)
@@ -223,7 +240,7 @@ class TimeBucketedStore(WriteBehindStore):
             read += len(earlier)
         for row_key in self._dirty_rows_of(key):
             read += 1
-            if row_key[time_at] >= image.complete_from:
+            if image.complete_from <= row_key[time_at] <= image.complete_to:
                 image.put(self._slot(row_key), self._dirty[row_key])
         image.loaded(read)
         self._images.keep(key, image, image.size + kept_size(key))
@@ -283,7 +300,7 @@ class TimeBucketedStore(WriteBehindStore):
     def _keep_in_image(self, row_key: Any, row: Row) -> None:
         key = row_key[0]
         image = self._images.young.get(key) or self._image_of(key)
-        if image is not None and row_key[self._time_at] >= image.complete_from:
+        if image is not None and image.complete_from <= row_key[self._time_at] <= image.complete_to:
             grown = image.put(self._slot(row_key), row)
             if grown and not self._memory.take(grown):
                 self._images.forget(key)

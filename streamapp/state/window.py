@@ -168,7 +168,7 @@ class WindowStore(TimeBucketedStore):
         time_from = max(time_from, self._min_live(), 0)
         if time_to < time_from:
             return iter(())
-        image = self._image_from(key, time_from)
+        image = self._image_from(key, time_from, time_to)
         slots = image.slots
         low = bisect_left(slots, (time_from,))
         high = bisect_right(slots, (time_to, MAX_LONG))

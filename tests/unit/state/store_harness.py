@@ -14,7 +14,7 @@ from streamapp.engine.current_record import CurrentRecord
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.serdes.base import Serde
-from streamapp.state import key_image, time_index
+from streamapp.state import key_image, time_buckets, time_index
 from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
@@ -30,8 +30,12 @@ IMAGE_LIMITS = st.sampled_from([1, 2, 16])
 
 @contextmanager
 def images_of(rows: int) -> Iterator[None]:
-    """Images are shortened when they have more than so many rows."""
-    with mock.patch.object(key_image, "_LIMIT", rows):
+    """Images are shortened when they have more than so many rows, and get about as many later rows."""
+    with (
+        mock.patch.object(key_image, "_LIMIT", rows),
+        mock.patch.object(time_buckets, "_LATER_ROWS", rows),
+        mock.patch.object(time_buckets, "_LATER_PARTS", 1),
+    ):
         yield
 
 

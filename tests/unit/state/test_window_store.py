@@ -294,6 +294,32 @@ def test_a_restore_knows_the_time_to_which_a_value_of_none_has_moved_a_store_in_
     assert list(life.restored().fetch("a", 0, 300)) == []
 
 
+def test_a_narrow_read_of_old_windows_reads_few_of_the_later_ones():
+    life = Life(kind="window", retention_ms=10**9, size_ms=10)
+    for number in range(1_000):
+        for key in ("a", "b"):
+            life.store.put(key, number, 10 * number)
+    life.commit()
+    read = life.rows_read()
+    assert list(life.store.fetch("a", 20, 49)) == [(20, 2), (30, 3), (40, 4)]
+    assert len(read) <= 15
+    assert list(life.store.fetch("b", 9_000, 9_990))[-1] == (9_990, 999)
+    assert len(read) <= 120
+    life.store.put("a", 7, 9_990)
+    assert list(life.store.fetch("a", 9_970, 9_990)) == [(9_970, 997), (9_980, 998), (9_990, 7)]
+
+
+def test_narrow_reads_that_go_forward_in_time_load_few_images():
+    life = Life(kind="window", retention_ms=10**9, size_ms=10)
+    for number in range(1_000):
+        life.store.put("a", number, 10 * number)
+    life.commit()
+    read = life.rows_read()
+    for number in range(1_000):
+        assert list(life.store.fetch("a", 10 * number, 10 * number)) == [(10 * number, number)]
+    assert len(read) < 5_000
+
+
 @pytest.mark.parametrize("kind", ["window", "timestamped_window", "session"])
 @pytest.mark.parametrize("after", [{"retention_ms": 200_000}, {"time_ordered": True, "advance_ms": 20_000}])
 def test_rows_on_disk_are_found_after_a_change_of_retention_or_results(kind, after):
