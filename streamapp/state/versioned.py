@@ -1,11 +1,28 @@
-"""Versioned key-value stores (KIP-889): for each key, the present value and earlier values with their times."""
+"""Versioned key-value stores (KIP-889): for each key, the present value and earlier values with their times.
+
+A row in the backend has only some versions of a key (`_ROW_VERSIONS`). So writes and reads take the same time for any
+number of versions. The *latest row* of a key has its newest versions. An *earlier row* has versions before them, and
+ends at the time of the version that follows its last one:
+
+| row | key in the backend | value |
+| --- | --- | --- |
+| latest | 0, key | if earlier rows exist: the end of the oldest one (8 bytes), -2 (4 bytes); then versions, oldest first |
+| earlier | 1, length of the key (4 bytes), key, end (8 bytes) | versions, oldest first |
+| observed stream time | 255 | time (8 bytes) |
+
+A version is its timestamp (8 bytes), the length of its value (4 bytes; -1 for a deletion), and the value. A time before
+the latest row belongs to the first earlier row that ends after this time. Releases before earlier rows kept all
+versions in the latest row, which is read and cut like any other.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
@@ -19,10 +36,51 @@ __all__ = ["NOT_PUT", "VersionedStore"]
 NOT_PUT = -(2**63)
 """The result of `VersionedStore.put` for a version that is older than the history retention."""
 
-_META = b"\xff"  # the local key of the observed stream time; local keys of rows begin with 0
+T = TypeVar("T")
+K = TypeVar("K", int, bytes)
+
+_META = b"\xff"
+_LATEST, _EARLIER = b"\0", b"\1"
+_HAS_EARLIER = b"\xff\xff\xff\xfe"
+_ROW_VERSIONS = 16
+"""The number of versions in a new earlier row. A row with more than twice this number is cut before it is written."""
 _KEY_BYTES, _VERSION_BYTES = 300, 120
 """The estimated memory of a key, and of a version, in addition to their own bytes."""
 _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
+
+
+@dataclass(slots=True)
+class _History:
+    """The versions of a key as far as they are in memory."""
+
+    latest: _Versions
+    """The versions of the latest row."""
+    oldest: int | None
+    """No earlier row ends before this time; None: no earlier row exists."""
+    size: int = 0
+    """The bytes of the latest row in memory, estimated when the row was last read or sealed."""
+    waiting: dict[int, _Versions | None] = field(default_factory=dict)
+    """The earlier rows that wait for the commit, each by its end. None: the row is deleted."""
+
+    def copy(self) -> _History:
+        return _History([*self.latest], self.oldest, self.size, {**self.waiting})
+
+    def cut(self) -> None:
+        """Cuts rows that have too many versions."""
+        for end, versions in [*self.waiting.items()]:
+            if versions is not None:
+                self.waiting[end] = self._cut(versions)
+        self.latest = self._cut(self.latest)
+
+    def _cut(self, versions: _Versions) -> _Versions:
+        """Makes earlier rows of the older versions of a row, and returns the rest."""
+        starts = range(0, len(versions) - 2 * _ROW_VERSIONS, _ROW_VERSIONS)
+        for start in starts:
+            rest = start + _ROW_VERSIONS
+            end = versions[rest][0]
+            self.waiting[end] = versions[start:rest]
+            self.oldest = end if self.oldest is None else min(self.oldest, end)
+        return versions[len(starts) * _ROW_VERSIONS :]
 
 
 @dataclass(slots=True)
@@ -68,10 +126,10 @@ class VersionedStore(Store):
         self._values = Codec(spec.value_serde, spec.name, "value")
         self._retention = retention_ms
         self.segment_ms = segment_ms
-        self._dirty: dict[Any, _Versions] = {}
+        self._dirty: dict[Any, _History] = {}
         self._dirty_bytes = 0
-        self._clean: Generations[_Versions] = Generations(memory or RowMemory())
-        self._sealed: dict[Any, _Versions] = {}
+        self._clean: Generations[_History] = Generations(memory or RowMemory())
+        self._sealed: dict[Any, _History] = {}
         self._unlogged: list[_Put] = []
         self._last_puts: dict[Any, _Put] = {}
         """The last entry of each key in `_unlogged`."""
@@ -117,24 +175,29 @@ class VersionedStore(Store):
         return self.get
 
     def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int, int | None] | None:
-        versions = self._versions(self._keys.keep(key))
+        kept_key = self._keys.keep(key)
+        history = self._history(kept_key)
+        versions, end = history.latest, None
         if not versions:
             return None
         at = len(versions) - 1
         if as_of is not None and versions[at][0] > as_of:
             if as_of < self._observed - self._retention:
                 return None
+            if versions[0][0] > as_of:
+                end, versions = next(self._earlier(kept_key, history, as_of), (None, []))
             at = bisect_left(versions, (as_of + 1,)) - 1
             if at < 0:
                 return None
         timestamp, value = versions[at]
-        valid_to = versions[at + 1][0] if at + 1 < len(versions) else None
+        valid_to = versions[at + 1][0] if at + 1 < len(versions) else end
         return None if value is None else (self._values.show(value), timestamp, valid_to)
 
     def history(
         self, key: Any, time_from: int | None = None, time_to: int | None = None, ascending: bool = True
     ) -> Iterator[tuple[Any, int, int | None]]:
-        versions = self._versions(self._keys.keep(key))
+        kept_key = self._keys.keep(key)
+        versions = self._versions(kept_key, self._history(kept_key), time_from, time_to)
         found = [
             (value, timestamp, valid_to)
             for value, timestamp, valid_to in self._live(versions)
@@ -145,12 +208,29 @@ class VersionedStore(Store):
         return iter(found) if ascending else reversed(found)
 
     def all(self) -> Iterator[tuple[Any, Any, int, int | None]]:
-        rows = {key[1:]: self._unpack(data) for key, data in self._table.range(b"\0", b"\1")}
-        for buffer in (self._sealed, self._dirty):
-            rows.update((self._keys.to_bytes(key), versions) for key, versions in buffer.items())
-        for key in sorted(rows):
-            for value, timestamp, valid_to in self._live(rows[key]):
-                yield self._keys.show(self._keys.from_bytes(key)), value, timestamp, valid_to
+        stored = ((local[1:], data) for local, data in self._table.range(_LATEST, _EARLIER))
+        waiting = {
+            self._keys.to_bytes(key): history
+            for buffer in (self._sealed, self._dirty)
+            for key, history in buffer.items()
+        }
+        for data, history in _overlaid(stored, waiting, self._unpack_latest):
+            key = self._keys.from_bytes(data)
+            for value, timestamp, valid_to in self._live(self._versions(key, history)):
+                yield self._keys.show(key), value, timestamp, valid_to
+
+    def _versions(
+        self, key: Any, history: _History, time_from: int | None = None, time_to: int | None = None
+    ) -> _Versions:
+        """The versions of a key that have not expired, at least those that are valid between the two times and the
+        version that follows them."""
+        since = self._floor() - 1
+        versions: _Versions = []
+        for _, row in self._earlier(key, history, since if time_from is None else max(since, time_from)):
+            versions += row
+            if time_to is not None and row[-1][0] > time_to:
+                return versions
+        return versions + history.latest
 
     def _live(self, versions: _Versions) -> Iterator[tuple[Any, int, int | None]]:
         floor = self._floor()
@@ -165,40 +245,83 @@ class VersionedStore(Store):
 
     def _apply(self, key: Any, value: Any, timestamp: int) -> int | None:
         self._observed = max(self._observed, timestamp)
-        versions = self._dirty.get(key)
-        if versions is None:
-            versions = self._dirty[key] = list(self._versions(key))
-            self._dirty_bytes += _size(key, versions)
+        history = self._dirty.get(key)
+        if history is None:
+            clean = self._clean
+            known = self._sealed.get(key) or clean.young.get(key) or clean.old.get(key)
+            history = self._dirty[key] = self._read(key) if known is None else known.copy()
+            self._dirty_bytes += history.size
         self._dirty_bytes += _VERSION_BYTES + kept_size(value)
+        versions, end = history.latest, None
+        if versions and timestamp < versions[0][0]:
+            end, versions = next(self._earlier(key, history, timestamp), (None, versions))
+            if end is not None and history.waiting.get(end) is not versions:
+                history.waiting[end] = versions
+                self._dirty_bytes += _size(key, versions)
         floor = self._floor()
         while len(versions) > 1 and versions[1][0] < floor:
             del versions[0]
         at = bisect_left(versions, (timestamp,))
         if at < len(versions) and versions[at][0] == timestamp:
-            latest, before = at + 1 == len(versions), versions[at - 1][1] if at else None
-            if value is None and versions[at][1] is not None and latest and before is None:
-                # Kafka Streams stores such a deletion as the end of the value before it. Without a value before it,
-                # Kafka Streams stores nothing.
-                del versions[at]
-            else:
-                versions[at] = (timestamp, value)
+            latest = end is None and at + 1 == len(versions)
+            if value is None and versions[at][1] is not None and latest:
+                if at == 0:
+                    at = self._join_earlier(key, history)
+                before = versions[at - 1][1] if at else None
+                if before is None:
+                    # Kafka Streams stores such a deletion as the end of the value before it. Without a value before
+                    # it, Kafka Streams stores nothing.
+                    del versions[at]
+                    return None
+            versions[at] = (timestamp, value)
         else:
             versions.insert(at, (timestamp, value))
-        return versions[at + 1][0] if at + 1 < len(versions) else None
+        return versions[at + 1][0] if at + 1 < len(versions) else end
 
-    def _versions(self, key: Any) -> _Versions:
-        versions = self._dirty.get(key)
-        if versions is None:
-            versions = self._sealed.get(key)
-        if versions is None:
-            versions = self._clean.young.get(key)
-            if versions is None:
-                versions = self._clean.old.pop(key, None)
-                if versions is None:
-                    data = self._table.get(b"\0" + self._keys.to_bytes(key))
-                    versions = [] if data is None else self._unpack(data)
-                self._clean.keep(key, versions, _size(key, versions))
-        return versions
+    def _join_earlier(self, key: Any, history: _History) -> int:
+        """Moves the versions of the last earlier row to the latest row, and returns their number."""
+        end, versions = next(self._earlier(key, history, history.latest[0][0] - 1), (None, []))
+        if end is not None:
+            history.waiting[end] = None
+            history.latest[:0] = versions
+            self._dirty_bytes += _size(key, versions)
+        return len(versions)
+
+    def _history(self, key: Any) -> _History:
+        history = self._dirty.get(key)
+        if history is None:
+            history = self._sealed.get(key)
+        if history is None:
+            history = self._clean.young.get(key)
+            if history is None:
+                history = self._clean.old.pop(key, None)
+                if history is None:
+                    history = self._read(key)
+                self._clean.keep(key, history, history.size)
+        return history
+
+    def _read(self, key: Any) -> _History:
+        data = self._table.get(_LATEST + self._keys.to_bytes(key))
+        history = _History([], None) if data is None else self._unpack_latest(data)
+        history.size = _size(key, history.latest)
+        return history
+
+    def _earlier(self, key: Any, history: _History, time: int) -> Iterator[tuple[int, _Versions]]:
+        """The earlier rows of a key that end after a time: end and versions of each, oldest first."""
+        if history.oldest is None:
+            return
+        start = self._earlier_key(key, max(time, -1) + 1)
+        stored = (
+            (int.from_bytes(local[-8:], "big"), data)
+            for local, data in self._table.range(start, start[:-8] + b"\xff")
+        )
+        waiting = {end: versions for end, versions in history.waiting.items() if end > time}
+        for end, versions in _overlaid(stored, waiting, self._unpack):
+            if versions is not None:
+                yield end, versions
+
+    def _earlier_key(self, key: Any, end: int) -> bytes:
+        return _EARLIER + sized(self._keys.to_bytes(key)) + LONG.pack(end)
 
     def log_dirty(self) -> None:
         for put in self._unlogged:
@@ -212,13 +335,31 @@ class VersionedStore(Store):
         # The rows are encoded at the flush, so that later puts do not become part of this commit.
         floor = self._floor()
         batch = self._batch = self._batch or []
-        for key, versions in self._dirty.items():
+        for key, history in self._dirty.items():
+            history.cut()
+            if history.oldest is not None and history.oldest < floor:
+                self._expire(key, history, floor)
+            for end, versions in history.waiting.items():
+                batch.append(
+                    (self._earlier_key(key, end), None if versions is None else self._pack(versions))
+                )
+            versions, oldest = history.latest, history.oldest
+            history.size = _size(key, versions)
             gone = not versions or (len(versions) == 1 and versions[0][1] is None and versions[0][0] < floor)
-            batch.append((b"\0" + self._keys.to_bytes(key), None if gone else self._pack(versions)))
+            head = b"" if oldest is None else LONG.pack(oldest) + _HAS_EARLIER
+            batch.append((_LATEST + self._keys.to_bytes(key), None if gone else head + self._pack(versions)))
         if self._dirty:
             batch.append((_META, LONG.pack(self._observed)))
         self._sealed.update(self._dirty)
         self._dirty, self._dirty_bytes = {}, 0
+
+    def _expire(self, key: Any, history: _History, floor: int) -> None:
+        """Deletes the earlier rows of a key that ended before a time."""
+        start, end = self._earlier_key(key, history.oldest or 0), self._earlier_key(key, floor)
+        expired = [int.from_bytes(local[-8:], "big") for local, _ in self._table.range(start, end)]
+        expired += [end for end in history.waiting if end < floor]
+        history.waiting.update(dict.fromkeys(expired))
+        history.oldest = next((end for end, _ in self._earlier(key, history, floor - 1)), None)
 
     def drain(self, write_set: WriteSet) -> None:
         if self._batch is None:
@@ -226,8 +367,9 @@ class VersionedStore(Store):
         if self._batch:
             write_set.puts.setdefault(self.name, []).extend(self._batch)
         self._batch = None
-        for key, versions in self._sealed.items():
-            self._clean.keep(key, versions, _size(key, versions))
+        for key, history in self._sealed.items():
+            history.waiting = {}
+            self._clean.keep(key, history, history.size)
         self._sealed = {}
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
@@ -248,6 +390,11 @@ class VersionedStore(Store):
             for timestamp, value in versions
         )
 
+    def _unpack_latest(self, data: bytes) -> _History:
+        if data[8:12] == _HAS_EARLIER:
+            return _History(self._unpack(data[12:]), int.from_bytes(data[:8], "big"))
+        return _History(self._unpack(data), None)
+
     def _unpack(self, data: bytes) -> _Versions:
         versions: _Versions = []
         at = 0
@@ -266,3 +413,14 @@ class VersionedStore(Store):
 def _size(key: Any, versions: _Versions) -> int:
     """An estimate of the memory in bytes that a key takes with its versions."""
     return _KEY_BYTES + kept_size(key) + sum(_VERSION_BYTES + kept_size(value) for _, value in versions)
+
+
+def _overlaid(
+    stored: Iterator[tuple[K, bytes]], waiting: Mapping[K, T], unpack: Callable[[bytes], T]
+) -> Iterator[tuple[K, T]]:
+    """The rows of the backend and those that wait for the commit, in order. A waiting row replaces the stored one."""
+    last: K | None = None
+    for key, data in merge(((key, b"") for key in sorted(waiting)), stored, key=itemgetter(0)):
+        if key != last:
+            last = key
+            yield key, waiting[key] if key in waiting else unpack(data)

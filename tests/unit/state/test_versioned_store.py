@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
+from unittest import mock
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -7,22 +10,75 @@ from store_harness import ROW_LIMITS, Life
 
 from streamapp import ConfigError, LongSerde, Stores, StringSerde
 from streamapp.query import MultiVersionedKeyQuery, execute
+from streamapp.records import RecordBatch
+from streamapp.state import versioned
+from streamapp.state.backend import WriteSet
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.versioned import NOT_PUT
 
 KEYS = st.sampled_from(["", "a", "b"])
 TIMES = st.integers(0, 400)
+LIFE = ["commit", "log", "persist", "reopen"]
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), KEYS, TIMES, st.one_of(st.none(), st.integers(0, 9))),
         st.tuples(st.just("delete"), KEYS, TIMES),
         st.tuples(st.just("get"), KEYS, st.one_of(st.none(), TIMES)),
         st.tuples(st.just("history"), KEYS, TIMES, TIMES),
-        st.tuples(st.sampled_from(["commit", "log", "persist", "reopen"])),
+        st.tuples(st.sampled_from(LIFE)),
     ),
     max_size=50,
 )
 RETENTION, SEGMENT = 100, 30
+MOST = 2 * versioned._ROW_VERSIONS
+FOREVER = 10**12
+
+
+@contextmanager
+def rows_of(versions):
+    """New earlier rows have so many versions."""
+    with mock.patch.object(versioned, "_ROW_VERSIONS", versions):
+        yield
+
+
+class CountedTable:
+    """A table of a backend that notes the keys which the store reads."""
+
+    def __init__(self, table):
+        self.table, self.read = table, []
+
+    def get(self, key):
+        self.read.append(key)
+        return self.table.get(key)
+
+    def range(self, start, end, reverse=False):
+        for row in self.table.range(start, end, reverse):
+            self.read.append(row[0])
+            yield row
+
+
+class Commits:
+    """The life of a store that remembers no clean rows: each put reads what it needs from the backend."""
+
+    def __init__(self, **kind):
+        self.life = Life(memory=RowMemory(0), kind="versioned", **kind)
+        self.store = self.life.store
+        self.table = self.store._table = CountedTable(self.store._table)
+
+    def put(self, value, timestamp):
+        """Puts and commits a version. Returns the numbers of rows that were read and written."""
+        self.table.read.clear()
+        self.store.put("a", value, timestamp)
+        self.store.log_dirty()
+        write_set = WriteSet()
+        self.store.drain(write_set)
+        self.life.backend.write(write_set)
+        return len(self.table.read), len([key for key, _ in write_set.puts["s"] if key != versioned._META])
+
+    def rows(self):
+        """The numbers of versions of the earlier rows, oldest first."""
+        stored = self.life.backend.table("s").range(versioned._EARLIER, versioned._META)
+        return [len(self.store._unpack(data)) for _, data in stored]
 
 
 class Model:
@@ -64,10 +120,54 @@ class Model:
         return [row for row in self.rows(key) if row[0] is not None and (row[2] is None or row[2] >= floor)]
 
 
-@given(STEPS, st.booleans(), ROW_LIMITS)
-@example([("put", "a", 1, 0), ("delete", "a", 1), ("put", "a", 0, 0)], False, 0)
-@example([("put", "a", 3, 1), ("put", "a", 5, 2), ("delete", "a", 5), ("put", "a", 3, 3)], False, 0)
-def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, row_bytes):
+@given(STEPS, st.booleans(), ROW_LIMITS, st.sampled_from([1, 2, 16]))
+@example([("put", "a", 1, 0), ("delete", "a", 1), ("put", "a", 0, 0)], False, 0, 16)
+@example([("put", "a", 3, 1), ("put", "a", 5, 2), ("delete", "a", 5), ("put", "a", 3, 3)], False, 0, 16)
+def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, row_bytes, row_versions):
+    with rows_of(row_versions):
+        _compare_with_model(steps, log_each, row_bytes)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["put", "put", "put", "delete", "end", "get", "history", *LIFE]),
+            st.sampled_from([0, 1, 1, 10]),
+            st.sampled_from([0, 0, 0, 1, 5, 20, 90]),
+        ),
+        min_size=30,
+        max_size=150,
+    ),
+    st.sampled_from([1, 2, 4]),
+    ROW_LIMITS,
+)
+@example(
+    [
+        *[("put", 1, 0), ("end", 1, 0), ("end", 1, 0), ("commit", 0, 0), ("put", 0, 0), ("end", 0, 0)],
+        *[("put", 0, 1), ("end", 0, 1), ("put", 0, 2), ("commit", 0, 0), ("get", 0, 0)],
+    ],
+    1,
+    0,
+)
+def test_a_history_of_many_rows_is_its_model(moves, row_versions, row_bytes):
+    """Mostly in order, so that the history has many rows, and old ones expire."""
+    steps, now = [], 0
+    for number, (move, forward, back) in enumerate(moves):
+        now += forward
+        at = max(0, now - back)
+        if move in ("put", "end"):
+            steps.append(("put", "a", at, number if move == "put" else None))
+        elif move == "history":
+            steps.append(("history", "a", max(0, at - forward), at))
+        elif move in LIFE:
+            steps.append((move,))
+        else:
+            steps.append((move, "a", at))
+    with rows_of(row_versions):
+        _compare_with_model(steps, False, row_bytes)
+
+
+def _compare_with_model(steps, log_each, row_bytes):
     life = Life(
         log_each,
         memory=RowMemory(row_bytes),
@@ -172,3 +272,112 @@ def test_a_query_of_versions_finds_what_kafka_streams_finds(times, found):
 def test_a_query_of_versions_needs_times_in_order():
     with pytest.raises(ValueError, match="must not be after time_to"):
         MultiVersionedKeyQuery("k", 30, 10)
+
+
+def test_a_put_in_order_reads_and_writes_one_row_for_any_number_of_versions():
+    commits = Commits(retention_ms=FOREVER)
+    rows = [commits.put(number, number) for number in range(1_000)]
+    assert {read for read, _ in rows} == {1}
+    assert [written for _, written in rows].count(1) == 1_000 - len(commits.rows())
+    assert max(written for _, written in rows) == 2
+    assert len(commits.rows()) <= 1_000 // versioned._ROW_VERSIONS
+
+
+def test_late_puts_and_reads_of_the_past_read_one_earlier_row():
+    commits = Commits(retention_ms=FOREVER)
+    for number in range(1_000):
+        commits.put(number, 10 * number)
+    for number in range(0, 900, 7):
+        read, written = commits.put(-number, 10 * number + 5)
+        assert read == 2
+        assert written <= 3
+        commits.table.read.clear()
+        assert commits.store.get("a", 10 * number + 6) == (-number, 10 * number + 5, 10 * number + 10)
+        assert len(commits.table.read) == 2
+    commits.table.read.clear()
+    assert len(list(commits.store.history("a", 5_000, 5_100))) == 12
+    assert len(commits.table.read) <= 4
+    assert max(commits.rows()) <= MOST
+
+
+def test_rows_stay_small_if_one_commit_has_all_versions():
+    commits = Commits(retention_ms=FOREVER)
+    for number in range(1_000):
+        commits.store.put("a", number, number)
+    commits.put(0, 1_000)
+    for number in range(500):
+        commits.store.put("a", number, 200_000 + number)
+        commits.store.put("a", number, 100 + number // 500)
+    commits.put(0, 300_000)
+    assert max(commits.rows()) <= MOST
+    assert commits.store.get("a", 101)[:2] == (101, 101)
+
+
+def test_earlier_rows_are_deleted_when_they_expire():
+    commits = Commits(retention_ms=1_000, segment_interval_ms=100)
+    for number in range(2_000):
+        read, written = commits.put(number, 5 * number)
+        assert read + written <= 12
+        assert len(commits.rows()) <= 1 + 1_100 // (5 * versioned._ROW_VERSIONS)
+    commits.put(1, 20_000)
+    assert commits.rows() == []
+
+
+def test_earlier_rows_that_expire_within_a_commit_are_not_written():
+    commits = Commits(retention_ms=1_000, segment_interval_ms=100)
+    for commit in range(3):
+        for number in range(1_000):
+            commits.store.put("a", number, 10_000 * commit + 5 * number)
+            if number == 500:
+                commits.store.log_dirty()
+        commits.put(0, 10_000 * commit + 5_000)
+        assert len(commits.rows()) <= 1 + 1_100 // (5 * versioned._ROW_VERSIONS)
+
+
+def test_an_oldest_row_that_late_puts_have_cut_expires():
+    commits = Commits(retention_ms=1_000, segment_interval_ms=100)
+    for number in range(100):
+        commits.put(number, 10 * number)
+    for number in range(100):
+        commits.put(number, number)
+    assert len(commits.rows()) > 100 // versioned._ROW_VERSIONS
+    for number in range(10):
+        commits.put(number, 100_000 + number)
+    assert commits.rows() == []
+
+
+def test_a_row_of_an_earlier_release_is_read_and_cut():
+    """Earlier releases kept all versions of a key in one row, as the latest row is now."""
+    with rows_of(FOREVER):
+        commits = Commits(retention_ms=FOREVER)
+        for number in range(100):
+            commits.store.put("a", number, number)
+        commits.put(100, 100)
+    assert commits.rows() == []
+    assert len(commits.life.backend.table("s").get(b"\0a")) == 101 * 20
+    commits.life.reopen()
+    store = commits.life.store
+    expected = [(number, number, number + 1) for number in range(100)]
+    assert list(store.history("a")) == [*expected, (100, 100, None)]
+    store.put("a", 101, 101)
+    commits.life.commit()
+    assert max(commits.rows()) <= MOST
+    assert list(store.history("a"))[:100] == expected
+    assert store.get("a", 50) == expected[50]
+
+
+def test_a_restore_in_batches_gives_the_same_rows():
+    other, count = Life(kind="versioned", retention_ms=FOREVER), 1_000
+    for start in range(0, count, 50):
+        write_set = WriteSet()
+        batch = RecordBatch(
+            [b"a"] * 50,
+            [number.to_bytes(8, "big") for number in range(start, start + 50)],
+            range(start, start + 50),
+            range(start, start + 50),
+        )
+        other.store.restore(batch, write_set)
+        # The rows of the batch, a latest row, the observed stream time, and no row of earlier batches.
+        assert len(write_set.puts["s"]) <= 50 // versioned._ROW_VERSIONS + 3
+        other.backend.write(write_set)
+    assert [row[:2] for row in other.store.history("a")] == [(number, number) for number in range(count)]
