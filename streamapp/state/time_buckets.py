@@ -33,8 +33,7 @@ _META = b"\xff"
 after all buckets."""
 _NO_TIME = -1
 _LATER_ROWS, _LATER_PARTS = 8, 4
-"""The number of rows in an image that a read loads with the later rows: so many, or so many times the rows it asks for.
-"""
+"""A load of an image ends with later rows after so many rows, or after so many times the rows of the read."""
 _INDEXED_BYTES = 350
 """The estimated bytes in memory of a row in the time index: a set, and an entry of a dictionary and of a heap."""
 
