@@ -11,8 +11,7 @@ ends at the time of the version that follows its last one:
 | observed stream time | 255 | time (8 bytes) |
 
 A version is its timestamp (8 bytes), the length of its value (4 bytes; -1 for a deletion), and the value. A time before
-the latest row belongs to the first earlier row that ends after this time. Releases before earlier rows kept all
-versions in the latest row, which is read and cut like any other.
+the latest row belongs to the first earlier row that ends after this time.
 """
 
 from __future__ import annotations

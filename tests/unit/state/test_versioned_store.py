@@ -346,8 +346,7 @@ def test_an_oldest_row_that_late_puts_have_cut_expires():
     assert commits.rows() == []
 
 
-def test_a_row_of_an_earlier_release_is_read_and_cut():
-    """Earlier releases kept all versions of a key in one row, as the latest row is now."""
+def test_a_latest_row_with_many_versions_is_read_and_cut():
     with rows_of(FOREVER):
         commits = Commits(retention_ms=FOREVER)
         for number in range(100):
