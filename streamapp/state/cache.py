@@ -289,9 +289,6 @@ class CachedStore(WriteBehindStore):
         """Removes the entry of a row. Its bytes still count, until `_take_out`."""
         del self._held[row_key]
 
-    def _let_go(self, row_key: Any) -> None:
-        """Called when the bytes of a row's entry no longer count."""
-
     def _make_room(self) -> None:
         """Drops entries of this store until the limit holds or no entry is left.
 
@@ -310,9 +307,9 @@ class CachedStore(WriteBehindStore):
             self._take_out(row_key, entry)
 
     def _take_out(self, row_key: Any, entry: CacheEntry) -> None:
+        """Subtracts the bytes of an entry that has left the cache."""
         self._bytes -= entry.size
         self._cache.used -= entry.size
-        self._let_go(row_key)
 
     def close(self) -> None:
         self._cache.used -= self._bytes

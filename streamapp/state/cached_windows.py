@@ -125,9 +125,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         entry = self._ordered.pop(row_key, None)
         if entry is not None:
             self._by_time_order.remove(entry)
-
-    def _let_go(self, row_key: Any) -> None:
-        if self._by_key is not None and row_key not in self._held:
+        if self._by_key is not None:
             self._index(self._by_key, row_key, MISSING)
 
     def _newest(self) -> int:

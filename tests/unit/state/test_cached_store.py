@@ -354,6 +354,23 @@ def test_expired_sessions_are_seen_until_the_cache_must_make_room():
     assert life.store.get("b", 150, 150) == 3
 
 
+@pytest.mark.parametrize("looked_up_before", [True, False])
+def test_a_flush_that_makes_room_does_not_show_the_expired_session_that_leaves(looked_up_before):
+    life, _ = cached_life(kind="session", retention_ms=10, max_bytes=250)
+    store, seen = life.store, []
+    store.set_flush_listener(lambda key, *_: seen.append((key.start, list(store.fetch("a")))))
+    store.put("b", 100, 100, 1)
+    life.commit()
+    store.put("a", 0, 0, 2)
+    if looked_up_before:
+        assert list(store.fetch("a")) == [(0, 0, 2)]
+        store.get("b", 100, 100)
+    seen.clear()
+    for start in (101, 102, 103):
+        store.put("b", start, start, 3)
+    assert (0, []) in seen
+
+
 def test_a_cached_store_that_was_restored_shows_its_windows_and_sessions():
     retention = 1_000
     life, _ = cached_life(kind="timestamped_window", retention_ms=retention, size_ms=10)
