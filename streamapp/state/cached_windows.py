@@ -293,8 +293,9 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         cache.
 
         ``shown`` are the slots of the rows in the result. Further rows count, because Kafka Streams' cache passes over
-        them. A backward look-up goes on to the start of its first segment. In a store in memory, the look-up passes
-        over all keys between the first and the last row. A cache with more than `_WALKED` entries leaves these out.
+        them. A backward look-up goes on to the start of its first segment, or of the newest segment if that is older.
+        In a store in memory, the look-up passes over all keys between the first and the last row. A cache with more
+        than `_WALKED` entries leaves these out.
         """
         if self._exact and len(self._held) <= _WALKED:
             yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
@@ -303,7 +304,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
             shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)
         for slot in shown:
             yield key, *slot
-        begin = time_from // self._segment * self._segment
+        begin = min(time_from, self._latest) // self._segment * self._segment
         if reverse and begin < time_from:
             older = [slot for slot, _ in self._in_cache_of(key, begin, time_from - 1)]
             older += self._deleted_of(key, begin, time_from - 1)

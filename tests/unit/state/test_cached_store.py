@@ -371,6 +371,18 @@ def test_a_flush_that_makes_room_does_not_show_the_expired_session_that_leaves(l
     assert (0, []) in seen
 
 
+@pytest.mark.parametrize("since", [5, 35, 60, 200])
+def test_a_backward_look_up_uses_the_windows_of_its_first_segment_or_of_the_newest_one(since):
+    life, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, segment_interval_ms=60, max_bytes=250)
+    for start in (5, 10, 30):
+        life.store.put("a", 1, start)
+    life.commit()
+    list(life.store.fetch("a", since, since + 60, reverse=True))  # 30, 10 and 5 count as used, in this order
+    life.store.put("b", 1, 31)
+    life.store.put("b", 1, 32)
+    assert [start for _, start, _ in life.store._held] == [5, 31, 32]
+
+
 def test_a_cached_store_that_was_restored_shows_its_windows_and_sessions():
     retention = 1_000
     life, _ = cached_life(kind="timestamped_window", retention_ms=retention, size_ms=10)
