@@ -33,6 +33,10 @@ from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindS
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 
 
+_APART = 1 << 32
+"""The distance between the numbers of two uses. No cache has so many entries."""
+
+
 class RecordCache:
     """The limit that all record caches of a process share, and the bytes in use."""
 
@@ -62,8 +66,9 @@ class CachedStore(WriteBehindStore):
         self._news: dict[Any, CacheEntry] = {}
         """The entries whose rows have changed since the last flush."""
         self._bytes = 0
-        self._use = count(1).__next__
-        self._by_use = LeastRecentlyUsed(self._held, self._use)
+        # A look-up that passes many entries takes one number, and the entries get the numbers behind this one.
+        self._use = count(_APART, _APART).__next__
+        self._by_use = self._eldest_first()
         self._telling = 0
         """The number of flushes that are running now. A flush may cause another flush."""
         self._silent = False
@@ -77,6 +82,10 @@ class CachedStore(WriteBehindStore):
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)
         self._beside_key, self._beside_value = self._beside()
+
+    def _eldest_first(self) -> LeastRecentlyUsed:
+        """The search for the entry to evict next."""
+        return LeastRecentlyUsed(self._held, self._use)
 
     def _beside(self) -> tuple[int, int]:
         """The bytes that an entry counts in addition to its key, and in addition to a value that is not None."""
@@ -289,9 +298,6 @@ class CachedStore(WriteBehindStore):
         """Removes the entry of a row. Its bytes still count, until `_take_out`."""
         del self._held[row_key]
 
-    def _let_go(self, row_key: Any) -> None:
-        """Called when the bytes of a row's entry no longer count."""
-
     def _make_room(self) -> None:
         """Drops entries of this store until the limit holds or no entry is left.
 
@@ -310,9 +316,9 @@ class CachedStore(WriteBehindStore):
             self._take_out(row_key, entry)
 
     def _take_out(self, row_key: Any, entry: CacheEntry) -> None:
+        """Subtracts the bytes of an entry that has left the cache."""
         self._bytes -= entry.size
         self._cache.used -= entry.size
-        self._let_go(row_key)
 
     def close(self) -> None:
         self._cache.used -= self._bytes

@@ -97,10 +97,23 @@ class LeastRecentlyUsed:
             while eldest:
                 item = eldest.pop()
                 row_key, entry = item
-                if entry.number < sorted_at and entry.used < sorted_at and entries.get(row_key) is entry:
+                if (
+                    entry.number < sorted_at
+                    and entry.used < sorted_at
+                    and entries.get(row_key) is entry
+                    and not self._noted(row_key)
+                ):
                     return item
+            self._settle()
             self._eldest = sorted(entries.items(), key=_last_use, reverse=True)
             self._sorted_at = sorted_at = self._use()
+
+    def _noted(self, row_key: Any) -> bool:
+        """True if an entry was used after the last sort, and only a note tells so."""
+        return False
+
+    def _settle(self) -> None:
+        """Writes the numbers of noted uses into the entries."""
 
 
 def context_bytes(topic: str | None, headers: Headers) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 
 from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache, ShowingCachedStore
-from streamapp.state.cache_entry import CacheEntry
+from streamapp.state.cache_entry import CacheEntry, LeastRecentlyUsed
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.key_image import KeyImage
+from streamapp.state.noted_look_ups import ALL_KEYS, NotedLookUps
 from streamapp.state.session_store import SessionStore
 from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.time_buckets import TimeBucketedStore
@@ -36,13 +37,6 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         super().attach(cache)
         self._by_key: dict[Any, KeyImage] | None = None
         """The rows in the cache by key. None until the first look-up of expired rows needs this index."""
-        self._deleted: dict[Any, list[Any]] = {}
-        """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
-        counts as a use of these rows."""
-        self._by_time_order = SortedEntries()
-        """Time, key bytes and key of the rows in the cache, as far as a walk has needed their order."""
-        self._ordered: dict[Any, tuple[int, bytes, Any]] = {}
-        """The same entries by the keys of their rows."""
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
@@ -94,26 +88,6 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             return self._dirty.get(row_key) or self._read(row_key)
         return MISSING
 
-    def _note_deletion(self, row_key: Any) -> None:
-        insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
-
-    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
-        super()._flush(told)
-        if not self._news:
-            self._deleted.clear()
-
-    def _deleted_of(self, key: Any, time_from: int, time_to: int) -> list[Any]:
-        """The slots of a key's deleted rows that are still in the cache. Only the cache knows these rows."""
-        slots = self._deleted.get(key)
-        if slots is None:
-            return []
-        low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
-        return [
-            slot
-            for slot in dict.fromkeys(slots[low:high])
-            if (entry := self._held.get(self._row_key_at(key, slot))) is not None and entry.row[0] is None
-        ]
-
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = None if row_key[self._time_at] < self._min_live() else before[0]
         if row[0] is not None or old is not None or not self._of_table:
@@ -122,12 +96,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _leave(self, row_key: Any) -> None:
         super()._leave(row_key)
-        entry = self._ordered.pop(row_key, None)
-        if entry is not None:
-            self._by_time_order.remove(entry)
-
-    def _let_go(self, row_key: Any) -> None:
-        if self._by_key is not None and row_key not in self._held:
+        if self._by_key is not None:
             self._index(self._by_key, row_key, MISSING)
 
     def _newest(self) -> int:
@@ -159,45 +128,6 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         slots = image.slots
         low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
         return list(zip(slots[low:high], image.rows[low:high], strict=True))
-
-    def _passed(
-        self, key: Any, shown: list[Any], time_from: int, time_to: int, reverse: bool
-    ) -> Iterator[Any]:
-        """The rows that Kafka Streams' cache would mark as used when one key is looked up. Some may not be in the
-        cache.
-
-        ``shown`` are the slots of the rows in the result. Further rows count, because Kafka Streams' cache passes over
-        them. A backward look-up goes on to the start of its first segment. In a store in memory, the look-up passes
-        over all keys between the first and the last row. A cache with more than `_WALKED` entries leaves these out.
-        """
-        if self._exact and len(self._held) <= _WALKED:
-            yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
-            return
-        if self._deleted:
-            shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)
-        for slot in shown:
-            yield self._row_key_at(key, slot)
-        begin = time_from // self._segment * self._segment
-        if reverse and begin < time_from:
-            older = [slot for slot, _ in self._in_cache_of(key, begin, time_from - 1)]
-            older += self._deleted_of(key, begin, time_from - 1)
-            for slot in sorted(older, reverse=True):
-                yield self._row_key_at(key, slot)
-
-    def _row_key_at(self, key: Any, slot: Any) -> Any:
-        """A row's key in memory, from its key and slot."""
-        raise NotImplementedError
-
-    def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
-        """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key."""
-        held, ordered, suffix = self._held, self._ordered, self._suffix
-        new = len(held) - len(ordered)
-        if new > 0:  # new entries are at the end of the dict
-            for row_key in islice(reversed(held), new):
-                ordered[row_key] = row_key[self._time_at], self._row_bytes(row_key)[:-suffix], row_key
-            self._by_time_order.update(islice(reversed(ordered.values()), new))
-        within = [entry[2] for entry in self._by_time_order.between((time_from, key), (time_to, key + b"\0"))]
-        return within[::-1] if reverse else within
 
     def _in_cache(self) -> Iterator[tuple[Any, Row]]:
         """All rows in the cache, without deleted rows."""
@@ -244,9 +174,45 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
 
 class CachedWindowStore(_CachedTimes, WindowStore):
+    def attach(self, cache: RecordCache) -> None:
+        super().attach(cache)
+        self._deleted: dict[Any, list[Any]] = {}
+        """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
+        counts as a use of these rows."""
+        self._by_time_order = SortedEntries()
+        """Time, key bytes and key of the rows in the cache, as far as a walk has needed their order."""
+        self._ordered: dict[Any, tuple[int, bytes, Any]] = {}
+        """The same entries by the keys of their rows."""
+
     @property
     def below_cache(self) -> Any:
         return _LiveWindows(self)
+
+    def _note_deletion(self, row_key: Any) -> None:
+        insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
+
+    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        super()._flush(told)
+        if not self._news:
+            self._deleted.clear()
+
+    def _deleted_of(self, key: Any, time_from: int, time_to: int) -> list[Any]:
+        """The slots of a key's deleted rows that are still in the cache. Only the cache knows these rows."""
+        slots = self._deleted.get(key)
+        if slots is None:
+            return []
+        low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
+        return [
+            slot
+            for slot in dict.fromkeys(slots[low:high])
+            if (entry := self._held.get((key, *slot))) is not None and entry.row[0] is None
+        ]
+
+    def _leave(self, row_key: Any) -> None:
+        super()._leave(row_key)
+        entry = self._ordered.pop(row_key, None)
+        if entry is not None:
+            self._by_time_order.remove(entry)
 
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
@@ -316,8 +282,41 @@ class CachedWindowStore(_CachedTimes, WindowStore):
                     return int(row_key[1])
         return -1
 
-    def _row_key_at(self, key: Any, slot: Any) -> Any:
-        return key, *slot
+    def _passed(
+        self, key: Any, shown: list[Any], time_from: int, time_to: int, reverse: bool
+    ) -> Iterator[Any]:
+        """The rows that Kafka Streams' cache would mark as used when one key is looked up. Some may not be in the
+        cache.
+
+        ``shown`` are the slots of the rows in the result. Further rows count, because Kafka Streams' cache passes over
+        them. A backward look-up goes on to the start of its first segment, or of the newest segment if that is older.
+        In a store in memory, the look-up passes over all keys between the first and the last row. A cache with more
+        than `_WALKED` entries leaves these out.
+        """
+        if self._exact and len(self._held) <= _WALKED:
+            yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
+            return
+        if self._deleted:
+            shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)
+        for slot in shown:
+            yield key, *slot
+        begin = min(time_from, self._latest) // self._segment * self._segment
+        if reverse and begin < time_from:
+            older = [slot for slot, _ in self._in_cache_of(key, begin, time_from - 1)]
+            older += self._deleted_of(key, begin, time_from - 1)
+            for slot in sorted(older, reverse=True):
+                yield key, *slot
+
+    def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
+        """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key."""
+        held, ordered, suffix = self._held, self._ordered, self._suffix
+        new = len(held) - len(ordered)
+        if new > 0:  # new entries are at the end of the dict
+            for row_key in islice(reversed(held), new):
+                ordered[row_key] = row_key[self._time_at], self._row_bytes(row_key)[:-suffix], row_key
+            self._by_time_order.update(islice(reversed(ordered.values()), new))
+        within = [entry[2] for entry in self._by_time_order.between((time_from, key), (time_to, key + b"\0"))]
+        return within[::-1] if reverse else within
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, _ = row_key
@@ -345,9 +344,32 @@ class _LiveWindows:
 
 
 class CachedSessionStore(_CachedTimes, SessionStore):
+    def attach(self, cache: RecordCache) -> None:
+        super().attach(cache)
+        self._deleted_to: dict[Any, int] = {}
+        """The largest end of each key's sessions that were deleted since the last flush."""
+
+    def _eldest_first(self) -> LeastRecentlyUsed:
+        self._look_ups = NotedLookUps(self._held, self._use, self._slot, self._place)
+        return self._look_ups
+
+    def _place(self, row_key: Any) -> tuple[int, bytes, Any]:
+        """The sort key of a row among the rows of all keys, in memory."""
+        return row_key[2], self._keys.to_bytes(row_key[0]), row_key
+
     @property
     def below_cache(self) -> Any:
         return _LiveSessions(self)
+
+    def _note_deletion(self, row_key: Any) -> None:
+        key, _, end = row_key
+        if end > self._deleted_to.get(key, -1):
+            self._deleted_to[key] = end
+
+    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        super()._flush(told)
+        if not self._news:
+            self._deleted_to.clear()
 
     def find_sessions(
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
@@ -360,15 +382,9 @@ class CachedSessionStore(_CachedTimes, SessionStore):
             rows = self._expired(key, since, MAX_LONG) + rows
         held = self._held
         if held:
-            # Sessions that begin after latest_start count as used, too.
-            deleted = self._deleted.get(key)
-            if reverse or self._exact or (deleted is not None and deleted[-1][0] >= since):
-                slots = [slot for slot, _ in (reversed(rows) if reverse else rows)]
-                for row_key in self._passed(key, slots, since, MAX_LONG, reverse):
-                    entry = held.get(row_key)
-                    if entry is not None:
-                        entry.used = self._use()
-            else:
+            if reverse or self._exact or self._deleted_to.get(key, -1) >= since:
+                self._note_look_up(key, since, reverse)
+            else:  # marks for a few rows cost less than a note
                 for (end, start), _ in rows:
                     entry = held.get((key, start, end))
                     if entry is not None:
@@ -378,16 +394,24 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         found = self._show_found(rows, latest_start)
         return reversed(found) if reverse else iter(found)
 
+    def _note_look_up(self, key: Any, since: int, reverse: bool) -> None:
+        """Notes which rows Kafka Streams' cache would mark as used: also deleted sessions, and later ones.
+
+        A backward look-up goes on to the start of its first segment. In a store in memory, the look-up passes over all
+        keys. A cache with more than `_WALKED` entries leaves other keys out.
+        """
+        if self._exact and len(self._held) <= _WALKED:
+            self._look_ups.note(ALL_KEYS, (0 if reverse else since, self._keys.to_bytes(key)), reverse)
+        else:
+            start = since // self._segment * self._segment if reverse else since
+            self._look_ups.note(key, (start,), reverse)
+
     def _before(self, row_key: Any) -> Row:
         key, _, end = row_key
         image = self._images.young.get(key)
         if image is not None and image.complete_from <= end and (not image.slots or image.slots[-1][0] < end):
             return MISSING  # most new sessions come after all others of their key
         return self._stored(row_key)
-
-    def _row_key_at(self, key: Any, slot: Any) -> Any:
-        end, start = slot
-        return key, -start if self._exact else start, end
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key

@@ -354,6 +354,35 @@ def test_expired_sessions_are_seen_until_the_cache_must_make_room():
     assert life.store.get("b", 150, 150) == 3
 
 
+@pytest.mark.parametrize("looked_up_before", [True, False])
+def test_a_flush_that_makes_room_does_not_show_the_expired_session_that_leaves(looked_up_before):
+    life, _ = cached_life(kind="session", retention_ms=10, max_bytes=250)
+    store, seen = life.store, []
+    store.set_flush_listener(lambda key, *_: seen.append((key.start, list(store.fetch("a")))))
+    store.put("b", 100, 100, 1)
+    life.commit()
+    store.put("a", 0, 0, 2)
+    if looked_up_before:
+        assert list(store.fetch("a")) == [(0, 0, 2)]
+        store.get("b", 100, 100)
+    seen.clear()
+    for start in (101, 102, 103):
+        store.put("b", start, start, 3)
+    assert (0, []) in seen
+
+
+@pytest.mark.parametrize("since", [5, 35, 60, 200])
+def test_a_backward_look_up_uses_the_windows_of_its_first_segment_or_of_the_newest_one(since):
+    life, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, segment_interval_ms=60, max_bytes=250)
+    for start in (5, 10, 30):
+        life.store.put("a", 1, start)
+    life.commit()
+    list(life.store.fetch("a", since, since + 60, reverse=True))  # 30, 10 and 5 count as used, in this order
+    life.store.put("b", 1, 31)
+    life.store.put("b", 1, 32)
+    assert [start for _, start, _ in life.store._held] == [5, 31, 32]
+
+
 def test_a_cached_store_that_was_restored_shows_its_windows_and_sessions():
     retention = 1_000
     life, _ = cached_life(kind="timestamped_window", retention_ms=retention, size_ms=10)
@@ -477,24 +506,19 @@ def test_cached_sessions_that_do_not_expire_are_a_dict(steps, max_bytes, row_byt
         ),
         max_size=60,
     ),
-    st.sampled_from(["session", "window"]),
     st.sampled_from([120, 300, 900, 100_000]),
 )
-def test_a_walk_over_a_cache_in_memory_passes_its_entries_in_the_order_of_time_and_key(steps, kind, most):
-    size = {} if kind == "session" else {"size_ms": 10}
-    life, _ = cached_life(kind=kind, max_bytes=most, persistent=False, retention_ms=1_000, **size)
-    store, at = life.store, 2 if kind == "session" else 1
+def test_a_walk_over_windows_in_memory_passes_the_cache_in_the_order_of_time_and_key(steps, most):
+    life, _ = cached_life(kind="window", max_bytes=most, persistent=False, retention_ms=1_000, size_ms=10)
+    store = life.store
     for step, *args in steps:
         if step == "put":
             key, time, value = args
-            if kind == "session":
-                store.put(key, max(0, time - 5), time, value)
-            else:
-                store.put(key, value, time)
+            store.put(key, value, time)
         elif step == "find":
             key, low, high = args
             bounds = (low, key.encode()), (high, key.encode())
-            expected = sorted((row[at], row[0].encode(), row) for row in store._held)
+            expected = sorted((row[1], row[0].encode(), row) for row in store._held)
             expected = [row for time, data, row in expected if bounds[0] <= (time, data) <= bounds[1]]
             assert store._walked(key.encode(), low, high, False) == expected
             assert store._walked(key.encode(), low, high, True) == expected[::-1]
