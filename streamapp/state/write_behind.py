@@ -83,6 +83,11 @@ class WriteBehindStore(Store):
         self._order = DirtyOrder(
             self._dirty, lambda row_key: self._local_key(row_key, self._row_bytes(row_key))
         )
+        self._uncounted: dict[Any, Row | None] | None = None
+        """A watch of the dirty rows that have changed since the last count; None before the first count since a
+        commit."""
+        self._added_rows = 0
+        """The rows that the dirty rows add to those in the backend, at the last count."""
         self._row_size = 64
         self._last: LastWritten | None = None
 
@@ -325,6 +330,9 @@ class WriteBehindStore(Store):
             if self._dirty != sealed:
                 left = {key: row for key, row in self._dirty.items() if sealed.get(key) is not row}
             self._keep_written(sealed)
+            if self._uncounted is not None:
+                self._order.unwatch(self._uncounted)
+                self._uncounted = None
             self._order.clear()
             self._dirty.clear()
             self._dirty.update(left)
@@ -367,11 +375,20 @@ class WriteBehindStore(Store):
 
         On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
         """
-        get, rows = self._table.get, self._stored_rows()
-        for row_key, (value, _) in self._dirty.items():
-            stored = get(self._local_key(row_key, self._row_bytes(row_key))) is not None
-            rows += (value is not None) - stored
-        return max(0, rows)
+        changed = self._uncounted
+        if changed is None:
+            changed = self._uncounted = self._order.watch()
+            changed.update(dict.fromkeys(self._dirty))
+            self._added_rows = 0
+        get = self._table.get
+        for row_key, before in changed.items():
+            self._added_rows += self._dirty[row_key][0] is not None
+            if before is None:
+                self._added_rows -= get(self._local_key(row_key, self._row_bytes(row_key))) is not None
+            else:
+                self._added_rows -= before[0] is not None
+        changed.clear()
+        return max(0, self._stored_rows() + self._added_rows)
 
     def _stored_rows(self) -> int:
         """An estimate of the number of rows in the backend."""
