@@ -155,3 +155,46 @@ def test_a_scan_of_cached_windows_shows_no_aggregate_of_a_later_record():
     fold("099", 0, 1, 0)
     assert list(scan)[-1][1:] == (1, 0)
     assert life.store.get("099", 0) == (2, 0)
+
+
+def test_a_scan_of_a_cached_store_encodes_only_new_deletions():
+    life = Life(kind="key_value", cached=True, cache=RecordCache(10**6))
+    for number in range(1_000):
+        life.store.put(f"{number:04}", 1)
+        life.store.delete(f"{number:04}")
+    keys = life.store._keys
+    for encoded in (1_000, 1):
+        with mock.patch.object(keys, "to_bytes", side_effect=keys.to_bytes) as to_bytes:
+            assert list(life.store.prefix_scan(b"05")) == []
+        assert to_bytes.call_count == encoded
+        life.store.delete("1000")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["put", "delete"]), KEYS),
+            st.tuples(st.just("flush")),
+            st.tuples(st.just("scan"), BOUNDS, BOUNDS, st.booleans()),
+        ),
+        max_size=60,
+    )
+)
+def test_a_scan_of_a_cached_store_uses_the_entries_of_its_range_in_order(steps):
+    life = Life(kind="timestamped", cached=True, cache=RecordCache(10**6))
+    for step, *args in steps:
+        if step == "put":
+            life.store.put(args[0], 1)
+        elif step == "delete":
+            life.store.put(args[0], None)
+        elif step == "flush":
+            life.store.flush()
+        else:
+            low, high, reverse = args
+            before = life.store._use()
+            rows = list(life.store.range(low, high, reverse))
+            held = life.store._held
+            used = sorted((entry.used, key) for key, entry in held.items() if entry.used > before)
+            within = [key for key in held if (low is None or low <= key) and (high is None or key <= high)]
+            assert [key for _, key in used] == sorted(within, reverse=reverse)
+            assert {key for key, _ in rows} == {key for key in within if held[key].row[0] is not None}
