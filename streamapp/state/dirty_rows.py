@@ -35,7 +35,7 @@ class DirtyOrder:
     ((b'19', ('old', 0)), [(b'19', ('new', 1))])
     """
 
-    __slots__ = ("_dirty", "_local_key", "_order", "watches")
+    __slots__ = ("_dirty", "_gap", "_local_key", "_order", "watches")
 
     def __init__(self, dirty: dict[Any, Row], local_key: Callable[[Any], bytes]) -> None:
         self._dirty, self._local_key = dirty, local_key
@@ -43,6 +43,8 @@ class DirtyOrder:
         """Local key and row key of each row, as far as a scan has needed the order."""
         self.watches: list[dict[Any, Row | None]] = []
         """The open watches. While there is one, each write first calls `note`."""
+        self._gap: tuple[bytes, bytes, dict[Any, Row | None]] | None = None
+        """A range of local keys in which no row is left, and a watch of the rows that were written since."""
 
     def watch(self) -> dict[Any, Row | None]:
         """A new watch, which gets each row before its first write from now on; None for a row that was not dirty."""
@@ -94,8 +96,31 @@ class DirtyOrder:
         finally:
             self.unwatch(watch)
 
+    def begin_of(self, start: bytes | None) -> bytes | None:
+        """The begin of a scan from ``start``: behind the gap, if the scan starts in the gap."""
+        if self._gap is None:
+            return start
+        first, end, written = self._gap
+        for row_key in written:
+            if self._dirty[row_key][0] is not None and first <= (local := self._local_key(row_key)) < end:
+                end = local
+        written.clear()
+        self._gap = first, end, written
+        return end if first <= (start or b"") < end else start
+
+    def note_gap(self, start: bytes | None, end: bytes) -> None:
+        """Notes that no row of the store, in the backend or dirty, has a local key in [start, end)."""
+        self._drop_gap()
+        self._gap = start or b"", end, self.watch()
+
+    def _drop_gap(self) -> None:
+        if self._gap is not None:
+            self.unwatch(self._gap[2])
+            self._gap = None
+
     def clear(self) -> None:
         """Called before rows leave the store's dirty rows. The open watches get all rows that they do not have."""
+        self._drop_gap()
         for watch in self.watches:
             watch.update({**self._dirty, **watch})
         self.watches.clear()

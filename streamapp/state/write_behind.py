@@ -31,6 +31,9 @@ MISSING: Row = (None, -1)
 Write = Callable[[Any, Row], None]
 """Writes the row of a key."""
 
+_MANY_DELETED = 16
+"""The number of deleted rows at the front of a scan from which on later scans begin behind them."""
+
 
 class WriteBehindStore(Store):
     """The base of stores with rows by key. Writes wait in memory until the commit, which writes them to the backend.
@@ -402,9 +405,12 @@ class WriteBehindStore(Store):
         The rows are as they are when the first one is taken, and later writes change nothing. After a commit, a scan on
         disk goes on with the same rows, and a scan in memory may show newer rows of the backend.
         """
-        dirty, unpack = self._order.between(start, end, reverse), self._unpack
-        entry = next(dirty, None)
-        for key, data in self._table.range(start, end, reverse):
+        begin = start if reverse else self._order.begin_of(start)
+        dirty, rows = self._order.between(begin, end, reverse), self._table.range(begin, end, reverse)
+        entry, unpack = next(dirty, None), self._unpack
+        if entry is not None and entry[1][0] is None and not reverse:
+            entry, rows = self._skip_deleted(start, entry, dirty, rows)
+        for key, data in rows:
             while entry is not None and (entry[0] > key if reverse else entry[0] < key):
                 if entry[1][0] is not None:
                     yield entry
@@ -419,3 +425,25 @@ class WriteBehindStore(Store):
             for last in chain((entry,), dirty):
                 if last[1][0] is not None:
                     yield last
+
+    def _skip_deleted(
+        self,
+        start: bytes | None,
+        entry: tuple[bytes, Row] | None,
+        dirty: Iterator[tuple[bytes, Row]],
+        rows: Iterator[tuple[bytes, bytes]],
+    ) -> tuple[tuple[bytes, Row] | None, Iterator[tuple[bytes, bytes]]]:
+        """Passes over the deleted rows at the front of a scan. After many of them, later scans begin behind them.
+
+        A queue, which deletes each first row, so does not pass over all rows deleted since the commit. Returns the
+        first dirty row that is left, and the rows of the backend that are left.
+        """
+        stored, passed, end = next(rows, None), 0, b""
+        while entry is not None and entry[1][0] is None and (stored is None or entry[0] <= stored[0]):
+            if stored is not None and stored[0] == entry[0]:
+                stored = next(rows, None)
+            passed, end = passed + 1, entry[0] + b"\0"
+            entry = next(dirty, None)
+        if passed >= _MANY_DELETED:
+            self._order.note_gap(start, end)
+        return entry, rows if stored is None else chain((stored,), rows)

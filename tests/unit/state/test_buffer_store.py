@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life
+from store_harness import Life, RowsTaken
 
 from streamapp.errors import ProcessorStateError
 from streamapp.records import RecordBatch, RecordContext, Windowed
 from streamapp.serdes import LongSerde, StringSerde, TimeWindowedSerde
 from streamapp.state.backend import WriteSet
-from streamapp.state.dirty_rows import DirtyOrder
 from streamapp.state.formats import MAX_LONG, BufferedChange, LeftOrRightSerde
 
 KEYS = st.sampled_from(["a", "b", "ab", ""])
@@ -136,26 +133,6 @@ def test_a_stream_table_join_buffer_hands_out_by_time_what_left_the_grace_period
     out = []
     restored.evict(lambda key, value, context: out.append((context.timestamp, key, value)))
     assert sorted(out) == sorted((timestamp, key, value) for timestamp, _, value, key in model)
-
-
-class RowsTaken:
-    """The number of dirty rows that scans have taken, deleted rows included."""
-
-    def __enter__(self) -> RowsTaken:
-        self.rows = 0
-        between = DirtyOrder.between
-
-        def counted(*args: Any) -> Iterator[Any]:
-            for row in between(*args):
-                self.rows += 1
-                yield row
-
-        self._patch = mock.patch.object(DirtyOrder, "between", counted)
-        self._patch.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._patch.stop()
 
 
 def test_an_eviction_does_not_pass_over_the_rows_of_earlier_ones():

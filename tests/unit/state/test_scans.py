@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life
+from store_harness import Life, RowsTaken
 
-from streamapp.state import dirty_rows
+from streamapp.state import dirty_rows, write_behind
 from streamapp.state.cache import RecordCache
 from streamapp.state.dirty_rows import DirtyOrder
 
@@ -54,7 +54,10 @@ class SnapshotLife(Life):
 @pytest.mark.parametrize("spec", [{}, {"cached": True}, {"expires_after_ms": 1000}], ids=str)
 @given(steps=STEPS)
 def test_a_scan_shows_the_rows_as_they_are_at_its_first_step(spec, steps):
-    with mock.patch.multiple(dirty_rows, _FIRST_PIECE=2, _LAST_PIECE=4):
+    with (
+        mock.patch.multiple(dirty_rows, _FIRST_PIECE=2, _LAST_PIECE=4),
+        mock.patch.object(write_behind, "_MANY_DELETED", 2),
+    ):
         life = SnapshotLife(kind="timestamped", cache=RecordCache(300), **spec)
         fold = life.store.folder(lambda: 0, lambda key, value, total: total + value)
         model: dict[str, tuple[int, int]] = {}
@@ -88,7 +91,7 @@ def test_a_scan_shows_the_rows_as_they_are_at_its_first_step(spec, steps):
             elif step == "drop":
                 scan = None
                 scans.clear()
-                assert len(life.store._order.watches) <= 1  # that of the count
+                assert len(life.store._order.watches) <= 2  # those of the count and of the gap
             elif step == "count":
                 assert life.store.approximate_num_entries() == len(model)
             else:
@@ -116,6 +119,25 @@ def test_a_scan_reads_few_of_many_dirty_rows_for_a_caller_that_takes_one(reverse
     assert first == ((b"06999", (6999, 0)) if reverse else (b"00000", (0, 0)))
     assert rows.read <= 16
     assert not order.watches
+
+
+@pytest.mark.parametrize("committed", [0, 500])
+def test_a_queue_does_not_pass_over_all_rows_that_it_has_deleted(committed):
+    life = Life(kind="key_value")
+    for number in range(committed):
+        life.store.put(f"{number:04}", number)
+    life.commit()
+    taken = []
+    with RowsTaken() as dirty:
+        for number in range(committed, committed + 500):
+            life.store.put(f"{number:04}", number)
+            first, value = next(life.store.all())
+            life.store.delete(first)
+            taken.append(value)
+    assert taken == list(range(500))
+    assert dirty.rows < 500 * 17
+    life.store.put("0001", -1)
+    assert next(life.store.all()) == ("0001", -1)
 
 
 def test_a_scan_that_writes_ahead_of_itself_ends():
