@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from streamapp.errors import ProcessorStateError
+from streamapp.state.sorted_entries import SortedEntries
 
 __all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError", "WriteSet"]
 
@@ -100,14 +100,14 @@ class MemoryBackend:
 
 
 class _MemoryTable:
-    """A dict, with a sorted list of its keys for range scans. Only a scan sorts the keys that have changed since the
-    last scan."""
+    """A dict, with its keys in order for range scans. Only a scan orders the keys that have changed since the last
+    scan."""
 
     __slots__ = ("_added", "_data", "_keys", "_removed", "get")
 
     def __init__(self) -> None:
         self._data: dict[bytes, bytes] = {}
-        self._keys: list[bytes] = []
+        self._keys = SortedEntries()
         self._added: set[bytes] = set()
         self._removed: set[bytes] = set()
         self.get = self._data.get
@@ -115,12 +115,10 @@ class _MemoryTable:
     def range(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        keys = self._sorted()
-        low = 0 if start is None else bisect_left(keys, start)
-        high = len(keys) if end is None else bisect_left(keys, end)
-        data = self._data
-        indexes = range(high - 1, low - 1, -1) if reverse else range(low, high)
-        return ((keys[i], data[keys[i]]) for i in indexes)
+        get = self.get
+        keys = self._ordered().between(start, end, reverse)
+        # A scan under way goes on over a write, and leaves out the keys that were deleted.
+        return ((key, value) for key in keys if (value := get(key)) is not None)
 
     def approximate_count(self) -> int:
         return len(self._data)
@@ -142,19 +140,15 @@ class _MemoryTable:
                     removed.add(key)
 
     def delete_ranges(self, ranges: list[tuple[bytes, bytes]]) -> None:
-        keys = self._sorted()
+        keys = self._ordered()
         for start, end in ranges:
-            for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]:
+            for key in keys.between(start, end):
                 if self._data.pop(key, None) is not None:
                     self._removed.add(key)
 
-    def _sorted(self) -> list[bytes]:
-        # The list is never changed in place, because a scan under way still reads the old list.
+    def _ordered(self) -> SortedEntries:
         if self._added or self._removed:
-            keys = [key for key in self._keys if key not in self._removed] if self._removed else [*self._keys]
-            keys += sorted(self._added)
-            keys.sort()  # fast: the list is two sorted runs, which the sort merges
-            self._keys = keys
+            self._keys.update(self._added, self._removed)
             self._added.clear()
             self._removed.clear()
         return self._keys

@@ -41,6 +41,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from streamapp._base.java_hash import bucket, bytes_hash
@@ -72,6 +73,8 @@ class OuterJoinStore(Store):
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
         self._rows = _raw_store(spec, table, task, memory, logged=spec.logged)
+        self._since = 0
+        """No row has an earlier time. A scan from here does not pass over the rows that were deleted before."""
 
     def log_dirty(self) -> None:
         self._rows.log_dirty()
@@ -81,6 +84,7 @@ class OuterJoinStore(Store):
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         self._rows.restore(batch, write_set)
+        self._since = 0
 
     def append(
         self, timestamp: int, is_left: bool, key: Any, value: Any, logged_at: int | None = None
@@ -90,6 +94,7 @@ class OuterJoinStore(Store):
         entries = [] if data is None else unpack_list(data)
         entries.append(self._value_serde.serialize(value))
         self._rows.put(row_key, pack_list(entries), logged_at)
+        self._since = min(self._since, timestamp)
 
     def delete(self, timestamp: int, is_left: bool, key: Any, logged_at: int | None = None) -> None:
         self._rows.put(self._row_key(timestamp, is_left, key), None, logged_at)
@@ -102,7 +107,13 @@ class OuterJoinStore(Store):
             self._rows.put(row_key, None, logged_at)
 
     def all(self) -> Iterator[tuple[int, bool, Any, Any]]:
-        for row_key, data in self._rows.all():
+        rows = self._rows.range(LONG.pack(self._since))
+        first = next(rows, None)
+        if first is None:
+            self._since = MAX_LONG
+            return
+        self._since, _ = _TIME_SIDE.unpack_from(first[0])
+        for row_key, data in chain((first,), rows):
             timestamp, side = _TIME_SIDE.unpack_from(row_key)
             key = self._key_serde.deserialize(row_key[9:])
             for entry in unpack_list(data):
@@ -138,23 +149,22 @@ class TimeOrderedBuffer(Store):
         self._rows = _raw_store(spec, table, task, memory, logged=False)
         self._unlogged: dict[bytes, bytes | None] = {}
         self._observed, self._sequence = -1, 0
-        self._counted = False
+        self._has_times = False
+        """False until `_read_times` has found `_since`, the earliest time of a row that waits."""
 
-    def _count(self) -> None:
-        # The rows are counted at the first use, because a restore may follow the opening of the store.
-        self._counted = True
-        self.num_records: int = 0
-        self.min_timestamp: int = MAX_LONG
+    def _read_times(self) -> None:
+        # The rows are read at the first use, because a restore may follow the opening of the store.
+        self._has_times = True
+        self._since: int = MAX_LONG
         for row_key, _ in self._rows.all():
             timestamp = _timestamp_of(row_key)
-            self.num_records += 1
-            self.min_timestamp = min(self.min_timestamp, timestamp)
+            self._since = min(self._since, timestamp)
             self._observed = max(self._observed, timestamp)
             self._sequence = max(self._sequence, int.from_bytes(row_key[-4:], "big"))
 
     def put(self, key: Any, value: Any, timestamp: int, headers: Headers) -> bool:
-        if not self._counted:
-            self._count()
+        if not self._has_times:
+            self._read_times()
         if timestamp < self._observed - self._grace:
             return False
         self._observed = max(self._observed, timestamp)
@@ -164,25 +174,33 @@ class TimeOrderedBuffer(Store):
             None, None, self._value_serde.serialize(value), _context(self._task, timestamp, headers)
         )
         self._put(row_key, change.pack(0))
-        self.num_records += 1
-        self.min_timestamp = min(self.min_timestamp, timestamp)
+        self._since = min(self._since, timestamp)
         return True
 
     def evict(self, callback: Callable[[Any, Any, RecordContext], None]) -> None:
-        if not self._counted:
-            self._count()
+        if not self._has_times:
+            self._read_times()
         until = self._observed - self._grace
-        if self.min_timestamp > until:
+        if self._since > until:
             return
         # All rows to evict are read before the first callback, because a callback may put other rows.
-        due = list(self._rows._merged(None, b"\0" + LONG.pack(until + 1)))
-        self.min_timestamp = until + 1 if self.num_records > len(due) else MAX_LONG
-        self.num_records -= len(due)
-        for row_key, (data, _) in due:
-            change, _ = BufferedChange.unpack(data)
-            key = self._key_serde.deserialize(row_key[9:-4])
-            callback(key, self._value_serde.deserialize(change.new or b""), change.context)
-            self._put(row_key, None)
+        due, stays = [], MAX_LONG
+        for row_key, (data, _) in self._rows._merged(b"\0" + LONG.pack(self._since), None):
+            timestamp = _timestamp_of(row_key)
+            if timestamp > until:
+                stays = timestamp
+                break
+            due.append((row_key, data))
+        self._since = stays
+        try:
+            for row_key, data in due:
+                change, _ = BufferedChange.unpack(data)
+                key = self._key_serde.deserialize(row_key[9:-4])
+                callback(key, self._value_serde.deserialize(change.new or b""), change.context)
+                self._put(row_key, None)
+        except BaseException:
+            self._since = min(self._since, _timestamp_of(row_key))  # this row and later ones stay due
+            raise
 
     def _put(self, row_key: bytes, data: bytes | None) -> None:
         self._rows.put(row_key, data, 0)
@@ -204,7 +222,7 @@ class TimeOrderedBuffer(Store):
         self._rows.restore(batch, write_set)
         times = [_timestamp_of(key) for key in batch.keys if key is not None]
         self._observed = max([self._observed, *times])
-        self._counted = False
+        self._has_times = False
 
     @property
     def dirty_bytes(self) -> int:

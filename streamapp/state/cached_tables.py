@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from streamapp.state.cache import CachedStore, RecordCache, ShowingCachedStore
 from streamapp.state.cache_entry import CacheEntry
 from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
+from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.write_behind import MISSING, Row, Write
 
 __all__ = [
@@ -25,16 +27,19 @@ class _CachedKeys(CachedStore, KeyValueStore):
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
-        self._deleted: set[Any] = set()
-        """The rows that were deleted since the last flush."""
+        self._deleted: dict[Any, None] = {}
+        """The keys of the rows that were deleted since the last flush."""
+        self._deleted_order = SortedEntries()
+        """Key bytes and key of the deleted rows, as far as a scan has needed their order."""
 
     def _note_deletion(self, row_key: Any) -> None:
-        self._deleted.add(row_key)
+        self._deleted[row_key] = None
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
         super()._flush(told)
         if not self._news:
             self._deleted.clear()
+            self._deleted_order.clear()
 
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
@@ -45,20 +50,22 @@ class _CachedKeys(CachedStore, KeyValueStore):
     def _using(
         self, rows: Iterator[tuple[bytes, Row]], start: bytes | None, end: bytes | None, reverse: bool
     ) -> Iterator[tuple[bytes, Row]]:
-        kept, to_bytes = self._keys.from_bytes, self._keys.to_bytes
-        deleted = [
-            data
-            for data in map(to_bytes, self._deleted)
-            if (start is None or start <= data) and (end is None or data < end)
-        ]
-        deleted.sort(reverse=not reverse)
+        kept, to_bytes, order = self._keys.from_bytes, self._keys.to_bytes, self._deleted_order
+        new = len(self._deleted) - len(order)
+        if new:
+            # Rows leave `_deleted` only together, so new rows are at the end of the dict.
+            order.update([(to_bytes(row_key), row_key) for row_key in islice(reversed(self._deleted), new)])
+        deleted = order.between(None if start is None else (start,), None if end is None else (end,), reverse)
+        entry = next(deleted, None)
         for data, row in rows:
-            while deleted and (deleted[-1] > data if reverse else deleted[-1] < data):
-                self._use_entry(kept(deleted.pop()))
+            while entry is not None and (entry[0] > data if reverse else entry[0] < data):
+                self._use_entry(entry[1])
+                entry = next(deleted, None)
             self._use_entry(kept(data))
             yield data, row
-        while deleted:
-            self._use_entry(kept(deleted.pop()))
+        while entry is not None:
+            self._use_entry(entry[1])
+            entry = next(deleted, None)
 
     def _use_entry(self, row_key: Any) -> None:
         entry = self._held.get(row_key)

@@ -11,6 +11,7 @@ Only the rows that expire next are in memory as a heap, so the store may be larg
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -56,6 +57,8 @@ class ExpiringStore(TimestampedKeyValueStore):
         self._next: list[tuple[int, bytes]] = []
         """A heap of (timestamp, key bytes) of all rows with timestamps before `_covered`. `expire` skips an entry if
         its row has changed."""
+        self._ahead: defaultdict[int, set[Any]] = defaultdict(set)
+        """The keys of dirty rows that were written with timestamps from `_covered` on, by timestamp // step."""
         self._indexed: dict[Any, int] = {}
         """The timestamp under which the backend's index has each dirty row; -1 if the index does not have it."""
         self._cleared = self._sealed_expired = self._expired = -1
@@ -63,7 +66,7 @@ class ExpiringStore(TimestampedKeyValueStore):
     def expire(self, expired: Callable[[Any, Any, int], None]) -> None:
         limit = self.observed - self._ttl
         if limit >= self._covered:
-            self._cover(limit + self._step)
+            self._cover((limit // self._step + 1) * self._step)
         waiting = self._next
         while waiting and waiting[0][0] <= limit:
             timestamp, key = heappop(waiting)
@@ -76,13 +79,15 @@ class ExpiringStore(TimestampedKeyValueStore):
         self._expired = max(self._expired, limit)
 
     def _cover(self, until: int) -> None:
-        """Reads the next part of the index into the heap: all timestamps before ``until``."""
+        """Reads the next part of the index into the heap: all timestamps before ``until``, a multiple of the step."""
         begin, self._covered = self._covered, until
         for entry, _ in self._table.range(_INDEX + LONG.pack(begin), _INDEX + LONG.pack(until)):
             heappush(self._next, (int.from_bytes(entry[1:9], "big"), entry[9:]))
-        for row_key, (value, timestamp) in self._dirty.items():
-            if value is not None and begin <= timestamp < until:
-                heappush(self._next, (timestamp, self._row_bytes(row_key)))
+        for part in [part for part in self._ahead if part * self._step < until]:
+            for row_key in self._ahead.pop(part):
+                value, timestamp = self._dirty[row_key]
+                if value is not None and begin <= timestamp < until:
+                    heappush(self._next, (timestamp, self._row_bytes(row_key)))
 
     def _write_steps(self) -> list[Callable[[Write], Write]]:
         return [*super()._write_steps(), self._indexing]
@@ -93,8 +98,11 @@ class ExpiringStore(TimestampedKeyValueStore):
                 value, timestamp = self._read(row_key)
                 self._indexed[row_key] = -1 if value is None else timestamp
             write(row_key, row)
-            if row[0] is not None and row[1] < self._covered:
-                heappush(self._next, (row[1], self._row_bytes(row_key)))
+            if row[0] is not None:
+                if row[1] < self._covered:
+                    heappush(self._next, (row[1], self._row_bytes(row_key)))
+                else:
+                    self._ahead[row[1] // self._step].add(row_key)
 
         return index_and_write
 
@@ -113,6 +121,10 @@ class ExpiringStore(TimestampedKeyValueStore):
     def drain(self, write_set: WriteSet) -> None:
         super().drain(write_set)
         self._indexed = {row_key: self._indexed[row_key] for row_key in self._dirty}
+        self._ahead.clear()
+        for row_key, (value, timestamp) in self._dirty.items():
+            if value is not None and timestamp >= self._covered:
+                self._ahead[timestamp // self._step].add(row_key)
         if self._sealed_expired > self._cleared:
             self._cleared = self._sealed_expired
             write_set.range_deletes.setdefault(self.name, []).append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 __all__ = ["SortedEntries"]
@@ -15,6 +15,9 @@ _MANY = 512
 class SortedEntries:
     """A sorted list that consists of short parts, so that an addition or a removal moves only the entries of one part.
 
+    `between` gives the entries as they are at its first step. So while an iteration is open, each change replaces a
+    part by a changed copy.
+
     >>> entries = SortedEntries()
     >>> entries.update([(3, "c"), (1, "a")])
     >>> entries.add((2, "b"))
@@ -23,13 +26,15 @@ class SortedEntries:
     ([(1, 'a'), (2, 'b')], 2, (1, 'a'))
     """
 
-    __slots__ = ("_count", "_last", "_parts")
+    __slots__ = ("_count", "_last", "_open", "_parts")
 
     def __init__(self) -> None:
         self._parts: list[list[Any]] = []
         self._last: list[Any] = []
         """The last entry of each part."""
         self._count = 0
+        self._open = 0
+        """The number of open iterations."""
 
     def __len__(self) -> int:
         return self._count
@@ -38,15 +43,22 @@ class SortedEntries:
     def first(self) -> Any:
         return self._parts[0][0]
 
-    def update(self, entries: Iterable[Any]) -> None:
-        """Adds entries. If there are many new ones, the whole list is sorted again, which is faster."""
-        added = list(entries)
-        if len(added) * 8 < self._count:
-            for entry in added:
+    def update(self, added: Iterable[Any], removed: Set[Any] = frozenset()) -> None:
+        """Adds and removes entries. If many entries change, the whole list is sorted again, which is faster.
+
+        The removed entries must be in the list.
+        """
+        new = list(added)
+        if (len(new) + len(removed)) * 8 < self._count:
+            for entry in removed:
+                self.remove(entry)
+            for entry in new:
                 self.add(entry)
             return
         whole = [entry for part in self._parts for entry in part]
-        whole += added
+        if removed:
+            whole = [entry for entry in whole if entry not in removed]
+        whole += new
         whole.sort()
         half = _MANY // 2
         self._parts = [whole[at : at + half] for at in range(0, len(whole), half)]
@@ -60,7 +72,7 @@ class SortedEntries:
             self._last.append(entry)
             return
         at = min(bisect_left(self._last, entry), len(self._parts) - 1)
-        part = self._parts[at]
+        part = self._part_to_change(at)
         insort(part, entry)
         if len(part) > _MANY:
             half = len(part) // 2
@@ -72,7 +84,7 @@ class SortedEntries:
     def remove(self, entry: Any) -> None:
         """Removes an entry, which must be in the list."""
         at = bisect_left(self._last, entry)
-        part = self._parts[at]
+        part = self._part_to_change(at)
         del part[bisect_left(part, entry)]
         self._count -= 1
         if part:
@@ -85,14 +97,29 @@ class SortedEntries:
         self._last.clear()
         self._count = 0
 
-    def between(self, start: Any, end: Any) -> Iterator[Any]:
-        """The entries from ``start`` to before ``end``; None means no bound. Valid until the list changes."""
-        parts = self._parts
+    def between(self, start: Any, end: Any, reverse: bool = False) -> Iterator[Any]:
+        """The entries from ``start`` to before ``end``, as they are at the first step; None means no bound."""
         first = 0 if start is None else bisect_left(self._last, start)
-        for number in range(first, len(parts)):
-            part = parts[number]
-            low = bisect_left(part, start) if start is not None and number == first else 0
-            if end is not None and part[-1] >= end:
-                yield from part[low : bisect_left(part, end)]
-                return
-            yield from part[low:] if low else part
+        stop = len(self._parts) if end is None else bisect_left(self._last, end) + 1
+        parts = self._parts[first:stop]
+        if not parts:
+            return
+        low = 0 if start is None else bisect_left(parts[0], start)
+        high = len(parts[-1]) if end is None else bisect_left(parts[-1], end)
+        if len(parts) == 1:
+            part = parts[0][low:high]
+            yield from reversed(part) if reverse else part
+            return
+        parts[0], parts[-1] = parts[0][low:], parts[-1][:high]
+        self._open += 1
+        try:
+            for part in reversed(parts) if reverse else parts:
+                yield from reversed(part) if reverse else part
+        finally:
+            self._open -= 1
+
+    def _part_to_change(self, at: int) -> list[Any]:
+        part = self._parts[at]
+        if self._open:
+            part = self._parts[at] = part.copy()
+        return part

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.dirty_rows import DirtyOrder, Row
 from streamapp.state.formats import LONG, Codec, as_it_is
 from streamapp.state.last_written import LastWritten
 from streamapp.state.row_memory import Generations, RowMemory, Shown, kept_size
-from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
 from streamapp.state.store import ChangelogFn, Store, StoreContext
 
@@ -23,9 +23,6 @@ __all__ = [
     "WriteBehindStore",
 ]
 
-Row = tuple[Any, int]
-"""A value in its kept form (see `Codec`; None: the row is deleted), and its timestamp in ms."""
-
 Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
 """Adds a value to the aggregate of a row. The arguments are the row's key in memory, key, value and timestamp in ms.
 The results are new value, old value and the row's timestamp. For a new row, the old value is the initializer's."""
@@ -33,6 +30,9 @@ The results are new value, old value and the row's timestamp. For a new row, the
 MISSING: Row = (None, -1)
 Write = Callable[[Any, Row], None]
 """Writes the row of a key."""
+
+_MANY_DELETED = 16
+"""The number of deleted rows at the front of a scan from which on later scans begin behind them."""
 
 
 class WriteBehindStore(Store):
@@ -83,7 +83,14 @@ class WriteBehindStore(Store):
         self._known_of: Shown[tuple[Any, int]] = Shown(self._memory)
         self._known = self._known_of.rows
         self._weigh = self._weigher()
-        self._order = SortedEntries()
+        self._order = DirtyOrder(
+            self._dirty, lambda row_key: self._local_key(row_key, self._row_bytes(row_key))
+        )
+        self._uncounted: dict[Any, Row | None] | None = None
+        """A watch of the dirty rows that have changed since the last count; None before the first count since a
+        commit."""
+        self._added_rows = 0
+        """The rows that the dirty rows add to those in the backend, at the last count."""
         self._row_size = 64
         self._last: LastWritten | None = None
 
@@ -118,13 +125,18 @@ class WriteBehindStore(Store):
 
     def _remembering(self) -> Write:
         dirty, known, weigh = self._dirty, self._known, self._weigh
+        watches, note = self._order.watches, self._order.note
 
         def remember(row_key: Any, row: Row) -> None:
+            if watches:
+                note(row_key)
             dirty[row_key] = row
             if known:
                 known.pop(row_key, None)
 
         def remember_sized(row_key: Any, row: Row) -> None:
+            if watches:
+                note(row_key)
             before = dirty.get(row_key)
             if before is None:
                 self._sized_bytes += weigh(row_key, row)
@@ -204,7 +216,7 @@ class WriteBehindStore(Store):
             self._value_class,
             self._sound_value,
         )
-        dirty, known = self._dirty, self._known
+        dirty, known, watches = self._dirty, self._known, self._order.watches
         plain = put_row is self._remember and not self._sized  # then fold writes the row itself
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -221,7 +233,7 @@ class WriteBehindStore(Store):
             else:
                 if new.__class__ is not value_class or not sound(new):
                     kept = keep(new)
-                if plain and not known:
+                if plain and not known and not watches:
                     dirty[row_key] = kept, latest
                 else:
                     put_row(row_key, (kept, latest))
@@ -321,9 +333,12 @@ class WriteBehindStore(Store):
             if self._dirty != sealed:
                 left = {key: row for key, row in self._dirty.items() if sealed.get(key) is not row}
             self._keep_written(sealed)
+            if self._uncounted is not None:
+                self._order.unwatch(self._uncounted)
+                self._uncounted = None
+            self._order.clear()
             self._dirty.clear()
             self._dirty.update(left)
-            self._order.clear()
             self._sized_bytes = sum(self._weigh(*entry) for entry in left.items()) if self._sized else 0
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
@@ -363,52 +378,72 @@ class WriteBehindStore(Store):
 
         On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
         """
-        get, rows = self._table.get, self._stored_rows()
-        for row_key, (value, _) in self._dirty.items():
-            stored = get(self._local_key(row_key, self._row_bytes(row_key))) is not None
-            rows += (value is not None) - stored
-        return max(0, rows)
+        changed = self._uncounted
+        if changed is None:
+            changed = self._uncounted = self._order.watch()
+            changed.update(dict.fromkeys(self._dirty))
+            self._added_rows = 0
+        get = self._table.get
+        for row_key, before in changed.items():
+            self._added_rows += self._dirty[row_key][0] is not None
+            if before is None:
+                self._added_rows -= get(self._local_key(row_key, self._row_bytes(row_key))) is not None
+            else:
+                self._added_rows -= before[0] is not None
+        changed.clear()
+        return max(0, self._stored_rows() + self._added_rows)
 
     def _stored_rows(self) -> int:
         """An estimate of the number of rows in the backend."""
         return self._table.approximate_count()
 
-    def _dirty_between(self, start: bytes | None, end: bytes | None) -> list[tuple[bytes, Row]]:
-        """The dirty rows whose local keys are in [start, end), in the order of these keys."""
-        order, dirty = self._order, self._dirty
-        new = len(dirty) - len(order)
-        if new:
-            # Rows leave `_dirty` only in `drain`, so new rows are at the end of the dict.
-            added = [
-                (self._local_key(row_key, self._row_bytes(row_key)), row_key)
-                for row_key in islice(reversed(dirty), new)
-            ]
-            order.update(added)
-        return [
-            (entry[0], dirty[entry[1]])
-            for entry in order.between(None if start is None else (start,), None if end is None else (end,))
-        ]
-
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        """All rows with local keys in [start, end), without deleted rows. A dirty row replaces the backend's row."""
-        dirty = self._dirty_between(start, end)
-        if reverse:
-            dirty.reverse()
-        unpack = self._unpack
-        at, count = 0, len(dirty)
-        for key, data in self._table.range(start, end, reverse):
-            while at < count and (dirty[at][0] > key if reverse else dirty[at][0] < key):
-                if dirty[at][1][0] is not None:
-                    yield dirty[at]
-                at += 1
-            if at < count and dirty[at][0] == key:
-                if dirty[at][1][0] is not None:
-                    yield dirty[at]
-                at += 1
+        """All rows with local keys in [start, end), without deleted rows. A dirty row replaces the backend's row.
+
+        The rows are as they are when the first one is taken, and later writes change nothing. After a commit, a scan on
+        disk goes on with the same rows, and a scan in memory may show newer rows of the backend.
+        """
+        begin = start if reverse else self._order.begin_of(start)
+        dirty, rows = self._order.between(begin, end, reverse), self._table.range(begin, end, reverse)
+        entry, unpack = next(dirty, None), self._unpack
+        if entry is not None and entry[1][0] is None and not reverse:
+            entry, rows = self._skip_deleted(start, entry, dirty, rows)
+        for key, data in rows:
+            while entry is not None and (entry[0] > key if reverse else entry[0] < key):
+                if entry[1][0] is not None:
+                    yield entry
+                entry = next(dirty, None)
+            if entry is not None and entry[0] == key:
+                if entry[1][0] is not None:
+                    yield entry
+                entry = next(dirty, None)
             else:
                 yield key, unpack(data)
-        for entry in dirty[at:]:
-            if entry[1][0] is not None:
-                yield entry
+        if entry is not None:
+            for last in chain((entry,), dirty):
+                if last[1][0] is not None:
+                    yield last
+
+    def _skip_deleted(
+        self,
+        start: bytes | None,
+        entry: tuple[bytes, Row] | None,
+        dirty: Iterator[tuple[bytes, Row]],
+        rows: Iterator[tuple[bytes, bytes]],
+    ) -> tuple[tuple[bytes, Row] | None, Iterator[tuple[bytes, bytes]]]:
+        """Passes over the deleted rows at the front of a scan. After many of them, later scans begin behind them.
+
+        A queue, which deletes each first row, so does not pass over all rows deleted since the commit. Returns the
+        first dirty row that is left, and the rows of the backend that are left.
+        """
+        stored, passed, end = next(rows, None), 0, b""
+        while entry is not None and entry[1][0] is None and (stored is None or entry[0] <= stored[0]):
+            if stored is not None and stored[0] == entry[0]:
+                stored = next(rows, None)
+            passed, end = passed + 1, entry[0] + b"\0"
+            entry = next(dirty, None)
+        if passed >= _MANY_DELETED:
+            self._order.note_gap(start, end)
+        return entry, rows if stored is None else chain((stored,), rows)

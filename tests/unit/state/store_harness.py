@@ -17,6 +17,7 @@ from streamapp.serdes.base import Serde
 from streamapp.state import key_image, time_buckets, time_index
 from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.cache import RecordCache
+from streamapp.state.dirty_rows import DirtyOrder
 from streamapp.state.open import open_store
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
@@ -170,3 +171,23 @@ class Life:
         other.store.restore(self.task.changelog(), write_set)
         other.backend.write(write_set)
         return other.store
+
+
+class RowsTaken:
+    """The number of dirty rows that scans have taken, deleted rows included."""
+
+    def __enter__(self) -> RowsTaken:
+        self.rows = 0
+        between = DirtyOrder.between
+
+        def counted(*args: Any) -> Iterator[Any]:
+            for row in between(*args):
+                self.rows += 1
+                yield row
+
+        self._patch = mock.patch.object(DirtyOrder, "between", counted)
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._patch.stop()

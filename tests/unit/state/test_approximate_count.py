@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from store_harness import Life
 
@@ -31,6 +33,27 @@ def test_in_memory_the_count_is_exact_also_of_what_waits_for_the_commit(spec):
     life.store.put("d", 1, 3)
     life.store.put("c", None, 3)
     assert life.store.approximate_num_entries() == 2
+
+
+def test_a_count_looks_up_only_rows_that_are_new_since_the_last_count():
+    life = Life(kind="key_value")
+    for number in range(100):
+        life.store.put(f"{number:03}", number)
+    life.commit()
+    table, looked_up = life.store._table, []
+    life.store._table = SimpleNamespace(
+        get=lambda key: looked_up.append(key) or table.get(key), approximate_count=table.approximate_count
+    )
+    for number in range(90, 110):
+        life.store.put(f"{number:03}", number)
+    assert life.store.approximate_num_entries() == 110
+    assert len(looked_up) == 20
+    life.store.put("100", None)
+    life.store.put("099", None)
+    life.store.put("099", 1)
+    life.store.put("110", 1)
+    assert life.store.approximate_num_entries() == 110
+    assert looked_up[20:] == [b"110"]
 
 
 def test_a_versioned_store_gives_no_count():

@@ -125,3 +125,33 @@ def test_a_scan_reads_only_what_is_taken_from_it(backend: StateBackend) -> None:
     scan = backend.table("s").range(b"\x05", None)
 
     assert [next(scan)[0], next(scan)[0]] == [b"\x05", b"\x06"]
+
+
+def test_a_scan_goes_on_over_a_write(backend: StateBackend) -> None:
+    backend.write(WriteSet(puts={"s": [(bytes([n]), b"v") for n in range(200)]}))
+    scan = backend.table("s").range(None, None)
+    assert next(scan) == (b"\x00", b"v")
+
+    backend.write(WriteSet(puts={"s": [(b"\x07", None), (b"\x08new", b"v")]}))
+
+    assert {key[0] for key, _ in scan} | {7} == set(range(1, 200))
+    assert (b"\x08new", b"v") in list(backend.table("s").range(None, None))
+
+
+class ComparedKey(bytes):
+    compared = 0
+
+    def __lt__(self, other: bytes) -> bool:
+        ComparedKey.compared += 1
+        return super().__lt__(other)
+
+
+def test_in_memory_a_scan_after_a_small_write_does_not_sort_all_keys() -> None:
+    backend = MemoryBackend()
+    table = backend.table("s")
+    backend.write(WriteSet(puts={"s": [(ComparedKey(b"%05d" % n), b"v") for n in range(10_000)]}))
+    assert next(table.range(b"05000", None)) == (b"05000", b"v")
+    ComparedKey.compared = 0
+    backend.write(WriteSet(puts={"s": [(ComparedKey(b"05000+"), b"v"), (ComparedKey(b"05000"), None)]}))
+    assert next(table.range(b"05000", None)) == (b"05000+", b"v")
+    assert 0 < ComparedKey.compared < 200

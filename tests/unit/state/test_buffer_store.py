@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life
+from store_harness import Life, RowsTaken
 
 from streamapp.errors import ProcessorStateError
 from streamapp.records import RecordBatch, RecordContext, Windowed
@@ -131,6 +133,92 @@ def test_a_stream_table_join_buffer_hands_out_by_time_what_left_the_grace_period
     out = []
     restored.evict(lambda key, value, context: out.append((context.timestamp, key, value)))
     assert sorted(out) == sorted((timestamp, key, value) for timestamp, _, value, key in model)
+
+
+def test_an_eviction_does_not_pass_over_the_rows_of_earlier_ones():
+    life = Life(kind="time_ordered_buffer", grace_ms=10)
+    out: list[int] = []
+    with RowsTaken() as taken:
+        for timestamp in range(1_000):
+            life.store.put("a", timestamp, timestamp, ())
+            life.store.evict(lambda key, value, context: out.append(value))
+    assert out == list(range(990))
+    assert taken.rows <= 2 * 990
+
+
+def test_an_eviction_waits_for_the_next_row_that_is_due():
+    life = Life(kind="time_ordered_buffer", grace_ms=10)
+    out: list[int] = []
+    with RowsTaken() as taken:
+        for timestamp in (100, 105, *range(106, 115)):
+            life.store.put("a", timestamp, timestamp, ())
+            life.store.evict(lambda key, value, context: out.append(value))
+    assert out == [100]
+    assert taken.rows == 2
+
+
+def test_what_a_failed_eviction_leaves_is_due_again():
+    life = Life(kind="time_ordered_buffer", grace_ms=10)
+    for timestamp in (1, 2, 3, 20):
+        life.store.put("a", timestamp, timestamp, ())
+    out: list[int] = []
+
+    def fail_once(key: Any, value: int, context: Any) -> None:
+        out.append(value)
+        if out == [1, 2]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        life.store.evict(fail_once)
+    life.store.evict(fail_once)
+    assert out == [1, 2, 2, 3]
+
+
+def test_a_scan_of_unmatched_records_does_not_pass_over_those_deleted_before():
+    life = outer_join_life()
+    with RowsTaken() as taken:
+        for timestamp in range(1_000):
+            life.store.append(timestamp, False, "a", (False, timestamp))
+            if timestamp >= 10:
+                first = next(life.store.all())
+                assert first == (timestamp - 10, False, "a", (False, timestamp - 10))
+                life.store.delete(*first[:3])
+    assert taken.rows <= 2 * 990
+    life.store.append(3, True, "late", (True, "x"))
+    assert next(life.store.all()) == (3, True, "late", (True, "x"))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["append", "delete"]), st.integers(0, 5), st.booleans(), KEYS),
+            st.tuples(st.sampled_from(["first", "all", "commit", "reopen"])),
+        ),
+        max_size=40,
+    )
+)
+def test_unmatched_records_are_a_sorted_dict_of_lists(steps):
+    life = outer_join_life()
+    model: dict[tuple[int, bool, bytes], list[tuple[int, bool, str, Any]]] = {}
+    for at, (step, *args) in enumerate(steps):
+        if step in ("append", "delete"):
+            timestamp, is_left, key = args
+            place = (timestamp, is_left, key.encode())
+            if step == "delete":
+                life.store.delete(timestamp, is_left, key)
+                model.pop(place, None)
+            else:
+                value = (is_left, str(at) if is_left else at)
+                life.store.append(timestamp, is_left, key, value)
+                model.setdefault(place, []).append((timestamp, is_left, key, value))
+        elif step in ("first", "all"):
+            expected = [row for _, rows in sorted(model.items()) for row in rows]
+            if step == "first":
+                assert next(life.store.all(), None) == next(iter(expected), None)
+            else:
+                assert list(life.store.all()) == expected
+        else:
+            life.go_on(step)
 
 
 def suppress_life() -> Life:

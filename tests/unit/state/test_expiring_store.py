@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from store_harness import Life
 
 
@@ -32,3 +34,49 @@ def test_what_expires_between_the_log_and_the_disk_expires_again_after_a_crash()
     life.reopen()
     assert life.store.get("a") == (1, 0)
     assert expired(life, 10) == [("a", 1, 10)]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from("abcdef"), st.integers(0, 400)),
+        st.tuples(st.just("delete"), st.sampled_from("abcdef")),
+        st.tuples(st.just("expire"), st.integers(0, 500)),
+        st.tuples(st.sampled_from(["log", "persist", "commit"])),
+    ),
+    max_size=50,
+)
+
+
+@given(STEPS, st.sampled_from([1, 10, 100]))
+def test_each_row_expires_once_it_is_old_enough(steps, ttl):
+    life = Life(kind="timestamped", expires_after_ms=ttl)
+    model: dict[str, tuple[int, int]] = {}
+    observed = -1
+    for at, (step, *args) in enumerate(steps):
+        if step == "put":
+            key, timestamp = args
+            life.store.put(key, at, timestamp)
+            model[key] = (at, timestamp)
+        elif step == "delete":
+            life.store.put(args[0], None, 0)
+            model.pop(args[0], None)
+        elif step == "expire":
+            observed = max(observed, args[0])
+            due = sorted(
+                (timestamp, key) for key, (_, timestamp) in model.items() if timestamp + ttl <= observed
+            )
+            assert expired(life, observed) == [
+                (key, model.pop(key)[0], timestamp + ttl) for timestamp, key in due
+            ]
+        else:
+            life.go_on(step)
+        assert dict(life.store.all()) == model
+
+
+def test_rows_that_have_expired_do_not_wait_to_be_looked_at_again():
+    life = Life(kind="timestamped", expires_after_ms=160)
+    for number in range(1_000):
+        life.store.put(f"{number:04}", number, number * 10)
+        expired(life, number * 10)
+    assert len(life.store._dirty) == 1_000
+    assert sum(map(len, life.store._ahead.values())) <= 16
