@@ -167,8 +167,10 @@ class Retry:
     ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an optional function that
     decides after each error: "retry", or an `Answer`.
 
-    ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. The operator's
-    task takes no further record until the service answers again. Meanwhile ``/status`` shows an open circuit breaker.
+    ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. With `by_key`
+    and `in_place`, the operator's task takes no further record until the service answers again. Meanwhile ``/status``
+    shows an open circuit breaker. With `topics`, the failed record waits for the same delay again, and other records
+    go on.
 
     ``max_records`` and ``max_bytes`` limit the records of one task that wait. At a limit ``when_full`` decides. With
     "wait", the default, the task takes no further record until fewer records wait. Each other answer applies to the

@@ -88,7 +88,8 @@ def brokers_down_for_long(run: Run) -> None:
 
 @scenario(
     10,
-    fault="the broker stands still for 13 s (a machine without CPU, a disk that hangs) while a worker starts; four times",
+    fault="the broker stands still for 13 s while a worker starts, as if the machine had no CPU or the "
+    "disk hung; four times",
     brokers=(1,),
     breaks_brokers=True,
 )
@@ -112,7 +113,8 @@ def broker_freezes(run: Run) -> None:
 
 @scenario(
     11,
-    fault="a worker is started while the broker is down: it says so; it is started again later",
+    fault="a worker is started while the broker is down: the worker says so and ends; with the broker "
+    "back, the worker is started again",
     brokers=(1,),
     breaks_brokers=True,
     guarantees=(EOS,),

@@ -66,7 +66,8 @@ def ten_thousand_replayed(run: Run) -> None:
 
 
 @desk(
-    fault="a letter is edited into something worse and replayed: it is a letter again, once, and its second edit comes out",
+    fault="a letter is edited into something worse and replayed: the record becomes one new letter, and "
+    "after a second edit it gives its result",
 )
 def edited_into_something_worse(run: Run) -> None:
     run.trouble("k7")
@@ -86,8 +87,8 @@ def edited_into_something_worse(run: Run) -> None:
 
 
 @desk(
-    fault="the dead-letter topic takes no letter of this size: the worker names it and ends; then the topic takes it, "
-    "and each record is in one place",
+    fault="the dead-letter topic takes no letter of this size: the worker names the topic and ends; then "
+    "the topic takes larger letters, and each record is in one place",
     workloads=("retried",),
 )
 def dead_letter_too_large(run: Run) -> None:

@@ -35,7 +35,8 @@ def network_cut(run: Run) -> None:
     7,
     50,
     uses_link=True,
-    fault="a worker is cut off for longer than its session: it refuses reads, since others may be ahead of it",
+    fault="a worker is cut off for longer than its session: the worker refuses reads, because other "
+    "workers may have newer rows",
     guarantees=(EOS,),
     sampled=("[count-eos]",),
 )
@@ -63,7 +64,7 @@ def cut_off_refuses_reads(run: Run) -> None:
 @scenario(
     7,
     uses_link=True,
-    fault="nothing comes through one way for 15 s, connections stay",
+    fault="for 15 s, nothing comes through in one direction, but connections stay open",
     each={"way": ("up", "down")},
 )
 def network_hole(run: Run, way: str) -> None:
@@ -99,7 +100,7 @@ def network_delay(run: Run) -> None:
     7,
     17,
     uses_link=True,
-    fault="joining the group fails for longer than max.poll.interval",
+    fault="for longer than `max_poll_interval_ms`, the worker cannot join the group",
     guarantees=(EOS,),
     sampled=("[count-eos]",),
 )
@@ -131,7 +132,8 @@ def _lose_joining(link: Link) -> bool:
 @scenario(
     8,
     uses_link=True,
-    fault="the request of a commit, then the response to a commit, is lost with its connection; five times each",
+    fault="the request of a commit is lost with its connection, then the response to a commit; five times "
+    "in turn",
     sampled=("[count-eos]",),
 )
 def commit_lost(run: Run) -> None:

@@ -13,7 +13,7 @@ from ..models import POISON
 @scenario(
     34,
     35,
-    fault="every 20th record cannot be processed: dead letters, the others are answered",
+    fault="every 20th record cannot be processed: these records become dead letters, all others give results",
     dead_letters=True,
     sampled=("[count-eos]",),
     workloads=("count", "rekeyed"),
@@ -31,7 +31,9 @@ def poison_to_dead_letters(run: Run) -> None:
 
 
 @scenario(
-    34, 35, fault="a record cannot be processed and the handler says to fail: the worker names it and ends"
+    34,
+    35,
+    fault='a record cannot be processed, and the answer is "fail": the worker names the record and ends',
 )
 def poison_fails(run: Run) -> None:
     run.start("a")
@@ -158,7 +160,9 @@ def _takes_any_time(run: Run, topic: str) -> None:
 
 
 @scenario(
-    45, fault="partitions are added to the input of a table: refused at the next start", guarantees=(EOS,)
+    45,
+    fault="partitions are added to the input of a table: the worker refuses its next start",
+    guarantees=(EOS,),
 )
 def partitions_added(run: Run) -> None:
     run.start("a")
@@ -177,7 +181,8 @@ def partitions_added(run: Run) -> None:
 
 @scenario(
     45,
-    fault="partitions are added to the input of a table while the worker runs: it notices, and ends with both counts",
+    fault="partitions are added to the input of a table while the worker runs: the worker ends, and names "
+    "the old and the new number",
     guarantees=(EOS,),
 )
 def partitions_added_live(run: Run) -> None:

@@ -14,7 +14,8 @@ STEPS = ("state-flushed", "outputs-acknowledged", "offsets-sent", "offsets-commi
 
 
 @retries(
-    fault="two keys fail and wait, 38 flow; kill -9 at a step of the commit with parked keys; then the keys work",
+    fault="the records of two keys fail and wait, those of 38 keys go on; kill -9 at a step of the commit;"
+    " then the two keys work",
     guarantees=(EOS,),
     each={"step": STEPS},
     sampled=("[retried-eos-offsets-committed]",),
@@ -33,7 +34,8 @@ def parked_keys_and_a_kill(run: Run, step: str) -> None:
 
 
 @retries(
-    fault="a record of a key never works: it becomes one dead letter, and what waits behind it comes out",
+    fault="a record of a key never works: the record becomes one dead letter, and the records that wait "
+    "behind it give results",
     dead_letters=True,
 )
 def a_key_that_never_works(run: Run) -> None:
@@ -124,8 +126,8 @@ def waiting_in_retry_topics_and_a_kill(run: Run, step: str) -> None:
 
 
 @retries(
-    fault="a service is down for a minute while records come in, through a kill -9: nothing is skipped, nothing is dead, "
-    "the order stays",
+    fault="a service is down for a minute, through a kill -9, while records come: none is skipped, none becomes a "
+    "dead letter, the order stays",
     dead_letters=True,
 )
 def service_down(run: Run) -> None:
@@ -148,7 +150,8 @@ def service_down(run: Run) -> None:
 
 
 @retries(
-    fault="more records wait than the store takes: the task waits, and goes on when the keys work",
+    fault="as many records wait as `max_records` allows: the task takes no further record, and goes on "
+    "when the keys work",
     guarantees=(EOS,),
 )
 def parked_to_the_bound(run: Run) -> None:

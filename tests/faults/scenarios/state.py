@@ -54,7 +54,8 @@ def disk_full(run: Run) -> None:
 
 @scenario(
     23,
-    fault="the changelog is deleted while the worker is down: refused, with the remedy",
+    fault="the changelog is deleted while the worker is down: the worker refuses to start, and names the "
+    "remedy",
     guarantees=(EOS,),
     sampled=("[count-eos]",),
 )
@@ -71,7 +72,8 @@ def changelog_deleted(run: Run) -> None:
 
 @scenario(
     23,
-    fault="the changelog and the local state are both gone, offsets are committed: refused, with the remedy",
+    fault="the changelog and the local state are both gone, but offsets are committed: the worker refuses "
+    "to start, and names the remedy",
     guarantees=(EOS,),
 )
 def changelog_and_state_deleted(run: Run) -> None:
@@ -87,7 +89,9 @@ def changelog_and_state_deleted(run: Run) -> None:
 
 
 @scenario(
-    23, fault="the changelog is deleted while the worker runs: it ends with its name", guarantees=(EOS,)
+    23,
+    fault="the changelog is deleted while the worker runs: the worker ends, and names the changelog",
+    guarantees=(EOS,),
 )
 def changelog_deleted_live(run: Run) -> None:
     run.start("a")
@@ -99,7 +103,9 @@ def changelog_deleted_live(run: Run) -> None:
 
 
 @scenario(
-    24, fault="the changelog is truncated below what the local state has: nothing is lost", guarantees=(EOS,)
+    24,
+    fault="the changelog loses only records that the local state has: the worker starts, and no row is lost",
+    guarantees=(EOS,),
 )
 def changelog_truncated_behind_state(run: Run) -> None:
     run.start("a")
@@ -117,7 +123,8 @@ def changelog_truncated_behind_state(run: Run) -> None:
 
 @scenario(
     24,
-    fault="the changelog is truncated, the local state is gone: refused, with the remedy",
+    fault="the changelog is truncated, and the local state is gone: the worker refuses to start, and names"
+    " the remedy",
     guarantees=(EOS,),
 )
 def changelog_truncated(run: Run) -> None:
@@ -134,7 +141,8 @@ def changelog_truncated(run: Run) -> None:
 
 @scenario(
     27,
-    fault="input is deleted before it was processed: said, counted, the rest is processed",
+    fault="input is deleted before it was processed: the worker logs and counts the lost offsets, and "
+    "processes the rest",
     guarantees=(EOS,),
 )
 def input_expired(run: Run) -> None:
@@ -156,7 +164,12 @@ def input_expired(run: Run) -> None:
     run.finish()
 
 
-@scenario(31, 49, fault="a second worker is started on the same state folder: refused", guarantees=(EOS,))
+@scenario(
+    31,
+    49,
+    fault="a second worker is started on the same state folder: this worker refuses to start",
+    guarantees=(EOS,),
+)
 def folder_in_use(run: Run) -> None:
     run.start("a")
     run.runs("a", 4)
@@ -169,7 +182,7 @@ def folder_in_use(run: Run) -> None:
 @scenario(
     32,
     47,
-    fault="the state folder is of another application, release or topology: refused",
+    fault="the state folder is of another application, release or topology: the worker refuses to start",
     each={"field": ("application_id", "format", "fingerprint")},
     guarantees=(EOS,),
 )

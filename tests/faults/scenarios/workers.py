@@ -66,7 +66,10 @@ def scale_out_and_in(run: Run) -> None:
 
 
 @scenario(
-    3, 19, fault="kill -9 during restore, and another worker joins during the next one", guarantees=(EOS,)
+    3,
+    19,
+    fault="kill -9 during a restore, and another worker joins during the next restore",
+    guarantees=(EOS,),
 )
 def kill_during_restore(run: Run) -> None:
     run.feed(3_000)
@@ -85,7 +88,8 @@ def kill_during_restore(run: Run) -> None:
 
 @scenario(
     16,
-    fault="a handler never returns: the worker says so, and the next one takes over",
+    fault="a function of the topology never returns: the worker names the place and ends, and another "
+    "worker takes over",
     sampled=("[count-eos]",),
 )
 def handler_hangs(run: Run) -> None:
@@ -99,7 +103,9 @@ def handler_hangs(run: Run) -> None:
 
 
 @scenario(
-    17, fault="a record takes longer than max.poll.interval; another worker takes over", guarantees=(EOS,)
+    17,
+    fault="a record takes longer than `max_poll_interval_ms`; another worker takes over",
+    guarantees=(EOS,),
 )
 def poll_interval_exceeded(run: Run) -> None:
     run.start("a", SLOW_AT="150:25", POLL_MS="8000")
@@ -122,7 +128,9 @@ def event_loop_blocked(run: Run) -> None:
     run.finish()
 
 
-@scenario(50, fault="reads of all keys while a worker is killed and started again", guarantees=(EOS,))
+@scenario(
+    50, fault="all keys are read over HTTP while a worker is killed and started again", guarantees=(EOS,)
+)
 def queries_during_failover(run: Run) -> None:
     run.feed(500)
     run.start("a")
@@ -140,7 +148,9 @@ def queries_during_failover(run: Run) -> None:
     run.finish()
 
 
-@scenario(5, fault="SIGSTOP of an idle worker beyond its session, then SIGCONT", sampled=("[count-alo]",))
+@scenario(
+    5, fault="SIGSTOP of an idle worker for longer than its session, then SIGCONT", sampled=("[count-alo]",)
+)
 def idle_zombie(run: Run) -> None:
     run.start("a")
     run.runs("a", 4)
@@ -155,7 +165,11 @@ def idle_zombie(run: Run) -> None:
     run.finish()
 
 
-@scenario(5, fault="SIGSTOP beyond its session of a worker that has only punctuated, then SIGCONT")
+@scenario(
+    5,
+    fault="SIGSTOP, for longer than its session, of a worker in which only punctuators have run since its "
+    "start, then SIGCONT",
+)
 def ticking_zombie(run: Run) -> None:
     run.start("a", TICKS="yes")
     run.runs("a", 4)
@@ -177,7 +191,8 @@ def ticking_zombie(run: Run) -> None:
 
 @scenario(
     5,
-    fault="SIGSTOP beyond the session while the other worker purges what was read, then SIGCONT, four times in turn",
+    fault="SIGSTOP of one of two workers for longer than its session; meanwhile the other worker deletes "
+    "processed records of the repartition topic; then SIGCONT; four times in turn",
     workloads=("rekeyed",),
     sampled=("[rekeyed-eos]",),
 )
