@@ -45,8 +45,8 @@ result is empty most of the time."""
 def open_consumer(settings: Mapping[str, Any], ends: Ends | None = None) -> LastingConsumer:
     """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
 
-    With ``ends``, the consumer fetches a partition anew if nothing of it arrives although its log has more. Raises
-    `ConfigError` for settings that librdkafka refuses.
+    The function ``ends`` tells the ends of the logs. With this function, the consumer fetches a partition anew if no
+    record of it arrives although its log has more. Raises `ConfigError` for settings that librdkafka refuses.
     """
     plain = plain_settings(settings) if COMPILED else None
     logger = settings.get("logger") or _logger

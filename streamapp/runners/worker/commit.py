@@ -31,10 +31,10 @@ _METADATA_SECONDS = 10.0
 
 
 class Committer:
-    """Commits tasks in the transactions of the producer ``ledger``.
+    """Commits tasks in the transactions of the producer ``ledger``, which writes changelogs and offsets.
 
-    ``outputs`` is the producer for results. With exactly_once_v2 it is the same producer as ``ledger``, so results are
-    a part of the transactions. The committer stops waiting for brokers once ``abandoned`` returns True.
+    The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
+    contain the results. If a stop takes too long, ``abandoned`` returns True and ends the wait for brokers.
     """
 
     def __init__(
