@@ -188,6 +188,10 @@ def execute(store: Any, query: Query) -> QueryResult:
     return QueryResult(answer(store, query))
 
 
+def _row(store: Any, query: KeyQuery | TimestampedKeyQuery) -> Any:
+    return store.ask(lambda asked: asked.get(query.key))
+
+
 def _value_only(row: Any) -> Any:
     return None if row is None else row[0]
 
@@ -224,9 +228,9 @@ def _versions(store: Any, query: MultiVersionedKeyQuery) -> Any:
 _WINDOWS = (WINDOWS, WINDOWS_TIMESTAMPED)
 
 _ANSWERS: dict[tuple[type, RowShape | None], Callable[[Any, Any], Any]] = {
-    (KeyQuery, BY_KEY): lambda s, q: s.get(q.key),
-    (KeyQuery, BY_KEY_TIMESTAMPED): lambda s, q: _value_only(s.get(q.key)),
-    (TimestampedKeyQuery, BY_KEY_TIMESTAMPED): lambda s, q: s.get(q.key),
+    (KeyQuery, BY_KEY): _row,
+    (KeyQuery, BY_KEY_TIMESTAMPED): lambda s, q: _value_only(_row(s, q)),
+    (TimestampedKeyQuery, BY_KEY_TIMESTAMPED): _row,
     (RangeQuery, BY_KEY): lambda s, q: s.below_cache.range(q.low, q.high, q.descending),
     (RangeQuery, BY_KEY_TIMESTAMPED): lambda s, q: _values_only(
         s.below_cache.range(q.low, q.high, q.descending)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from streamapp.records import NO_HEADERS
 from streamapp.state.cache_entry import (
@@ -32,6 +32,7 @@ from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindS
 
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 
+R = TypeVar("R")
 
 _APART = 1 << 32
 """The distance between the numbers of two uses. No cache has so many entries."""
@@ -71,6 +72,8 @@ class CachedStore(WriteBehindStore):
         self._by_use = self._eldest_first()
         self._telling = 0
         """The number of flushes that are running now. A flush may cause another flush."""
+        self._asked = False
+        """True during a read from outside of the task."""
         self._silent = False
         """True if no listener needs updates, so that writes do not go through the cache."""
         self._stored = super().row
@@ -149,7 +152,7 @@ class CachedStore(WriteBehindStore):
             entry.used = self._use()
             return entry.row
         row = self._stored(row_key)
-        if row[0] is not None and not self._silent:
+        if row[0] is not None and not self._silent and not self._asked:
             entry = self._held[row_key] = CacheEntry()
             entry.key_bytes = self._beside_key + self._key_size(self._key_of(row_key))
             entry.size = entry.key_bytes + self._beside_value + self._value_size(row[0])
@@ -157,6 +160,15 @@ class CachedStore(WriteBehindStore):
             entry.topic, entry.headers = "", NO_HEADERS
             self._grow(entry.size)
         return row
+
+    def ask(self, question: Callable[[Any], R]) -> R:
+        """The result of ``question(store)``. As in Kafka Streams, no row gets an entry, so a read from outside of the
+        task evicts no entry and flushes no update."""
+        asked, self._asked = self._asked, True
+        try:
+            return question(self)
+        finally:
+            self._asked = asked
 
     def _begin_news(self, row_key: Any) -> CacheEntry:
         """The entry for the first change of a row since the last flush."""

@@ -11,7 +11,7 @@ The life of a store between two commits:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from streamapp.records import Headers, RecordBatch, RecordSource
 from streamapp.state.backend import OrderedBytes, WriteSet
@@ -19,6 +19,8 @@ from streamapp.state.last_written import LastWritten
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["ChangelogFn", "FlushListener", "Store", "StoreContext"]
+
+R = TypeVar("R")
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
 """Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""
@@ -79,6 +81,10 @@ class Store:
     def below_cache(self) -> Any:
         """The store for queries by range and window (KIP-796), which do not see rows that only the record cache has."""
         return self
+
+    def ask(self, question: Callable[[Any], R]) -> R:
+        """The result of ``question(store)``, for a reader outside of the task, such as a query or a view."""
+        return question(self)
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         """Has no effect without a record cache: the writing operator forwards the update itself."""

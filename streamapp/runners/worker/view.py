@@ -264,7 +264,7 @@ class WorkerView:
             return await asyncio.wrap_future(plane.call(lambda: fn(global_stores.state.stores[store])))
         sub = self._subtopology(store)
         return await asyncio.wrap_future(
-            plane.call(lambda: fn(self._local(plane, sub, store, partition, stale)))
+            plane.call(lambda: self._local(plane, sub, store, partition, stale).ask(fn))
         )
 
     def _local(

@@ -526,3 +526,17 @@ def test_a_walk_over_windows_in_memory_passes_the_cache_in_the_order_of_time_and
             store.flush()
         else:
             life.commit()
+
+
+def test_a_read_from_outside_of_the_task_makes_no_room():
+    life, heard = cached_life(kind="timestamped")
+    life.store.put("a", 1, 1)
+    life.commit()
+    life.cache.max_bytes = life.cache.used  # room for one entry
+    life.store.put("b", 2, 2)
+    heard.clear()
+    assert execute(life.store, TimestampedKeyQuery("a")).value == (1, 1)
+    assert life.store.ask(lambda store: store.get("a")) == (1, 1)
+    assert heard == []
+    assert life.store.get("a") == (1, 1)  # a read of the task takes the row into the cache
+    assert [update[:3] for update in heard] == [("b", 2, None)]
