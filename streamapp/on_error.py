@@ -1,4 +1,4 @@
-"""Answers to a failure: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
+"""Answers to an exception: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
 
 A function raises an *error* if the record is the cause, and a *failure* if a service does not answer. An answer decides
 what happens to the record of an error. After a failure the record is not the cause, so `Retry` waits until the service

@@ -46,7 +46,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> DeliveryReport:
-        """Sends a record, and returns its report when brokers, or the local log, have the record.
+        """Sends a record, and returns its report when the record is safe: on brokers or, during an outage, in
+        the local log on disk (docs/producing.md).
 
         ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError` if the record was not confirmed,
         `BufferFull` if the buffer has no space and the call does not wait (``when_full``), and `SerializationError`.

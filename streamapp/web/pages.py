@@ -75,9 +75,10 @@ def merged_page(
 
 
 def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of all parts in order, up to the first place where a part ends that has more entries.
+    """The entries of all parts in order. A part is the answer of one worker about its partitions.
 
-    Later entries are left out, because the missing entries of that part may come before them.
+    A part may end although its worker has more entries. The result then ends at the last entry of this part, because
+    the entries that are missing may come next.
     """
     placed = [
         (Position.parse_cursor(cursor), cursor, entry)
