@@ -32,8 +32,8 @@ _FOREVER_MS = 2**63 - 1
 class EmitStrategy(Enum):
     """The time at which a windowed aggregation emits a result (KIP-825).
 
-    ``ON_WINDOW_UPDATE`` emits a result with each update. ``ON_WINDOW_CLOSE`` emits one final result for each window,
-    when the window is closed.
+    ``ON_WINDOW_UPDATE`` emits a result with each update of a window, or with a record cache the last update before each
+    flush. ``ON_WINDOW_CLOSE`` emits one final result for each window, when the window is closed.
 
     >>> EmitStrategy("on_window_close")
     <EmitStrategy.ON_WINDOW_CLOSE: 'on_window_close'>

@@ -37,12 +37,13 @@ class JsonSchemaSerde(Serde[T]):
     Values are those of `JsonSerde`: plain values, or with ``type`` objects of a ``msgspec.Struct``, dataclass,
     TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
 
-    Values are checked against this serde's schema when they are written and when they are read; the writer's schema is
-    not needed. ``validate=False`` leaves out both checks, which is faster. The checks need the extra ``schemas``.
+    This serde's schema checks values when they are written and when they are read; the writer's schema is not needed.
+    With ``version``, the schema of this version checks the values that are written. ``validate=False`` leaves out the
+    checks, which is faster. The checks need the extra ``schemas``.
 
     ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. ``references``
     are schemas of other subjects, each with the name by which a ``$ref`` of this schema refers to it. Raises
-    `ConfigError` if the schema is not a JSON Schema.
+    `ConfigError` if the schema is not a JSON Schema, but not with ``validate=False``.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):

@@ -34,7 +34,8 @@ class Committer:
     """Commits tasks in the transactions of the producer ``ledger``, which writes changelogs and offsets.
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
-    contain the results. If a stop takes too long, ``abandoned`` returns True and ends the wait for brokers.
+    contain the results. If a stop takes too long, ``abandoned`` returns True. The committer then no longer waits for
+    unsent results.
     """
 
     def __init__(
