@@ -436,7 +436,8 @@ class TimeBucketedStore(WriteBehindStore):
     def _stored_buckets(self, first: int) -> list[int]:
         """The buckets from ``first`` on that may have rows in the backend."""
         if self._buckets is None:
-            self._buckets = set()
+            # The rows of a commit under way come into the backend later.
+            self._buckets = {row_key[self._time_at] // self._bucket for row_key in self._sealed or ()}
             start = 0
             while True:
                 key = next((key for key, _ in self._table.range(LONG.pack(start), INDEX)), None)

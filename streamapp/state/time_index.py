@@ -92,13 +92,17 @@ class TimeIndex:
         if self._noted <= 2 * _PART:
             return
         rows_at, kept = self._rows_at, 0
-        ordered = sorted(self._times)
-        for at, time in enumerate(ordered):
+        # A session that grows leaves a time without rows for each of its old ends.
+        for time in [time for time, rows in rows_at.items() if not rows]:
+            del rows_at[time]
+        times = self._times
+        times[:] = sorted(rows_at)  # a sorted list is a heap
+        for at, time in enumerate(times):
             if kept >= _PART:
                 self._complete_to = min(self._complete_to, time)
-                for later in ordered[at:]:
+                for later in times[at:]:
                     del rows_at[later]
-                self._times[:] = ordered[:at]  # a sorted list is a heap
+                del times[at:]
                 self._note_all(dirty)
                 break
             kept += len(rows_at[time])

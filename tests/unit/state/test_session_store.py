@@ -151,6 +151,17 @@ def test_final_results_need_no_scan_while_the_index_in_memory_is_complete():
     assert len(read) == 1  # the first look
 
 
+def test_sessions_that_grow_leave_no_times_in_the_index():
+    life = Life(kind="session", retention_ms=10**9, time_ordered=True)
+    for end in range(1, 9_000):
+        life.store.remove("a", 0, end - 1)
+        life.store.put("a", 0, end, 1)
+        if end % 300 == 0:
+            life.commit()
+            assert len(life.store._time_index._times) <= 1_300
+    assert list(life.store.find_closed(0, 9_000)) == [(Windowed("a", 0, 8_999), 1)]
+
+
 def test_a_caller_that_failed_gets_the_same_sessions_again():
     life = Life(kind="session", retention_ms=10**9, time_ordered=True)
     for end in (10, 20, 30):

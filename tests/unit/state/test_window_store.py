@@ -343,3 +343,15 @@ def test_rows_on_disk_are_found_after_a_change_of_retention_or_results(kind, aft
         row = life.store.get("a", *place)
         assert row is not None
         assert changed.store.get("a", *place) == row
+
+
+@pytest.mark.parametrize("first", ["fetch", "log"])
+def test_a_first_look_up_during_a_commit_hides_no_row_of_the_commit(first):
+    life = Life(kind="window", size_ms=10, retention_ms=10**6, memory=RowMemory(0))
+    life.store.put("a", 1, 5)
+    if first == "fetch":
+        assert list(life.store.fetch("b", 0, 10)) == []
+    life.store.log_dirty()
+    assert list(life.store.fetch("a", 0, 10)) == [(5, 1)]
+    life.persist()
+    assert list(life.store.fetch("a", 0, 10)) == [(5, 1)]
