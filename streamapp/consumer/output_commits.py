@@ -73,6 +73,8 @@ class OutputCommits:
             if self._session is not None:
                 self._session.idle()
             return True
+        if self._session is not None and self._session.outdated():
+            self._give_session_up()
         try:
             session = self._session = self._session or self._open()
             return self._commit(session, step)

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.batches import split
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import NO_TOPIC
@@ -68,6 +69,7 @@ class Subscription:
         self._gone_since: float | None = None
         self._asked_at = 0.0
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
+        self._files = CertificateFiles(self._settings)
         self._client = self._open()
         self.commits: Commits = Commits(options, dispatcher, sinking, outputs, lambda: self._client)
 
@@ -126,6 +128,7 @@ class Subscription:
             for event in events:
                 self._check(event.error())
         self._look_for_brokers()
+        self._follow_files()
 
     @property
     def _poll_seconds(self) -> float:
@@ -161,10 +164,28 @@ class Subscription:
                 logger.warning(
                     "%s: all brokers were out of reach: its client is opened anew", self._options.name
                 )
-                self._dispatcher.forget(self._dispatcher.sources)
-                threading.Thread(target=self._client.close, daemon=True).start()
-                self._gone_since = None
-                self._client = self._open()
+                self._join_anew(0.0)
+
+    def _follow_files(self) -> None:
+        """Joins the group anew after a change of the certificates. First finishes and commits, as in a rebalance."""
+        if self._files.changed():
+            sources = self._dispatcher.sources
+            self.finish(sources, self._options.revoke_timeout_ms / 1000)
+            self.commits.commit(sources)
+            # Brokers refuse a static member that comes before its predecessor has left (KIP-848).
+            self._join_anew(_CLOSE_SECONDS)
+
+    def _join_anew(self, seconds: float) -> None:
+        """Joins the group with a new client, after waiting up to ``seconds`` for the leave of the old one."""
+        self._dispatcher.forget(self._dispatcher.sources)
+        self._leave(seconds)
+        self._gone_since = None
+        self._client = self._open()
+
+    def _leave(self, seconds: float) -> None:
+        closing = threading.Thread(target=self._client.close, daemon=True)
+        closing.start()
+        closing.join(seconds)
 
     # ------------------------------------------------------------------ partitions come and go
 
@@ -235,7 +256,5 @@ class Subscription:
         try:
             self.commits.commit()
         finally:
-            closing = threading.Thread(target=self._client.close, daemon=True)
-            closing.start()
-            closing.join(_CLOSE_SECONDS)
+            self._leave(_CLOSE_SECONDS)
             self.commits.close()

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from streamapp._base.counted import counted
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.refused import OF_A_REQUEST, OF_THE_BATCH, REMEDIES, is_refusal
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
@@ -82,6 +83,7 @@ class IdempotentChannel:
         """Partitions for which brokers named the records to blame."""
         self._guilty = 0
         """Records that brokers refused alone, since suspects were sent."""
+        self._files = CertificateFiles(self._settings)
         self._client = self._open(together=True)
         self._closed = False
         self._poller = threading.Thread(target=self._poll, name="producer-reports", daemon=True)
@@ -149,6 +151,21 @@ class IdempotentChannel:
             self._client.poll(_POLL_SECONDS)
             if self._client.ended:
                 self._send_again()
+            elif self._files.changed():
+                self._follow_files()
+
+    def _follow_files(self) -> None:
+        """Opens a new client, which reads the changed certificates, when no record is on its way in the old one."""
+        with self._handing:
+            self._held = []
+        while len(self._client) and not self._closed:
+            self._client.flush(_POLL_SECONDS)
+            if self._client.ended:
+                return  # `_send_again` opens the new client
+        if self._closed:
+            return
+        self._client = self._open(together=True)
+        self._hand_over()
 
     def _report(
         self, client: PlainClient, waiting: _Waiting, error: KafkaError | None, message: Message

@@ -22,6 +22,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import is_refusal
 from streamapp.broker.requests import committed
@@ -123,6 +124,7 @@ class TransactionSession:
             **count_retries(retried),
             "logger": CLIENT_LOGGER,
         }
+        self._files = CertificateFiles(settings)
         with opening(producer_settings):
             self._client = Producer(producer_settings)
         try:
@@ -234,6 +236,10 @@ class TransactionSession:
                 if time.monotonic() > deadline:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
                 self._client.poll(_STEP_SECONDS)
+
+    def outdated(self) -> bool:
+        """True after a change of the certificates. Between two transactions, a new session can then take over."""
+        return self._files.changed()
 
     def idle(self) -> None:
         """Serves librdkafka's callbacks.

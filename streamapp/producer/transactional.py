@@ -236,6 +236,9 @@ class TransactionalChannel:
 
     def _send(self, batch: Sequence[_Batched]) -> None:
         session = self._session
+        if session is not None and session.outdated():
+            session.abandon()
+            session = self._session = None
         if session is None:
             session = self._open()
             # The last transaction may have been committed. Its first parcel is still the first one here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import shutil
 import subprocess
@@ -16,7 +17,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from streamapp import StreamsConfig
+from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.cli import main
+from streamapp.consumer import SyncReliableConsumer
+from streamapp.producer import SyncReliableProducer
 from streamapp.web.users import password_line, token_line
 
 from ..processes import free_port, until
@@ -233,6 +238,49 @@ def test_no_secret_is_in_anything_that_people_read(secured: SecuredKafka, tmp_pa
 def put(text: str, path: Path) -> None:
     path.with_suffix(".new").write_text(text)
     os.replace(path.with_suffix(".new"), path)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("member", [None, "reader-1"])
+def test_a_consumer_comes_back_with_changed_certificates(
+    secured: SecuredKafka,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    protocol: str,
+    member: str | None,
+) -> None:
+    """Brokers refuse a static member whose predecessor has not left. A session lasts longer than the test waits."""
+    caplog.set_level(logging.INFO)
+    mine, topic = tmp_path / "mine", f"orders-{protocol}-{member}"
+    shutil.copytree(secured.pem, mine)
+    files = {"ca": mine / "ca.pem", "certificate": mine / "client.crt", "key": mine / "client.key"}
+    config = StreamsConfig(
+        topic,
+        bootstrap_servers=secured.environment("SSL")["STREAMAPP_BOOTSTRAP_SERVERS"],
+        group_instance_id=member,
+        client_properties={
+            "security.protocol": "SSL",
+            "ssl.key.password": KEY_PASSWORD,
+            "group.protocol": protocol,
+            **{f"ssl.{name}.location": str(path) for name, path in files.items()},
+        },
+    )
+    KafkaAdmin(KafkaSettings(bootstrap_servers=secured.bootstrap_servers)).ensure_topics(
+        [TopicSpec(topic, 1)]
+    )
+    values: list[bytes | None] = []
+    with (
+        SyncReliableProducer("shop", bootstrap_servers=secured.bootstrap_servers) as producer,
+        SyncReliableConsumer(topic, topic, lambda each: values.append(each.value), config=config) as consumer,
+    ):
+        producer.send(topic, value=b"1")
+        until(lambda: values == [b"1"], 30, lambda: consumer.status)
+        for path in files.values():
+            put(path.read_text(), path)
+        until(lambda: "the certificates have changed" in caplog.text, 30, lambda: caplog.text)
+        producer.send(topic, value=b"2")
+        until(lambda: len(values) == 2, 30, lambda: consumer.status)
+    assert values == [b"1", b"2"]
 
 
 def test_certificates_are_replaced_while_a_worker_runs(secured: SecuredKafka, tmp_path: Path) -> None:

@@ -5,36 +5,28 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from streamapp.broker import KafkaSettings, certificates
+from streamapp.broker import KafkaSettings
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
-from streamapp.records import TopicPartition
+from streamapp.producer import SyncReliableProducer, idempotent, transactional
+from streamapp.producer.plain_client import PlainClient
+from streamapp.producer.session import Bookmark, BookmarkedSession
+from streamapp.records import OutputRecord, TopicPartition
 from streamapp.runners.worker import producer
 from streamapp.runners.worker.producer import RecordProducer
-from tests.secured import KEY_PASSWORD, make_certificates
+from tests.processes import until
+from tests.secured import KEY_PASSWORD
 
-
-@pytest.fixture(scope="module")
-def pems(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("pem")
-    make_certificates(folder / "a")
-    make_certificates(folder / "b")
-    return folder / "a", folder / "b"
-
-
-@pytest.fixture
-def mine(pems: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.0)
-    shutil.copytree(pems[0], tmp_path / "mine")
-    return tmp_path / "mine"
+from .test_consumer import MockKafka
 
 
 def properties(folder: Path) -> dict[str, Any]:
@@ -131,6 +123,63 @@ def test_a_producer_connects_anew_where_nothing_is_on_its_way(
     outputs.begin() if name else outputs.committed()
     assert len(Client.made) == 2
     assert outputs._in_transaction is (name is not None)
+
+
+def test_a_reliable_producer_connects_anew_and_loses_no_record(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, opened = MockKafka(), list[Any]()
+    # The broker of the tests has no TLS, so the files are not settings of the client.
+    monkeypatch.setattr(idempotent, "CertificateFiles", lambda _: CertificateFiles(properties(mine)))
+
+    def open_client(*arguments: Any, **options: Any) -> PlainClient:
+        opened.append(PlainClient(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(idempotent, "PlainClient", open_client)
+    with SyncReliableProducer("shop", bootstrap_servers=broker.settings["bootstrap.servers"]) as producer:
+        offsets = [producer.send("delays", partition=0).offset for _ in range(2)]
+        assert len(opened) == 1
+        for file in ("client.crt", "client.key"):
+            shutil.copy(pems[1] / file, mine)
+        offsets += [producer.send("delays", partition=0).offset for _ in range(5)]
+        until(lambda: len(opened) == 2, 10, lambda: "no new client")
+        offsets += [producer.send("delays", partition=0).offset for _ in range(2)]
+    assert len(opened) == 2
+    assert offsets == list(range(9))
+
+
+def test_a_producer_with_transactions_connects_anew_between_two_of_them(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Any] = []
+
+    class Session(BookmarkedSession):
+        def __init__(self, name: str, *_: Any, **__: Any) -> None:
+            self._files = CertificateFiles(properties(mine))
+            events.append("open")
+
+        def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
+            return [Bookmark(number) for number in events if isinstance(number, int)]
+
+        def send(self, records: Sequence[OutputRecord], bookmark: Bookmark, seconds: float) -> Any:
+            events.append(bookmark.number)
+            return [(0, bookmark.number)] * len(records)
+
+        def idle(self) -> None:
+            pass
+
+        def abandon(self) -> None:
+            events.append("close")
+
+    monkeypatch.setattr(transactional, "BookmarkedSession", Session)
+    with SyncReliableProducer("shop", bootstrap_servers="127.0.0.1:9", transactions=True) as producer:
+        producer.send("delays")
+        for file in ("client.crt", "client.key"):
+            shutil.copy(pems[1] / file, mine)
+        producer.send("delays")
+        producer.send("delays")
+    assert events == ["open", 1, "close", "open", 2, 3, "close"]
 
 
 async def test_fausts_client_shows_the_new_certificate(pems: tuple[Path, Path], mine: Path) -> None:

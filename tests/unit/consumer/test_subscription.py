@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+from pathlib import Path
+
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import StreamsConfig
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.lanes import Unit
 from streamapp.consumer.subscription import Subscription
+from streamapp.consumer.verdicts import Settled
 
 from ...processes import until
+from ..broker.test_certificates import properties
 from ..broker.test_consumer import MockKafka
 from .test_dispatcher import options
 
@@ -42,4 +50,50 @@ def test_a_partition_that_was_paused_is_read_when_it_comes_back() -> None:
     found.clear()
     until(arrived, 20, lambda: "nothing arrives after the rebalance")
     assert found == [0]
+    subscription.close()
+
+
+def test_changed_certificates_repeat_and_lose_no_record(pems: tuple[Path, Path], mine: Path) -> None:
+    broker = MockKafka()
+    for number in range(3):
+        broker.write(0, b"k", str(number).encode(), 1)
+    config = StreamsConfig(
+        "flights",
+        bootstrap_servers=broker.settings["bootstrap.servers"],
+        session_timeout_ms=6_000,  # this broker does not notice that a member leaves
+    )
+    given = options(name="flights", topics=("delays",), config=config)
+    dispatcher = Dispatcher(given)
+    subscription = Subscription(given, dispatcher, None, None)
+    subscription._files = CertificateFiles(properties(mine))  # the broker of the tests has no TLS
+    clients, taken = [subscription._client], list[int]()
+
+    def take() -> Unit | None:
+        subscription.poll()
+        with dispatcher.changed:
+            unit = dispatcher.next_unit()
+        if unit is not None:
+            taken.append(unit.items[0].offset)
+        return unit
+
+    def handled(count: int) -> bool:
+        if (unit := take()) is not None:
+            dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
+        return len(taken) >= count
+
+    until(lambda: handled(2), 60, lambda: f"only {taken} came")
+    under_way = take()
+    assert under_way is not None
+    for file in ("client.crt", "client.key"):
+        shutil.copy(pems[1] / file, mine)
+    threading.Timer(
+        0.3, dispatcher.finished, [under_way, Settled(done=under_way.items), 0.01, 1]
+    ).start()  # the call ends while the old client still has the partition
+    subscription.poll()
+    clients.append(subscription._client)
+    assert clients[0] is not clients[1]
+    broker.write(0, b"k", b"3", 1)
+    until(lambda: handled(4), 60, lambda: f"only {taken} came")
+    assert taken == [0, 1, 2, 3]
+    assert subscription._client is clients[1]
     subscription.close()

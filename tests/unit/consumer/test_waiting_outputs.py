@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from streamapp import StreamsConfig, StringSerde
-from streamapp.consumer import Batch, KafkaOutput
+from streamapp.consumer import Batch, KafkaOutput, output_commits
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.output_commits import OutputCommits
@@ -145,6 +145,44 @@ def test_a_client_that_is_no_member_of_its_group_commits_nothing() -> None:
     assert not commits._commit(session, calls.dispatcher.step())
     assert calls.step() == ({FIRST: 1}, [b"0"])
     client.close()
+
+
+def test_a_session_with_old_certificates_ends_before_the_next_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[str] = []
+
+    class Session:
+        def __init__(self, name: str, *_: Any, **__: Any) -> None:
+            self.changed = len(events) == 0
+            events.append("open")
+
+        def outdated(self) -> bool:
+            return self.changed
+
+        def commit(self, *_: Any) -> None:
+            events.append("commit")
+
+        def abandon(self) -> None:
+            events.append("close")
+
+    class Member:
+        def consumer_group_metadata(self) -> None: ...
+
+        def memberid(self) -> str:
+            return "member"
+
+    monkeypatch.setattr(output_commits, "TransactionSession", Session)
+    calls = Calls()
+    calls.dispatcher.open(FIRST, 0)
+    chosen = options(handler=lambda record, transaction: None, guarantee="exactly_once", output=KafkaOutput())
+    outputs = HandlerOutputs("payments", KafkaOutput(), chosen.config)
+    commits = OutputCommits(chosen, outputs, calls.dispatcher, lambda: cast(Consumer, Member()))
+    for number in range(3):
+        calls.dispatcher.take_in(FIRST, records(number, b"a"))
+        calls.end(*calls.begin())
+        assert commits.commit()
+    assert events == ["open", "commit", "close", "open", "commit", "commit"]
 
 
 def refused(calls: Calls, unit: Unit, settled: Settled) -> None:

@@ -1,0 +1,27 @@
+"""Certificates of a client that tests replace."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streamapp.broker import certificates
+from tests.secured import make_certificates
+
+
+@pytest.fixture(scope="session")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("pem")
+    make_certificates(folder / "a")
+    make_certificates(folder / "b")
+    return folder / "a", folder / "b"
+
+
+@pytest.fixture
+def mine(pems: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of a client, at first those of the first folder. Clients see each change at once."""
+    monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.0)
+    shutil.copytree(pems[0], tmp_path / "mine")
+    return tmp_path / "mine"
