@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
+from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
 from streamapp.state.store import Store, StoreContext
 
@@ -60,9 +62,27 @@ class _History:
     """The bytes of the latest row in memory, estimated when the row was last read or sealed."""
     waiting: dict[int, _Versions | None] = field(default_factory=dict)
     """The earlier rows that wait for the commit, each by its end. None: the row is deleted."""
+    order: SortedEntries | None = None
+    """The ends of the waiting rows, as far as a look-up has needed their order."""
 
     def copy(self) -> _History:
         return _History([*self.latest], self.oldest, self.size, {**self.waiting})
+
+    def waiting_after(self, time: int) -> Iterator[int]:
+        """The ends of the waiting rows that end after a time, in order."""
+        if not self.waiting:
+            return iter(())
+        if self.order is None:
+            self.order = SortedEntries()
+        new = len(self.waiting) - len(self.order)
+        if new:
+            # Rows leave `waiting` only together, so new rows are at the end of the dict.
+            self.order.update(islice(reversed(self.waiting), new))
+        return self.order.between(time + 1, None)
+
+    def written(self) -> None:
+        """Called when no row waits any more."""
+        self.waiting, self.order = {}, None
 
     def cut(self) -> None:
         """Cuts rows that have too many versions."""
@@ -213,7 +233,7 @@ class VersionedStore(Store):
             for buffer in (self._sealed, self._dirty)
             for key, history in buffer.items()
         }
-        for data, history in _overlaid(stored, waiting, self._unpack_latest):
+        for data, history in _overlaid(stored, iter(sorted(waiting)), waiting, self._unpack_latest):
             key = self._keys.from_bytes(data)
             for value, timestamp, valid_to in self._live(self._versions(key, history)):
                 yield self._keys.show(key), value, timestamp, valid_to
@@ -314,8 +334,8 @@ class VersionedStore(Store):
             (int.from_bytes(local[-8:], "big"), data)
             for local, data in self._table.range(start, start[:-8] + b"\xff")
         )
-        waiting = {end: versions for end, versions in history.waiting.items() if end > time}
-        for end, versions in _overlaid(stored, waiting, self._unpack):
+        ends = history.waiting_after(time)
+        for end, versions in _overlaid(stored, ends, history.waiting, self._unpack):
             if versions is not None:
                 yield end, versions
 
@@ -367,7 +387,7 @@ class VersionedStore(Store):
             write_set.puts.setdefault(self.name, []).extend(self._batch)
         self._batch = None
         for key, history in self._sealed.items():
-            history.waiting = {}
+            history.written()
             self._clean.keep(key, history, history.size)
         self._sealed = {}
 
@@ -415,11 +435,17 @@ def _size(key: Any, versions: _Versions) -> int:
 
 
 def _overlaid(
-    stored: Iterator[tuple[K, bytes]], waiting: Mapping[K, T], unpack: Callable[[bytes], T]
+    stored: Iterator[tuple[K, bytes]],
+    order: Iterator[K],
+    waiting: Mapping[K, T],
+    unpack: Callable[[bytes], T],
 ) -> Iterator[tuple[K, T]]:
-    """The rows of the backend and those that wait for the commit, in order. A waiting row replaces the stored one."""
+    """The rows of the backend and those that wait for the commit, in order. A waiting row replaces the stored one.
+
+    ``order`` has the keys of the waiting rows.
+    """
     last: K | None = None
-    for key, data in merge(((key, b"") for key in sorted(waiting)), stored, key=itemgetter(0)):
+    for key, data in merge(((key, b"") for key in order), stored, key=itemgetter(0)):
         if key != last:
             last = key
             yield key, waiting[key] if key in waiting else unpack(data)

@@ -380,3 +380,23 @@ def test_a_restore_in_batches_gives_the_same_rows():
         assert len(write_set.puts["s"]) <= 50 // versioned._ROW_VERSIONS + 3
         other.backend.write(write_set)
     assert [row[:2] for row in other.store.history("a")] == [(number, number) for number in range(count)]
+
+
+def test_a_late_version_looks_at_few_of_the_rows_that_wait():
+    life = Life(kind="versioned", retention_ms=FOREVER)
+    store = life.store
+    for number in range(4_000):
+        store.put("k", number, number)
+    life.commit()
+    looked, overlaid = [], versioned._overlaid
+
+    def counted(stored, order, *args):
+        return overlaid(stored, (looked.append(end) or end for end in order), *args)
+
+    with mock.patch.object(versioned, "_overlaid", counted):
+        for number in range(1, 4_000, versioned._ROW_VERSIONS):
+            store.put("k", -number, number)
+            assert store.get("k", number)[0] == -number
+    assert len(looked) < 5 * 4_000 // versioned._ROW_VERSIONS
+    life.commit()
+    assert store.get("k", 17) == (-17, 17, 18)
