@@ -9,7 +9,11 @@ from typing import Protocol
 from streamapp.errors import ProcessorStateError
 from streamapp.state.sorted_entries import SortedEntries
 
-__all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError", "WriteSet"]
+__all__ = ["STATE_FORMAT", "MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError", "WriteSet"]
+
+STATE_FORMAT = 2
+"""The version of the format of local state. A release with a format that older state does not have increases it, so
+that the old state is refused and not read wrongly."""
 
 
 class StateDamagedError(ProcessorStateError):

@@ -15,20 +15,15 @@ from typing import Any
 
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
-from streamapp.state.backend import StateDamagedError
+from streamapp.state.backend import STATE_FORMAT, StateDamagedError
 from streamapp.state.files import file_limit, too_few_files
 
 __all__ = [
-    "FORMAT_VERSION",
     "DiskFullError",
     "StateDirectory",
     "known_fingerprint",
     "state_error",
 ]
-
-FORMAT_VERSION = 2
-"""The version of the format of local state. A release with a format that older state does not have increases it, so
-that the old state is refused and not read wrongly."""
 
 _METADATA = "streamapp.json"
 _LOCK = ".lock"
@@ -83,18 +78,19 @@ class StateDirectory:
     ) -> None:
         """Checks that the state on disk fits these arguments, and writes them beside the state for the next check.
 
-        Raises `ProcessorStateError` for state of another application, plan, partition count or format. State is also
-        refused if its changelog was deleted and created anew, because offsets of the old changelog mean nothing in the
-        new one. ``changelog_ids`` are Kafka's ids of the topics, by which the check notices a new topic. New topics,
-        which a pattern subscription may find, are added.
+        Raises `ProcessorStateError` for state of another application, plan, partition count or format. The format does
+        not matter for a folder without tasks. State is also refused if its changelog was deleted and created anew,
+        because offsets of the old changelog mean nothing in the new one. ``changelog_ids`` are Kafka's ids of the
+        topics, by which the check notices a new topic. New topics, which a pattern subscription may find, are added.
 
         ``topology`` is kept as JSON. If the plan differs, ``compare`` gets the topology that wrote the state, and
         returns the differences as text for the error.
         """
         known = self._metadata()
-        found = known.get("format", FORMAT_VERSION)
-        if found != FORMAT_VERSION:
-            raise self._refused(f"has format {found}, and this release reads format {FORMAT_VERSION}")
+        has_state = bool(self.task_ids())
+        found = known.get("format", STATE_FORMAT)
+        if has_state and found != STATE_FORMAT:
+            raise self._refused(f"has format {found}, and this release reads format {STATE_FORMAT}")
         owner = known.get("application_id", self.application_id)
         if owner != self.application_id:
             raise self._refused(f"belongs to application {owner!r}, not to {self.application_id!r}")
@@ -102,8 +98,7 @@ class StateDirectory:
             before = known.get("topology")
             changes = compare(before) if compare is not None and before is not None else ""
             raise self._refused(
-                "was written by a topology whose stores or internal topics were different"
-                + (f":\n{changes}\n" if changes else "")
+                "was written by a topology whose stores or internal topics were different", changes
             )
         counts: dict[str, int] = known.get("partition_counts", {})
         for topic, count in partition_counts.items():
@@ -112,7 +107,7 @@ class StateDirectory:
                     f"was written when topic {topic!r} had {counted(counts[topic], 'partition')}, now it has {count}, "
                     "and keys would be looked for in the wrong partition"
                 )
-        ids: dict[str, str] = known.get("changelog_ids", {}) if self.task_ids() else {}
+        ids: dict[str, str] = known.get("changelog_ids", {}) if has_state else {}
         for topic, topic_id in changelog_ids.items():
             if ids.get(topic, topic_id) != topic_id:
                 raise self._refused(
@@ -121,7 +116,7 @@ class StateDirectory:
                 )
         wanted: dict[str, Any] = {
             "application_id": self.application_id,
-            "format": FORMAT_VERSION,
+            "format": STATE_FORMAT,
             "fingerprint": fingerprint,
             "partition_counts": {**counts, **partition_counts},
             "changelog_ids": {**ids, **changelog_ids},
@@ -206,11 +201,12 @@ class StateDirectory:
         except OSError as error:
             raise state_error(target, error) from error
 
-    def _refused(self, why: str) -> ProcessorStateError:
+    def _refused(self, why: str, changes: str = "") -> ProcessorStateError:
+        end = f":\n{changes}\n" if changes else ". "
         return ProcessorStateError(
-            f"The state folder {self.path} {why}. If the changelog topics still fit, delete the folder or set another "
-            "state_dir: the state is restored from them. If they do not fit, set another application_id, or begin anew "
-            "with `streamapp reset`. `streamapp compat` says what a change of the topology needs."
+            f"The state folder {self.path} {why}{end}If the changelog topics still fit, delete the folder or set "
+            "another state_dir: the state is restored from them. If they do not fit, set another application_id, or "
+            "begin anew with `streamapp reset`. `streamapp compat` says what a change of the topology needs."
         )
 
 

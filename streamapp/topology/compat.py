@@ -135,11 +135,19 @@ def _other_application(old: str, new: str) -> Finding:
 
 
 def _local_state(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    before, after = (version.get("state_format", 1) for version in (old, new))  # no snapshot names format 1
+    why = ""
     if old["fingerprint"] != new["fingerprint"] and (old["stores"] or old["repartition_topics"]):
+        why = "workers refuse the state folder of the old topology, whose tasks may have other numbers"
+    elif before != after and any(store["persistent"] for store in old["stores"].values()):
+        why = (
+            f"workers refuse the state folder of the old release, because its format is {before}, not {after}"
+        )
+    if why:
         yield Finding(
             Need.MIGRATION,
             "local state",
-            "workers refuse the state folder of the old topology, and tasks are numbered anew",
+            why,
             "Stop all workers, delete their state folders, then start the new version: state is restored from "
             "the changelogs",
         )
@@ -268,7 +276,7 @@ def _changes(
             )
         else:
             yield Need.RESET, f"its kind changes from {old['kind']} to {new['kind']}", _REBUILD
-    elif old.get("time_index", 0) != new.get("time_index", 0):
+    elif old.get("time_index", 0) != new.get("time_index", 0) and "time_index" in old.keys() & new.keys():
         yield (
             Need.MIGRATION,
             "its rows on disk have an index by time only with final results; the changelog serves both",

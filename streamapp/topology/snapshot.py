@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamapp._base.names import persistent_name
+from streamapp.state.backend import STATE_FORMAT
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan, Subtopology
@@ -38,6 +39,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "format": FORMAT,
         "application_id": plan.application_id,
         "fingerprint": plan.fingerprint,
+        "state_format": STATE_FORMAT,
         "subtopologies": {str(sub.id): _subtopology(sub) for sub in plan.subtopologies},
         "repartition_topics": {
             topic.name: {"partitions": topic.partitions}

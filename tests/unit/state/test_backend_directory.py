@@ -19,6 +19,7 @@ from streamapp import (
     compare_topologies,
 )
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
+from streamapp.state.backend import STATE_FORMAT
 from streamapp.state.directory import DiskFullError, StateDirectory
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import snapshot
@@ -73,7 +74,7 @@ def test_state_is_no_beginning_of_a_changelog_that_was_created_anew(tmp_path: Pa
     ("change", "message"),
     [
         ({"application_id": "trains"}, "belongs to application 'trains'"),
-        ({"format": 0}, "has format 0, and this release reads format 2"),
+        ({"format": 0}, f"has format 0, and this release reads format {STATE_FORMAT}"),
         ({"fingerprint": "f0"}, "topology whose stores"),
         ({"partition_counts": {"departures": 2}}, "'departures' had 2 partitions, now it has 4"),
     ],
@@ -89,6 +90,17 @@ def test_state_that_does_not_fit_is_refused_with_a_remedy(tmp_path: Path, change
     ):
         directory.check(fingerprint="f1", partition_counts=COUNTS)
     assert json.loads(path.read_text()).items() >= change.items()
+
+
+def test_a_folder_without_state_fits_each_format(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    path = tmp_path / "flights" / "streamapp.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 0}))
+
+    with opened(tmp_path) as directory:
+        directory.wipe("0_3")
+        directory.check(fingerprint="f1", partition_counts=COUNTS)
+    assert json.loads(path.read_text())["format"] == STATE_FORMAT
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"])
@@ -195,7 +207,9 @@ def test_a_refused_folder_says_what_has_changed_since(tmp_path: Path) -> None:
             compare=changes,
         )
         directory.check(fingerprint=before.fingerprint, partition_counts=COUNTS, topology=snapshot(before))
-        with pytest.raises(ProcessorStateError, match=r"store w: its windows change from 10 to 20 ms"):
+        with pytest.raises(
+            ProcessorStateError, match=r"different:\n.*store w: its windows change from 10 to 20 ms.*\nIf the"
+        ):
             directory.check(
                 fingerprint=plan(20).fingerprint,
                 partition_counts=COUNTS,

@@ -20,6 +20,7 @@ from streamapp import (
     TimeWindows,
     compare_topologies,
 )
+from streamapp.state.backend import STATE_FORMAT
 from streamapp.topology.snapshot import snapshot
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
@@ -201,6 +202,32 @@ def test_another_application_begins_anew():
 def test_state_folders_of_another_plan_are_named():
     findings = compare_topologies(plan(counts()), plan(both(counts(), counts("more")))).findings
     assert any(f.subject == "local state" and "delete their state folders" in f.remedy for f in findings)
+
+
+def test_a_state_folder_of_another_format_is_named():
+    kept = {**snapshot(plan(counts())), "state_format": 0}
+    (finding,) = [f for f in compare_topologies(kept, plan(counts())).findings if f.subject == "local state"]
+    assert f"its format is 0, not {STATE_FORMAT}" in finding.why
+    assert "delete their state folders" in finding.remedy
+    assert compare_topologies(plan(counts()), kept).need is Need.MIGRATION
+
+
+def test_a_snapshot_without_a_format_is_of_format_1():
+    kept = snapshot(plan(sessions(EmitStrategy.ON_WINDOW_CLOSE)))
+    del kept["state_format"], kept["stores"]["s"]["time_index"]
+    findings = compare_topologies(kept, plan(sessions(EmitStrategy.ON_WINDOW_CLOSE))).findings
+    assert [(f.subject, f.need.name) for f in findings] == [
+        ("local state", "MIGRATION"),
+        ("store s", "NOTHING"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "describe", [counts(store_type="in_memory"), lambda b: b.stream("in", **TEXT).to("out")]
+)
+def test_a_format_does_not_matter_without_state_on_disk(describe):
+    kept = {**snapshot(plan(describe)), "state_format": 0}
+    assert compare_topologies(kept, plan(describe)).need is Need.NOTHING
 
 
 def test_a_snapshot_survives_json():
