@@ -21,6 +21,7 @@ __all__ = ["KafkaAdmin", "TopicSpec"]
 _BROKER_DEFAULT = -1
 _QUIET_SECONDS = 3.0
 """The time without an answer after which a user learns that the program waits for Kafka."""
+_UNKNOWN_SECONDS = 5.0
 _NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 _logger = logging.getLogger("streamapp.kafka")
 
@@ -91,7 +92,8 @@ class KafkaAdmin:
         With ``read_committed``, return the last stable offset: readers of committed records read up to this offset. The
         offset advances only some time after a commit, because Kafka writes the markers in the background.
 
-        The request is repeated for partitions that have no leader yet, or whose leader changes.
+        The request is repeated for partitions that have no leader yet, or whose leader changes. For an unknown topic,
+        `BrokerError` comes after 5 seconds, because a new topic does not reach all brokers at once.
         """
         return list_offsets(
             self._client,
@@ -99,6 +101,7 @@ class KafkaAdmin:
             OffsetSpec.latest(),
             read_committed=read_committed,
             seconds=self._timeout,
+            unknown_seconds=_UNKNOWN_SECONDS,
         )
 
     def _check_counts(self, wanted: Mapping[str, TopicSpec], existing: Mapping[str, int]) -> None:

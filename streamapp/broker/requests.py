@@ -74,6 +74,8 @@ _PASSING = (
 )
 """The errors of a partition whose broker has gone, or whose leader changes."""
 
+_UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
 _UNCONTROLLED = (
     KafkaError.NOT_CONTROLLER,
     KafkaError.BROKER_NOT_AVAILABLE,
@@ -260,6 +262,7 @@ def list_offsets(
     by_time = spec not in (OffsetSpec.earliest(), OffsetSpec.latest())
     wanted = {KafkaPartition(*tp): spec for tp in partitions}
     found: dict[TopicPartition, int] = {}
+    missing: set[KafkaPartition] = set()
     began = time.monotonic()
     while wanted:
         asked = ask(admin.list_offsets, wanted, seconds=min(seconds, REQUEST_SECONDS), isolation_level=level)
@@ -272,7 +275,8 @@ def list_offsets(
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
                 found[TopicPartition(tp.topic, tp.partition)] = offset
             except KafkaException as exc:
-                error: KafkaError = exc.args[0]
+                # librdkafka says of a partition that does not exist that it finds no leader.
+                error = _UNKNOWN if tp in missing else exc.args[0]
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
@@ -284,7 +288,14 @@ def list_offsets(
             time.sleep(0.1)
             # librdkafka keeps its leader epoch, which a restarted broker refuses for ever. New metadata replaces it.
             with suppress(KafkaException):
-                admin.list_topics(timeout=min(seconds, REQUEST_SECONDS))
+                topics = admin.list_topics(timeout=min(seconds, REQUEST_SECONDS)).topics
+                # Without time for unknown topics nothing is missing: a broker that begins may not know its topics yet.
+                missing = {
+                    tp
+                    for tp in wanted
+                    if unknown_seconds
+                    and (tp.topic not in topics or tp.partition not in topics[tp.topic].partitions)
+                }
     return found
 
 

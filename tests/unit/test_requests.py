@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.requests import ask_controller, committed, until_coordinated
+from streamapp.broker.requests import ask_controller, committed, list_offsets, until_coordinated
+from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -69,6 +72,35 @@ def test_the_refusal_of_one_partition_is_not_taken_for_nothing_committed() -> No
     group = Group([entry(-1001, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(KafkaException):
         committed(group, [FLIGHTS], seconds=60)
+
+
+class Logs:
+    """An admin client of a cluster with the topic ``planes``, in librdkafka's words about a missing topic."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[tuple[str, int]]] = []
+
+    def list_offsets(self, wanted: Mapping[KafkaPartition, Any], **_: Any) -> Mapping[Any, Future[Any]]:
+        self.asked.append([(each.topic, each.partition) for each in wanted])
+        answers: dict[KafkaPartition, Future[Any]] = {each: Future() for each in wanted}
+        for each, answer in answers.items():
+            if (each.topic, each.partition) == ("planes", 0):
+                answer.set_result(SimpleNamespace(offset=7))
+            else:
+                answer.set_exception(KafkaException(KafkaError(KafkaError._NOENT)))
+        return answers
+
+    def list_topics(self, timeout: float) -> Any:
+        return SimpleNamespace(topics={"planes": SimpleNamespace(partitions={0: None})})
+
+
+@pytest.mark.parametrize("missing", [FLIGHTS, TopicPartition("planes", 1)])
+def test_a_partition_that_does_not_exist_is_not_waited_for(missing: TopicPartition) -> None:
+    logs: Any = Logs()
+    asked = [TopicPartition("planes", 0), missing]
+    with pytest.raises(BrokerError, match=f"{missing} are not known: .*[Uu]nknown topic or partition"):
+        list_offsets(logs, asked, OffsetSpec.latest(), seconds=60)
+    assert logs.asked == [asked, [missing]]
 
 
 class Controller:

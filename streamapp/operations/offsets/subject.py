@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
-from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin
+from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -20,7 +20,6 @@ from streamapp.topology.plan import Plan
 
 __all__ = ["Subject"]
 
-_SECONDS = 10.0
 _INTERNAL = re.compile(r"(?P<store>.+)-(?P<kind>changelog|repartition)")
 
 
@@ -75,7 +74,7 @@ class Subject:
     @cached_property
     def _metadata(self) -> Any:
         try:
-            return self.admin.list_topics(timeout=_SECONDS)
+            return self.admin.list_topics(timeout=REQUEST_SECONDS)
         except KafkaException as exc:
             raise BrokerError(
                 f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). {CHECK_KAFKA}"

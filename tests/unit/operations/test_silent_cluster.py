@@ -1,0 +1,30 @@
+"""Commands over a cluster that does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamapp.broker.requests import REQUEST_SECONDS
+from streamapp.errors import BrokerError
+from streamapp.operations.doctor.checks import ALL
+from streamapp.operations.doctor.registry import examine
+from streamapp.operations.doctor.survey import Survey
+from streamapp.operations.offsets import subject
+from streamapp.operations.offsets.subject import Subject
+
+
+def test_the_doctor_waits_for_one_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    class Silent:
+        def list_topics(self, timeout: float) -> Any:
+            waited.append(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(subject, "LastingAdmin", lambda settings: Silent())
+    with pytest.raises(BrokerError, match="cannot be reached at localhost:9092"):
+        examine(Survey(Subject("shop", {"bootstrap.servers": "localhost:9092"})), ALL)
+    assert waited == [REQUEST_SECONDS]
