@@ -289,12 +289,10 @@ def list_offsets(
             # librdkafka keeps its leader epoch, which a restarted broker refuses for ever. New metadata replaces it.
             with suppress(KafkaException):
                 topics = admin.list_topics(timeout=min(seconds, REQUEST_SECONDS)).topics
-                # Without time for unknown topics nothing is missing: a broker that begins may not know its topics yet.
                 missing = {
                     tp
                     for tp in wanted
-                    if unknown_seconds
-                    and (tp.topic not in topics or tp.partition not in topics[tp.topic].partitions)
+                    if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions
                 }
     return found
 
