@@ -21,7 +21,7 @@ __all__ = ["INDEX", "TimeIndex"]
 
 INDEX, _END = b"\x80", b"\x81"
 _PART = 500
-"""The number of rows that are read from the backend at once. Twice as many stay in memory after a commit."""
+"""The number of rows that are read from the backend at once. At most twice as many stay in memory after a commit."""
 
 
 class TimeIndex:
@@ -93,19 +93,20 @@ class TimeIndex:
             return
         rows_at, kept = self._rows_at, 0
         # A session that grows leaves a time without rows for each of its old ends.
-        for time in [time for time, rows in rows_at.items() if not rows]:
+        for time in [time for time, left in rows_at.items() if not left]:
             del rows_at[time]
         times = self._times
         times[:] = sorted(rows_at)  # a sorted list is a heap
         for at, time in enumerate(times):
-            if kept >= _PART:
+            rows = len(rows_at[time])
+            if kept + rows > _PART:
                 self._complete_to = min(self._complete_to, time)
                 for later in times[at:]:
                     del rows_at[later]
                 del times[at:]
                 self._note_all(dirty)
                 break
-            kept += len(rows_at[time])
+            kept += rows
         self._noted = kept
 
     def _note(self, time: int, row_key: Any) -> None:

@@ -162,6 +162,15 @@ def test_sessions_that_grow_leave_no_times_in_the_index():
     assert list(life.store.find_closed(0, 9_000)) == [(Windowed("a", 0, 8_999), 1)]
 
 
+def test_many_sessions_that_end_together_leave_memory_after_a_commit():
+    life = Life(kind="session", retention_ms=10**9, time_ordered=True)
+    for number in range(5_000):
+        life.store.put(str(number), number, 9_000, 1)
+    life.commit()
+    assert sum(map(len, life.store._time_index._rows_at.values())) <= 1_000
+    assert len(list(life.store.find_closed(0, 9_000))) == 5_000
+
+
 def test_a_caller_that_failed_gets_the_same_sessions_again():
     life = Life(kind="session", retention_ms=10**9, time_ordered=True)
     for end in (10, 20, 30):
