@@ -65,6 +65,7 @@ def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_d
             raise BrokerError(
                 f"Kafka runs already at {kafka.bootstrap_servers}. To change it, run `streamapp broker stop` first."
             )
+        kafka.check()
         click.echo(announce_kafka(), err=True)
         if not foreground:
             kafka.start(detached=True)

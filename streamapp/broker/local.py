@@ -137,13 +137,17 @@ class LocalKafka:
             return {"STREAMAPP_BOOTSTRAP_SERVERS": self.bootstrap_servers}
         return self._security.login(self.bootstrap_servers)
 
+    def check(self) -> None:
+        """Raise `BrokerError` if the cluster cannot start, for example because a port is in use."""
+        with self._lock():
+            self._checked_plan()
+
     def start(self, *, detached: bool = False) -> None:
         """Start every broker, and return when all brokers answer requests.
 
         The brokers end with this Python process, also after a crash. With ``detached``, the brokers run until `stop`.
         """
-        with self._lock():
-            self._checked_plan()  # a mistake is told before the download, which may take minutes without the lock
+        self.check()  # a mistake is told before the download, which may take minutes without the lock
         java_command = self._java()
         with self._lock() as lock:
             cluster = self._checked_plan()

@@ -52,6 +52,7 @@ def start(port: int, foreground: bool, data_dir: Path) -> None:
                 f"A registry runs already at {registry.url}: to change its settings, run "
                 "`streamapp registry stop` first."
             )
+        registry.check()
         click.echo(announce_registry(), err=True)
         if not foreground:
             registry.start(detached=True)

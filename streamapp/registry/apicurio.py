@@ -93,14 +93,18 @@ class LocalRegistry:
         """The state of the registry, also if another process started the registry."""
         return RegistryStatus(self.data_dir, self.url if self._port() else None, self._process.pid)
 
+    def check(self) -> None:
+        """Raise `BrokerError` if the registry cannot start, for example because its port is in use."""
+        with self._lock():
+            self._checked_port()
+
     def start(self, *, detached: bool = False) -> None:
         """Start the registry, and wait until it answers.
 
         The registry ends with this Python process, even if the process is killed. With ``detached``, the registry
         runs until `stop`.
         """
-        with self._lock():
-            self._checked_port()  # a mistake is told before the download, which may take minutes without the lock
+        self.check()  # a mistake is told before the download, which may take minutes without the lock
         java = find_java("The schema registry")
         jars = registry_jars(java)
         with self._lock():

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from streamapp.broker import LocalKafka, cli
 from streamapp.broker.broker_process import BrokerProcess
 from streamapp.broker.local import ClusterStatus
+from streamapp.cli import main
 from streamapp.errors import BrokerError
 
 Usage = namedtuple("Usage", "total used free")
@@ -52,6 +53,17 @@ def test_a_busy_port_is_named_before_kafka_is_downloaded(
             LocalKafka(tmp_path, port=other.getsockname()[1]).start()
 
 
+@pytest.mark.parametrize("kind", ["broker", "registry"])
+def test_the_command_says_of_a_busy_port_nothing_but_the_error(tmp_path: Path, kind: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        found = CliRunner().invoke(main, [kind, "start", "--port", port, "--data-dir", str(tmp_path)])
+    assert found.exit_code == 1
+    assert found.output.startswith(f"Error: Port {port} is in use")
+
+
 class _Started:
     """A local Kafka that seems to run."""
 
@@ -62,6 +74,9 @@ class _Started:
 
     def status(self) -> ClusterStatus:
         return ClusterStatus(Path("data/kafka"), ())
+
+    def check(self) -> None:
+        pass
 
     def start(self, *, detached: bool) -> None:
         pass
