@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from streamapp._base.counted import counted
 from streamapp.errors import TopologyError
 
-__all__ = ["check_name", "check_topic_name", "did_you_mean", "persistent_name", "unknown_attribute"]
+__all__ = [
+    "check_name",
+    "check_topic_name",
+    "did_you_mean",
+    "of_topics",
+    "persistent_name",
+    "unknown_attribute",
+]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_LENGTH = 249
@@ -35,6 +42,15 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 check_topic_name = check_name
+
+
+def of_topics(node: str, *topics: str) -> str:
+    """The name of a source or sink in errors. Users know the topics better than a generated name.
+
+    >>> of_topics("KSTREAM-SOURCE-0000000000", "flights"), of_topics("all", "flights", "charters")
+    ('KSTREAM-SOURCE-0000000000 (topic flights)', 'all (topics flights, charters)')
+    """
+    return f"{node} ({'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)})" if topics else node
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

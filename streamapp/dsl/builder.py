@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from streamapp._base.callables import check_supplier, require_function
-from streamapp._base.names import check_topic_name
+from streamapp._base.names import check_topic_name, of_topics
 from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl.answers import answer_of_edge, refuse_retry
 from streamapp.dsl.arguments import check_materialized
@@ -86,15 +86,16 @@ class StreamsBuilder:
         """
         topics, pattern = _topics(topic)
         node_name = self._context.names.given_or_new(name, "KSTREAM-SOURCE-")
-        _check_extractor(timestamp_extractor, node_name)
+        where = of_topics(node_name, *topics, *([pattern.pattern] if pattern else []))
+        _check_extractor(timestamp_extractor, where)
         node = SourceNode(
             node_name,
             topics,
-            self._context.key_serde(key_serde, node_name),
-            self._context.value_serde(value_serde, node_name),
+            self._context.key_serde(key_serde, where),
+            self._context.value_serde(value_serde, where),
             timestamp_extractor,
             pattern,
-            answer_of_edge(on_error, node_name, _UNDECODABLE),
+            answer_of_edge(on_error, where, _UNDECODABLE),
         )
         self._context.graph.add(node)
         return KStream(self._context, node_name, node, frozenset((node_name,)), key_serde, value_serde)
@@ -131,7 +132,8 @@ class StreamsBuilder:
         ('open', 5)
         """
         spec, step, source, node_name = self._table_parts(topic, key_serde, value_serde, materialized, name)
-        _check_extractor(timestamp_extractor, node_name)
+        where = of_topics(node_name, topic)
+        _check_extractor(timestamp_extractor, where)
         assert spec.key_serde is not None
         assert spec.value_serde is not None
         node = TableSourceNode(
@@ -142,7 +144,7 @@ class StreamsBuilder:
             spec.key_serde,
             spec.value_serde,
             timestamp_extractor,
-            answer_of_edge(on_error, node_name, _UNDECODABLE),
+            answer_of_edge(on_error, where, _UNDECODABLE),
         )
         node.output_versioned = spec.kind.history_ms is not None
         self._context.graph.add(node)
@@ -207,7 +209,7 @@ class StreamsBuilder:
             key_serde,
             value_serde,
             timestamp_extractor,
-            answer_of_edge(on_error, node_name, _UNDECODABLE),
+            answer_of_edge(on_error, of_topics(node_name, topic), _UNDECODABLE),
         )
         return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
 
@@ -273,7 +275,7 @@ class StreamsBuilder:
         spec = replace(store, logged=False)
         answer = refuse_retry(
             on_error,
-            node_name,
+            of_topics(node_name, topic),
             "each process reads every record of a global topic, and keeps none for a later attempt",
             'Use "skip", "dead_letter" or a function',
         )
@@ -320,11 +322,12 @@ class StreamsBuilder:
         store_name = named_store(context, materialized, f"{topic}-")
         source = names.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
         node_name = names.given_or_new(name, "KTABLE-SOURCE-")
+        where = of_topics(node_name, topic)
         m = materialized or Materialized()
         m = replace(
             m,
-            key_serde=context.key_serde(key_serde or m.key_serde, node_name),
-            value_serde=context.value_serde(value_serde or m.value_serde, node_name),
+            key_serde=context.key_serde(key_serde or m.key_serde, where),
+            value_serde=context.value_serde(value_serde or m.value_serde, where),
         )
         spec = key_value_spec(context, store_name, m, None, None)
         return spec, SourceStep(spec, m.name is not None), source, node_name
@@ -341,16 +344,16 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None,
         on_error: Answer | Chooser | None,
     ) -> None:
-        context = self._context
-        _check_extractor(timestamp_extractor, node_name)
+        context, where = self._context, of_topics(node_name, topic)
+        _check_extractor(timestamp_extractor, where)
         node = GlobalStoreNode(
             spec,
             source,
             topic,
             node_name,
             supplier,
-            context.key_serde(key_serde or spec.key_serde, node_name),
-            context.value_serde(value_serde or spec.value_serde, node_name),
+            context.key_serde(key_serde or spec.key_serde, where),
+            context.value_serde(value_serde or spec.value_serde, where),
             timestamp_extractor,
             on_error,
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import require_function
-from streamapp._base.names import check_name, check_topic_name
+from streamapp._base.names import check_name, check_topic_name, of_topics
 from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, SinkNode
@@ -44,13 +44,14 @@ def written(
         check_topic_name(topic, "topic")
     else:
         require_function(topic, node_name, "a topic, or a function of key, value and context", 3)
+    where = of_topics(node_name, topic) if isinstance(topic, str) else node_name
     node = SinkNode(
         node_name,
         topic,
-        context.key_serde(key_serde or stream.key_serde, node_name),
-        context.value_serde(value_serde or stream.value_serde, node_name),
+        context.key_serde(key_serde or stream.key_serde, where),
+        context.value_serde(value_serde or stream.value_serde, where),
         partitioner,
-        on_error=answer_of_edge(on_error, node_name, "a result that cannot be written"),
+        on_error=answer_of_edge(on_error, where, "a result that cannot be written"),
     )
     context.graph.add(node, stream._node)
 

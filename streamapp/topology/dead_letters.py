@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from streamapp._base.names import of_topics
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.on_error import Retry
-from streamapp.topology.nodes import Node, ProcessorNode
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 __all__ = ["check_dead_letters"]
 
@@ -18,11 +19,18 @@ def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
         return
     for node in nodes:
         if "dead_letter" in _answers(node):
+            where = of_topics(node.name, *_topics(node))
             raise ConfigError(
-                f"{node.name} sends records to the dead letters, but there is no topic for them. Set "
+                f"{where} sends records to the dead letters, but there is no topic for them. Set "
                 "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
                 "then= and when_full=)"
             )
+
+
+def _topics(node: Node) -> tuple[str, ...]:
+    if isinstance(node, SourceNode):
+        return node.topics or ((node.pattern.pattern,) if node.pattern else ())
+    return (node.topic,) if isinstance(node, SinkNode) and isinstance(node.topic, str) else ()
 
 
 def _answers(node: Node) -> frozenset[object]:

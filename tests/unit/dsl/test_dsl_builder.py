@@ -231,8 +231,14 @@ def test_tables_work_the_same_in_every_kind_of_store(kept, join_time):
 
 
 def test_a_missing_serde_is_named_where_it_is_needed():
-    with pytest.raises(TopologyError, match=r"KSTREAM-SOURCE-0000000000 .* no serde"):
+    with pytest.raises(TopologyError, match=r"KSTREAM-SOURCE-0000000000 \(topic in\) .* no serde"):
         StreamsBuilder().stream("in")
+    with pytest.raises(TopologyError, match=r"KTABLE-SOURCE-0000000002 \(topic rows\) .* no serde"):
+        StreamsBuilder().table("rows")
+    with pytest.raises(TopologyError, match=r"orders \(topics a, b\) .* no serde"):
+        StreamsBuilder().stream(["a", "b"], name="orders")
+    with pytest.raises(TopologyError, match=r"KSTREAM-SOURCE-0000000000 \(topic order-.\*\) .* no serde"):
+        StreamsBuilder().stream(re.compile("order-.*"))
     stream = StreamsBuilder().stream("in", **TEXT).map_values(len)
     with pytest.raises(TopologyError, match="value_serde"):
         stream.to("out")

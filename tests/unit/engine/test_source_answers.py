@@ -122,7 +122,7 @@ def test_a_retry_is_refused(describe: Describe) -> None:
 
 @SOURCES
 def test_a_word_that_is_none_is_refused(describe: Describe) -> None:
-    with pytest.raises(ConfigError, match="on_error of rows is"):
+    with pytest.raises(ConfigError, match=r"on_error of rows \(topic rows\) is"):
         built(describe, "ignore")
 
 
@@ -130,7 +130,7 @@ def test_a_word_that_is_none_is_refused(describe: Describe) -> None:
 def test_letters_without_a_topic_are_refused(describe: Describe) -> None:
     topology = built(describe, "dead_letter", StreamsConfig("app"))
     with pytest.raises(
-        ConfigError, match=r"rows-source sends records to the dead letters.*dead_letter_queue"
+        ConfigError, match=r"rows-source \(topic rows\) sends records to the dead letters.*dead_letter_queue"
     ):
         topology.plan()
 
