@@ -721,8 +721,9 @@ class KStream(Described[K, V]):
         """As `join` with a stream, but records of both sides without a match give results, too.
         (``KStream.outerJoin``, KIP-962)
 
-        A record without a match comes out when its window is closed, with None for the other side. A record without a
-        key comes out at once.
+        A record without a match comes out when its window is closed, with None for the other side. A record comes
+        out at once if it has no key, or if it arrives after the end of its own window. With `JoinWindows.of`, every
+        record without a match comes out at once.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out

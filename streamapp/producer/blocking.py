@@ -46,11 +46,13 @@ class SyncReliableProducer(ProducerFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> DeliveryReport:
-        """Sends a record, and returns its report when the record is safe: on brokers or, during an outage, in
-        the local log on disk (docs/producing.md).
+        """Sends a record, and returns its report when the record is safe.
 
-        ``timestamp`` is in ms since the epoch (default: now). Raises `DeliveryError` if the record was not confirmed,
-        `BufferFull` if the buffer has no space and the call does not wait (``when_full``), and `SerializationError`.
+        A record is safe on brokers or, during an outage, in the local log on disk (docs/producing.md). ``timestamp`` is
+        in ms since the epoch (default: now).
+
+        Raises `DeliveryError` if the record was not confirmed, and `SerializationError`. Raises `BufferFull` if the
+        buffer has no space and the call does not wait (``when_full``), or if the record is larger than the buffer.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return _deliver(self._core, parcel).result()[0]

@@ -234,7 +234,14 @@ class AvroSerde(Serde[T]):
     def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
         if is_flat(schema) and self._attributes is not None and self._types is not None:
             enums = enums_of(schema, self._types)
-            if enums is not None and {field["name"] for field in schema["fields"]} <= self._attributes.keys():
+            names = {field["name"] for field in schema["fields"]}
+            # Only another version of the schema may lack attributes. The general writer refuses such values.
+            fits = (
+                names <= self._attributes.keys()
+                if schema is not self._own
+                else names == self._attributes.keys()
+            )
+            if enums is not None and fits:
                 return make_writer(schema, self._attributes, enums)
         elif is_flat(schema) and self._struct is None:
             return self._of_model(make_writer(schema, None))

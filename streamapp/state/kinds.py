@@ -59,6 +59,8 @@ _CHANGELOG_RETENTION_MS = -1
 See docs/decisions/window-changelogs-keep-records.md.
 """
 _MIN_SEGMENT_MS = 60_000
+_MOST_BUCKETS = 1_000
+"""The number of buckets that a store of hopping windows with final results has at most."""
 
 
 def same_changelog(one: str, other: str) -> bool:
@@ -231,10 +233,11 @@ class Window(_ByTime):
 
     @property
     def bucket_ms(self) -> int:
-        # Windows that close together are then one bucket, and final results read no other rows.
-        return (
-            min(self.advance_ms or self.segment_ms, self.segment_ms) if self.time_ordered else self.segment_ms
-        )
+        if not self.time_ordered or not self.advance_ms:
+            return self.segment_ms
+        # Windows that close together are one bucket, so final results read few other rows. A read of a key takes about
+        # 5 us for each bucket.
+        return min(max(self.advance_ms, self.retention_ms // _MOST_BUCKETS), self.segment_ms)
 
     @property
     def time_index(self) -> bool:

@@ -75,9 +75,9 @@ def merged_page(
 
 
 def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of all parts in order. A part is the answer of one worker about its partitions.
+    """The entries of all parts in order. A part has the entries of one partition.
 
-    A part may end although its worker has more entries. The result then ends at the last entry of this part, because
+    A part may end although its partition has more entries. The result then ends at the last entry of this part, because
     the entries that are missing may come next.
     """
     placed = [

@@ -147,6 +147,19 @@ def test_typed_records_take_the_fields_they_have(schema: Any, type_: Any, value:
     assert AvroSerde[Any](schema, type=type_, registry=registry).deserialize(data) == value
 
 
+def test_an_attribute_that_the_schema_lacks_is_refused() -> None:
+    """The fast writer of flat schemas left such an attribute out."""
+
+    class Flight(msgspec.Struct):
+        carrier: str
+        delay: int = 0
+
+    schema = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}]}
+    serde = AvroSerde(schema, type=Flight)
+    with pytest.raises(SerializationError, match=r"the schema has no fields \['delay'\]"):
+        serde.serialize(Flight("UA", 3))
+
+
 def test_a_typed_record_is_written_like_the_dict() -> None:
     expected = AvroSerde[Any](FLIGHT).serialize(RECORD)
 

@@ -66,6 +66,22 @@ def test_what_is_remembered_of_a_kind_stays(kind, layout, numbers, config):
 
 
 @pytest.mark.parametrize(
+    ("size", "advance", "retention", "bucket"),
+    [
+        (60_000, 60_000, 120_000, 60_000),
+        (3_600_000, 60_000, 7_200_000, 60_000),
+        (3_600_000, 1_000, 7_200_000, 7_200),
+    ],
+)
+def test_hopping_windows_with_final_results_have_a_bucket_for_each_advance_but_not_too_many(
+    size, advance, retention, bucket
+):
+    windows = {"size_ms": size, "advance_ms": advance, "retention_ms": retention}
+    assert kinds.Window(time_ordered=True, **windows).bucket_ms == bucket
+    assert kinds.Window(**windows).bucket_ms == kinds.Window(**windows).segment_ms
+
+
+@pytest.mark.parametrize(
     ("one", "other", "same"),
     [
         ("key_value", "timestamped", True),
