@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from confluent_kafka import KafkaException
 from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import StreamsError, TopologyError
+from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
@@ -347,13 +348,17 @@ class StreamsRuntime(WorkerView):
     # Facts for the assignment (called by Faust's assignor, in the thread of the group's member).
 
     def task_offsets(self) -> dict[TaskId, int]:
-        """The changelog offset of this worker's state by task, or `RUNNING` for a task that the worker runs."""
+        """The changelog offset of this worker's state by task, or `RUNNING` for a task that the worker runs.
+
+        The data plane may close a task meanwhile. Such a task then counts with its offset from before, if there is one.
+        """
         found = dict(self._on_disk)
         plane = self._plane
         if plane is not None:
             found.update(plane.tasks.left)
             for live in [*plane.standbys.tasks.values(), *plane.tasks.values()]:
-                found[live.id] = RUNNING if live.running else live.state_offset
+                with suppress(ProcessorStateError):
+                    found[live.id] = RUNNING if live.running else live.state_offset
         return found
 
     def warm_tasks(self) -> set[TaskId]:

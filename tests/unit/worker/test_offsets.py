@@ -11,11 +11,15 @@ import pytest
 
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.engine.collector import NoWayOut
+from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.errors import BrokerError
-from streamapp.records import TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import offsets
+from streamapp.runners.worker.livetask import LiveTask, WorkerDisk
 from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, offsets_on_disk
 from streamapp.runners.worker.placement import Candidate, TaskId, place
+from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.topics import Topics
 from streamapp.serdes import StringSerde
 from streamapp.state.backend import WriteSet
@@ -45,6 +49,30 @@ def test_offsets_that_an_earlier_process_left(tmp_path: Path) -> None:
         broken = directory.task_path("0_0")
         (broken / "CURRENT").write_text("rubbish\n")
         assert offsets_on_disk(plan(), directory) == {TaskId(0, 1): 40}
+
+
+def test_a_copy_that_is_closed_during_a_join_counts_as_far_as_it_was_known(tmp_path: Path) -> None:
+    planned, copies = plan(), TASKS[:2]
+    environment = TaskEnvironment(planned, NoWayOut("a copy"), wall_clock_ms=lambda: 0)
+    with StateDirectory(tmp_path, "app") as directory:
+        disk = WorkerDisk(directory, StreamsConfig("app").memory)
+        live = {id: LiveTask(environment, planned.subtopologies[0], id, disk, []) for id in copies}
+        for each in live.values():
+            each.restore("counts", RecordBatch([b"k"], [bytes(8)], [1], [11]))
+        plane = SimpleNamespace(tasks=LeftTasks({copies[0]: 5}), standbys=SimpleNamespace(tasks=live))
+        runtime: Any = SimpleNamespace(_on_disk=dict.fromkeys(TASKS, 3), _plane=plane)
+        live[copies[0]].close()
+        assert StreamsRuntime.task_offsets(runtime) == {TASKS[0]: 5, TASKS[1]: 12, TASKS[2]: 3}
+        live[copies[1]].close()
+        assert StreamsRuntime.task_offsets(runtime) == {TASKS[0]: 5, TASKS[1]: 3, TASKS[2]: 3}
+
+
+class LeftTasks(dict[TaskId, LiveTask]):
+    """The tasks of a worker that runs none, and has closed some."""
+
+    def __init__(self, left: dict[TaskId, int]) -> None:
+        super().__init__()
+        self.left = left
 
 
 class Admin:
