@@ -275,8 +275,10 @@ def list_offsets(
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
                 found[TopicPartition(tp.topic, tp.partition)] = offset
             except KafkaException as exc:
+                error: KafkaError = exc.args[0]
                 # librdkafka says of a partition that does not exist that it finds no leader.
-                error = _UNKNOWN if tp in missing else exc.args[0]
+                if tp in missing and error.code() == KafkaError._NOENT:
+                    error = _UNKNOWN
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
@@ -287,6 +289,7 @@ def list_offsets(
         if wanted:
             time.sleep(0.1)
             # librdkafka keeps its leader epoch, which a restarted broker refuses for ever. New metadata replaces it.
+            missing = set()
             with suppress(KafkaException):
                 topics = admin.list_topics(timeout=min(seconds, REQUEST_SECONDS)).topics
                 missing = {

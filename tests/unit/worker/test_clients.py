@@ -38,8 +38,9 @@ class FakeAdmin:
         self.asked.append([tp.partition for tp in partitions])
         return {tp: self._answer(self.answers[tp.partition].pop(0)) for tp in partitions}
 
-    def list_topics(self, **_: Any) -> None:
+    def list_topics(self, **_: Any) -> Any:
         """Leaders are looked up anew before partitions are asked for again."""
+        return SimpleNamespace(topics={"events": SimpleNamespace(partitions=self.answers)})
 
     @staticmethod
     def _answer(answer: int | KafkaError) -> Future[Any]:
