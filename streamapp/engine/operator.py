@@ -203,10 +203,10 @@ class NodeContext(Protocol):
         """Decides what happens to a record for which a function raised."""
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The function, with the exception handler around it, for records that were held back.
+        """Returns ``function`` with the exception handler around it, for records that an operator has held back.
 
-        An exception is handled while the held record is still the current record, so the error and its dead letter name
-        the right record.
+        If the call raises, the handler runs while the held record is still the current record. So the error and its
+        dead letter name the right record.
         """
 
     def store(self, name: str) -> Any:

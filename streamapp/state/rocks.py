@@ -50,9 +50,9 @@ class RocksMemory:
     is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write buffers of
     its task are on disk.
 
-    A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. The filter
-    takes its memory with the first row. So only stores with large buffers get a filter, and all filters together take a
-    sixteenth of the limit for write buffers.
+    A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. A filter
+    takes all its memory as soon as the buffer has a row. So stores with small buffers get none, and all filters
+    together take a sixteenth of the limit for write buffers.
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:

@@ -174,9 +174,8 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs, from the last fetch and from brokers, also of inputs that are not polled now.
-
-        Only this thread may call the consumer, because other threads would have to wait for the end of its poll.
+        """Notes the ends of the logs for other threads, from the last fetch and from brokers, also of inputs that are
+        not polled now. The data plane's thread calls this method, because only this thread may call the consumer.
         """
         self._consumer.look()
         for tp in self._task_of:
