@@ -14,7 +14,7 @@ opens a `TaskSession` for each task and calls the session's steps in their order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -101,8 +101,10 @@ class StateHome(Protocol):
     A task whose stores are all in memory does not use a `StateHome`.
     """
 
-    def open(self, task: str) -> StateBackend:
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
         """Opens the state of a task, as its last commit left it. ``task`` is the id of the task, for example ``0_3``.
+
+        ``stores`` are the persistent stores of the task.
 
         Raises `StateDamagedError` if the stored bytes are damaged.
         """
@@ -117,7 +119,7 @@ class StateHome(Protocol):
 class InMemory:
     """The `StateHome` of a runner that keeps all state in memory, so that it is lost when the task closes."""
 
-    def open(self, task: str) -> StateBackend:
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
         return MemoryBackend()
 
     def wipe(self, task: str) -> None:

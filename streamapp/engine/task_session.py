@@ -223,16 +223,17 @@ class TaskSession:
     # ------------------------------------------------------------------ state and offsets
 
     def _open_state(self) -> StateBackend:
-        if not any(spec.persistent for spec in self.subtopology.stores):
+        stores = [spec.name for spec in self.subtopology.stores if spec.persistent]
+        if not stores:
             return MemoryBackend()
         try:
-            return self._home.open(self.name)
+            return self._home.open(self.name, stores)
         except StateDamagedError as error:
             if not self.restorable:
                 raise
             logger.warning("task %s: its local state is damaged and is restored anew. %s", self.name, error)
             self._home.wipe(self.name)
-            return self._home.open(self.name)
+            return self._home.open(self.name, stores)
 
     def _state_offsets(self) -> dict[str, int]:
         logged = set(self.changelogs.values())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rocksdict import (
+    AccessType,
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from streamapp.state.backend import WriteSet
 
-__all__ = ["RocksBackend", "RocksMemory"]
+__all__ = ["RocksBackend", "RocksMemory", "offsets_in"]
 
 _MIB = 1024 * 1024
 _STORE = "store:"  # the prefix of stores' column families; the family "default" has the offsets
@@ -77,6 +78,8 @@ class RocksMemory:
 class RocksBackend:
     """A `StateBackend` in the folder ``path``, which is created if needed.
 
+    ``stores`` are the stores that the backend will have. A store that comes later costs further syncs of the disk.
+
     Each `WriteSet` is a single RocksDB write, which goes to the write-ahead log without fsync. So after a crash of the
     process, state and offsets are those of the last write. After a power failure some writes may be lost. State and
     offsets are then those of the same earlier write, so the changelog has the rest.
@@ -90,7 +93,9 @@ class RocksBackend:
     >>> backend.close()
     """
 
-    def __init__(self, path: str | os.PathLike[str], memory: RocksMemory | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], memory: RocksMemory | None = None, stores: Iterable[str] = ()
+    ) -> None:
         self.path: str = os.fspath(path)
         self._memory = memory or RocksMemory()
         self._options = _options(self._memory)
@@ -98,8 +103,9 @@ class RocksBackend:
         self._closed = False
         try:
             os.makedirs(self.path, exist_ok=True)
-            names = Rdict.list_cf(self.path, self._options) if _exists(self.path) else ["default"]
-            self._db = Rdict(self.path, self._options, column_families=dict.fromkeys(names, self._options))
+            known = Rdict.list_cf(self.path, self._options) if _exists(self.path) else ["default"]
+            names = dict.fromkeys([*known, *(_STORE + store for store in stores)], self._options)
+            self._db = Rdict(self.path, self._options, column_families=names)
         except Exception as error:
             if "/LOCK: " in str(error):
                 raise LockError(
@@ -122,7 +128,7 @@ class RocksBackend:
         return table
 
     def offsets(self) -> dict[str, int]:
-        return {key.decode(): _OFFSET.unpack(value)[0] for key, value in self._offsets.range(None, None)}
+        return _decoded(self._offsets)
 
     def write(self, batch: WriteSet) -> None:
         writes = WriteBatch(raw_mode=True)
@@ -166,6 +172,27 @@ class RocksBackend:
         family = self._db.get_column_family_handle(_STORE + store)
         table = self._tables[store] = _RocksTable(f"{self.path} (store {store})", rows, family)
         return table
+
+
+def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
+    """The offsets of the backend in a folder, which may be open elsewhere. Raises `ProcessorStateError`.
+
+    An opening for writes would write and sync several files.
+    """
+    path = os.fspath(path)
+    try:
+        if not _exists(path):
+            return {}
+        options = _options(RocksMemory())
+        families = dict.fromkeys(Rdict.list_cf(path, options), options)
+        access = AccessType.read_only(False)
+        table = _RocksTable(path, Rdict(path, options, column_families=families, access_type=access))
+    except Exception as error:
+        raise state_error(path, error) from error
+    try:
+        return _decoded(table)
+    finally:
+        table.close()
 
 
 class _RocksTable:
@@ -245,6 +272,10 @@ class _RocksTable:
     def close(self) -> None:
         self._rows.close()
         self.family = None  # a handle keeps the database open
+
+
+def _decoded(offsets: _RocksTable) -> dict[str, int]:
+    return {key.decode(): _OFFSET.unpack(value)[0] for key, value in offsets.range(None, None)}
 
 
 def _options(memory: RocksMemory) -> Options:

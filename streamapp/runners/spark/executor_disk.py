@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from streamapp.errors import LockError, ProcessorStateError
@@ -26,17 +27,17 @@ class ExecutorDisk:
     def __init__(self, plan: Plan) -> None:
         self._root = Path(plan.config.state_dir) / f"{plan.application_id}-spark" / plan.fingerprint
 
-    def open(self, task: str) -> StateBackend:
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
         folder = self._root / task
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                return RocksBackend(folder)
+                return RocksBackend(folder, stores=stores)
             except LockError:
                 # An attempt that Spark has given up is still alive here, and holds the lock. Nobody needs its state.
                 if time.monotonic() > deadline:
-                    return RocksBackend(tempfile.mkdtemp(prefix="streamapp-"))
+                    return RocksBackend(tempfile.mkdtemp(prefix="streamapp-"), stores=stores)
                 time.sleep(0.2)
             except ProcessorStateError:
                 self.wipe(task)

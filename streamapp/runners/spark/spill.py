@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from streamapp.state.backend import MemoryBackend, OrderedBytes, StateBackend, WriteSet
@@ -78,7 +78,7 @@ class SpillingBackend:
         # Spark gives its workers folders for local data, and deletes the folders if the executor is killed.
         places = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         self._folder = tempfile.mkdtemp(prefix="streamapp-state-", dir=places.split(",")[0])
-        disk = RocksBackend(self._folder, RocksMemory(self._limit * 2 // 3, self._limit // 3))
+        disk = RocksBackend(self._folder, RocksMemory(self._limit * 2 // 3, self._limit // 3), self._tables)
         disk.write(WriteSet(offsets=self._inner.offsets()))
         for store, table in self._tables.items():
             entries = table.range(None, None)
@@ -115,7 +115,7 @@ class SpillingHome:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
 
-    def open(self, task: str) -> StateBackend:
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
         return SpillingBackend(self._limit)
 
     def wipe(self, task: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from streamapp.config import MemoryShares
@@ -55,8 +55,8 @@ class WorkerDisk:
         self._directory = directory
         self._memory = RocksMemory(memory.block_cache, memory.write_buffers)
 
-    def open(self, task: str) -> StateBackend:
-        return RocksBackend(self._directory.task_path(task), self._memory)
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
+        return RocksBackend(self._directory.task_path(task), self._memory, stores)
 
     def wipe(self, task: str) -> None:
         self._directory.wipe(task)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from contextlib import closing
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
@@ -17,7 +16,7 @@ from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.directory import StateDirectory
-from streamapp.state.rocks import RocksBackend
+from streamapp.state.rocks import offsets_in
 from streamapp.topology.plan import Plan
 
 __all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
@@ -38,11 +37,9 @@ def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
     for name in directory.task_ids():
         task = TaskId.parse(name)
         try:
-            backend = RocksBackend(directory.task_path(name))
+            offsets = offsets_in(directory.task_path(name))
         except ProcessorStateError:
             continue
-        with closing(backend):
-            offsets = backend.offsets()
         found[task] = sum(offsets[store] for store in offsets.keys() & logged.get(task.subtopology, set()))
     return found
 

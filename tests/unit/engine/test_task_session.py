@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ class Disk(InMemory):
     def __init__(self, damaged: int = 0) -> None:
         self.damaged, self.wiped, self.closed = damaged, 0, 0
 
-    def open(self, task: str) -> StateBackend:
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
         if self.damaged:
             self.damaged -= 1
             raise StateDamagedError(f"{task} has other bytes than were written")

@@ -4,7 +4,7 @@ was not committed."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
@@ -59,7 +59,7 @@ class Cluster:
 
     # StateHome
 
-    def open(self, task: str) -> StateBackend:
+    def open(self, task: str, stores: Collection[str]) -> StateBackend:
         return self.disks[task]
 
     def wipe(self, task: str) -> None:

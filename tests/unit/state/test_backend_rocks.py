@@ -12,7 +12,7 @@ import pytest
 from streamapp.errors import LockError, ProcessorStateError
 from streamapp.state.backend import StateDamagedError, WriteSet
 from streamapp.state.directory import DiskFullError, state_error
-from streamapp.state.rocks import RocksBackend, RocksMemory
+from streamapp.state.rocks import RocksBackend, RocksMemory, offsets_in
 
 # Writes batch n into two stores and the offsets of both, forever; n is told once it is written.
 WRITER = """
@@ -73,6 +73,45 @@ def test_what_was_written_is_there_after_opening_again(tmp_path: Path) -> None:
     backend = RocksBackend(tmp_path)
     assert (backend.table("s").get(b"k"), backend.offsets()) == (b"v", {"s": 3})
     backend.close()
+
+
+def test_stores_that_are_named_at_the_opening_cost_no_further_file(tmp_path: Path) -> None:
+    def settings() -> set[str]:
+        """RocksDB writes and syncs a file of settings with each store that it makes later."""
+        return {path.name for path in tmp_path.glob("OPTIONS-*")}
+
+    backend = RocksBackend(tmp_path, stores=["a", "b"])
+    opened = settings()
+    backend.table("a"), backend.table("b")
+    assert settings() == opened
+    backend.table("c")
+    assert settings() != opened
+    backend.write(WriteSet(puts={store: [(b"k", store.encode())] for store in "abc"}))
+    backend.close()
+
+    backend = RocksBackend(tmp_path, stores=["b", "d"])
+    assert [backend.table(store).get(b"k") for store in "abcd"] == [b"a", b"b", b"c", None]
+    backend.close()
+
+
+def test_the_offsets_are_read_without_a_write_of_rocksdb(tmp_path: Path) -> None:
+    def files() -> dict[str, int]:
+        """RocksDB's files. The settings of rocksdict are not RocksDB's, and nobody waits for them."""
+        return {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.suffix != ".json"}
+
+    assert offsets_in(tmp_path) == {}
+    assert files() == {}
+    backend = RocksBackend(tmp_path, stores=["s"])
+    backend.write(WriteSet(puts={"s": [(b"k", b"v")]}, offsets={"s": 3}))
+    assert offsets_in(tmp_path) == {"s": 3}, "from the log, beside the owner"
+    backend.close()
+    before = files()
+    assert offsets_in(tmp_path) == {"s": 3}
+    assert files() == before
+    for table in tmp_path.glob("*.sst"):
+        table.unlink()
+    with pytest.raises(ProcessorStateError, match="delete this"):
+        offsets_in(tmp_path)
 
 
 def test_a_second_opening_is_refused(tmp_path: Path) -> None:
