@@ -73,9 +73,9 @@ class HeldContext:
 class Guarded(Operator):
     """Runs an operator, and follows ``on_error`` for its exceptions instead of the configured exception handler.
 
-    With ``holds``, results wait until the operator is done with the record, so an exception leaves none of them. A
-    user's processor runs without ``holds``: results that it forwards before an exception stay. ``on_error`` does not
-    answer exceptions of the operators downstream.
+    With ``holds``, results wait until the operator is done with the record, so an exception leaves none of them.
+    Aggregations and a user's processor run without ``holds``: results that they forward before an exception stay.
+    ``on_error`` does not answer exceptions of the operators downstream.
     """
 
     persistent_name = "Guarded"
