@@ -221,7 +221,6 @@ class CachedStore(WriteBehindStore):
             self._sound_value,
         )
         size_of, equal, exact, cache = self._value_size, self._equal_values, self._values.exact, self._cache
-        watches, note = self._order.watches, self._order.note
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             news = news_of(row_key)
@@ -242,8 +241,6 @@ class CachedStore(WriteBehindStore):
             news.row = row = after, latest
             news.offset, news.timestamp, news.number = task.offset, task.timestamp, use()
             news.value = new if new.__class__ is exact else None
-            if watches:
-                note(row_key)
             rewrite(row_key, row)
             grown = 0 if equal else size_of(after) - size_of(before)
             topic, headers = task.topic, task.headers

@@ -62,8 +62,11 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         if self._sized:
             return self._write
         images, keep_in_image, dirty = self._images, self._keep_in_image, self._dirty
+        watches, note = self._order.watches, self._order.note
 
         def rewrite(row_key: Any, row: Row) -> None:
+            if watches:
+                note(row_key)
             dirty[row_key] = row
             if images.young or images.old:
                 keep_in_image(row_key, row)

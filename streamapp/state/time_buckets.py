@@ -217,8 +217,9 @@ class TimeBucketedStore(WriteBehindStore):
                     if len(local) == size:
                         yield slot_of(local[8:]), data
 
-        most = -1
-        """The number of rows with which the image ends, as soon as the rows between the times are known."""
+        most = (
+            -1
+        )  # the number of rows with which the image ends, as soon as the rows between the times are known
         for slot, data in stored():
             read = len(image.slots)
             if most < 0 and slot[0] > time_to:

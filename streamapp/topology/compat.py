@@ -276,7 +276,10 @@ def _changes(
             )
         else:
             yield Need.RESET, f"its kind changes from {old['kind']} to {new['kind']}", _REBUILD
-    elif old.get("time_index", 0) != new.get("time_index", 0) and "time_index" in old.keys() & new.keys():
+    elif {old.get("time_index"), new.get("time_index")} == {
+        0,
+        1,
+    }:  # snapshots of earlier releases do not have it
         yield (
             Need.MIGRATION,
             "its rows on disk have an index by time only with final results; the changelog serves both",
