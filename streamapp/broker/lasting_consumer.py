@@ -71,6 +71,8 @@ class _Standstill:
     taken: int
     """The records of all partitions that had arrived at that time."""
     restarts: int = 0
+    judged: bool = False
+    """True if a record must have come by now. False: records of other partitions may still be in front."""
 
 
 class LastingConsumer:
@@ -204,6 +206,14 @@ class LastingConsumer:
         ]
         return "; ".join(listed) or None
 
+    def behind_others(self, partition: TopicPartition) -> bool:
+        """True if no record of the partition arrives because records of other partitions are in front.
+
+        librdkafka gives records in the order of their arrival. Any thread may ask.
+        """
+        each = self._standing.get(partition)
+        return each is not None and not each.judged
+
     def look_beside(self) -> Mapping[TopicPartition, int]:
         """The ends that are newly known. Other threads may call this method, which does not touch the client."""
         found: Mapping[TopicPartition, int] = {} if self._ends is None else self._ends(list(self._next))
@@ -238,8 +248,8 @@ class LastingConsumer:
             return False
         each = self._standing.setdefault(tp, _Standstill(end, now, now, self._taken))
         each.end = end
-        waited = self._drained or self._taken - each.taken >= _MANY_RECORDS * len(self._next)
-        if not waited or now - each.judged_at < STALL_SECONDS:
+        each.judged = self._drained or self._taken - each.taken >= _MANY_RECORDS * len(self._next)
+        if not each.judged or now - each.judged_at < STALL_SECONDS:
             return False
         each.judged_at, each.taken = now, self._taken
         each.restarts += 1

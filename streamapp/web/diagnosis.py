@@ -177,7 +177,8 @@ def _standing(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
                 f"{each.topic}-{each.partition} has stood at offset {each.position} "
                 f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
             )
-            yield Finding("warning", f"task {task.id}", message, _why_it_stands(task, each))
+            severity: Severity = "info" if each.behind_others else "warning"
+            yield Finding(severity, f"task {task.id}", message, _why_it_stands(sampler, task, each))
 
 
 def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
@@ -245,11 +246,16 @@ def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
                 )
 
 
-def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
+def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str:
     for parked in task.parked:
         if parked.closed:
             why = parked.circuit or f"{_waiting(parked.records)} for a retry"
             return f"{parked.operator} takes no further record for now: {why}."
+    if each.behind_others:
+        return (
+            f"Records of other partitions come first: the worker takes {sampler.throughput():,.0f} records/s. "
+            "No action is needed while the lag of the other partitions shrinks."
+        )
     if not each.buffered:
         return "Nothing arrives from the broker: check the partition's leader and the network."
     empty = [

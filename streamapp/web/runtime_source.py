@@ -115,7 +115,7 @@ def _task(task: TaskInfo) -> TaskStatus:
 
 
 def _input(each: InputInfo) -> InputStatus:
-    return InputStatus(*each.partition, each.position, each.end, each.buffered)
+    return InputStatus(*each.partition, each.position, each.end, each.buffered, each.behind_others)
 
 
 def _restore(each: RestoreInfo) -> RestoreStatus:

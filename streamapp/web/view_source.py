@@ -47,7 +47,8 @@ class InputStatus:
     """One source partition of a task.
 
     ``position`` is the next offset to process. ``end`` is the end of the log. ``buffered`` records have arrived but
-    are not processed.
+    are not processed. ``behind_others`` is True if no record arrives because the worker takes records of other inputs
+    first.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class InputStatus:
     position: int | None
     end: int | None
     buffered: int = 0
+    behind_others: bool = False
 
     @property
     def lag(self) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -31,6 +31,7 @@ from streamapp.cli import main
 from streamapp.runners.worker.topics import prepare_topics
 
 from ..brokers import SteadyKafka, set_settings
+from ..group_offsets import commit_offsets
 from ..processes import until
 from ..worker.counting import counting
 
@@ -131,10 +132,8 @@ class Patient:
         producer.flush()
 
     def commit(self, *offsets: int) -> None:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.id})
         at = [TopicPartition(self.source, number, to) for number, to in enumerate(offsets)]
-        consumer.commit(offsets=at, asynchronous=False)
-        consumer.close()
+        commit_offsets(self.bootstrap, self.id, at)
 
     def report(
         self, *arguments: str, subject: tuple[str, ...] = ("it",), code: int | None = None

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from streamapp.broker import LocalKafka
 from streamapp.cli import main
 
 from ..consumer.feeding import Feed
+from ..group_offsets import commit_offsets
 from ..worker.conftest import Cluster
 from .guarded import Guarded
 
@@ -81,10 +82,8 @@ def topic(cluster: Cluster) -> str:
 
 def commit(bootstrap: str, group: str, topic: str, *offsets: int | None) -> None:
     """Commits one offset for each partition in the name of a group (None: nothing)."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     at = [TopicPartition(topic, number, to) for number, to in enumerate(offsets) if to is not None]
-    consumer.commit(offsets=at, asynchronous=False)
-    consumer.close()
+    commit_offsets(bootstrap, group, at)
 
 
 def shown(run: Callable[..., Result], *subject: str) -> dict[tuple[str, int], Any]:

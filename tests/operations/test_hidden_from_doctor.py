@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from streamapp.cli import main
 from streamapp.operations.acls import Acl
 
 from ..consumer.feeding import Feed
+from ..group_offsets import commit_offsets
 from ..secured import USER
 from .guarded import allow
 
@@ -34,9 +35,7 @@ def baseline(tmp_path: Path) -> Path:
 
 
 def commit(feed: Feed) -> None:
-    consumer = Consumer({"bootstrap.servers": feed.bootstrap, "group.id": feed.group})
-    consumer.commit(offsets=[TopicPartition(feed.topic, 0, 0)], asynchronous=False)
-    consumer.close()
+    commit_offsets(feed.bootstrap, feed.group, [TopicPartition(feed.topic, 0, 0)])
 
 
 def accept(feed: Feed, baseline: Path) -> None:

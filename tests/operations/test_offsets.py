@@ -18,6 +18,7 @@ from streamapp import App, StreamsConfig
 from streamapp.engine.metadata import BACKFILL
 from streamapp.records import TopicPartition
 
+from ..group_offsets import commit_offsets
 from ..processes import until
 from ..worker.conftest import Cluster
 from ..worker.counting import counting
@@ -134,9 +135,7 @@ def test_only_some_partitions_move(cluster: Cluster, run: Run, topic: str, group
 
 
 def test_a_backfill_that_writes_is_not_disturbed(cluster: Cluster, run: Run, topic: str, group: str) -> None:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
-    consumer.commit(offsets=[KafkaPartition(topic, 0, 7, f"{BACKFILL}{{}}")], asynchronous=False)
-    consumer.close()
+    commit_offsets(cluster.bootstrap, group, [KafkaPartition(topic, 0, 7, f"{BACKFILL}{{}}")])
     refused = run("offsets", "reset", "--group", group, "--to-latest", "--execute", code=1)
     assert "repeat the same `streamapp backfill` command first" in refused.output
 

@@ -118,7 +118,15 @@ async def test_status_has_each_input_and_its_lag(serve: Serve) -> None:
     body = await (await (await serve(FakeSource())).get("/status")).json()
     (only,) = body["tasks"]
     assert only["inputs"] == [
-        {"topic": "flights", "partition": 1, "position": 90, "end": 100, "buffered": 4, "lag": 10}
+        {
+            "topic": "flights",
+            "partition": 1,
+            "position": 90,
+            "end": 100,
+            "buffered": 4,
+            "behind_others": False,
+            "lag": 10,
+        }
     ]
     assert body["lag"] == 10
 
@@ -262,6 +270,15 @@ def test_a_partition_that_stands_waits_for_the_empty_one() -> None:
     assert "Nothing arrives from the broker" in second.hint
 
 
+def test_a_partition_whose_records_come_after_those_of_others() -> None:
+    watched = Watched(task(InputStatus("in", 1, 10, 500, behind_others=True), processed=0))
+    for second in range(1, 31):
+        watched.after(1, task(InputStatus("in", 1, 10, 500, behind_others=True), processed=2_000 * second))
+    (found,) = watched.found()
+    assert found.severity == "info"
+    assert found.hint.startswith("Records of other partitions come first: the worker takes 2,000 records/s.")
+
+
 def test_a_record_that_takes_long() -> None:
     watched = Watched(task(InputStatus("in", 1, 10, 500, buffered=400)))
     watched.after(30)
@@ -334,7 +351,15 @@ async def test_a_global_topic_that_stands(serve: Serve, state: Any) -> None:
     assert "partition 2 of rates" in found.hint
     body = await (await (await serve(watched.source)).get("/status")).json()
     assert body["global_inputs"] == [
-        {"topic": "rates", "partition": 2, "position": 4, "end": 100, "buffered": 0, "lag": 96}
+        {
+            "topic": "rates",
+            "partition": 2,
+            "position": 4,
+            "end": 100,
+            "buffered": 0,
+            "behind_others": False,
+            "lag": 96,
+        }
     ]
     done = dataclasses.replace(rates, position=100)
     watched.source.worker = dataclasses.replace(watched.source.worker, global_inputs=(done,))

@@ -198,6 +198,10 @@ class Fetcher:
         """The next offset to fetch, behind the last record and the markers that follow."""
         return self._next.get(tp, -1)
 
+    def behind_others(self, tp: TopicPartition) -> bool:
+        """True if no record of an input arrives because records of other inputs are in front. Any thread may ask."""
+        return self._consumer.behind_others(tp)
+
     def forget(self, tasks: Iterable[LiveTask]) -> None:
         """Forgets the positions of these tasks. If the tasks come back, reading begins at the committed positions."""
         for live in tasks:

@@ -37,12 +37,16 @@ def is_spare(state: object, tasks: object, standbys: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not known)."""
+    """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not known).
+
+    ``behind_others`` is True if no record arrives because records of other inputs are in front.
+    """
 
     partition: TopicPartition
     position: int | None
     end: int | None
     buffered: int
+    behind_others: bool = False
 
     @property
     def lag(self) -> int | None:

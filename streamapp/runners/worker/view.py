@@ -163,7 +163,8 @@ class WorkerView:
             waiting, position = buffered.get(tp, 0), positions.get(tp)
             if not waiting and position is not None:
                 position = max(position, plane.fetcher.read_up_to(tp))
-            inputs.append(InputInfo(tp, position, plane.fetcher.ends.get(tp), waiting))
+            end, behind_others = plane.fetcher.ends.get(tp), plane.fetcher.behind_others(tp)
+            inputs.append(InputInfo(tp, position, end, waiting, behind_others))
         restoring = tuple(_restore_info(each) for each in plane.restorer.progress if each.task is live)
         return TaskInfo(
             str(live.id),

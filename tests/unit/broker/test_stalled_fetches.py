@@ -110,6 +110,13 @@ def test_a_record_that_waits_behind_many_others_is_not_missed_too_early(bench: B
     consumer = bench.open()
     bench.wait(consumer, 600, two=100)  # a slow reader: fewer records than the client keeps ready
     assert (bench.client.asked, consumer.stalled) == ([], None)
+    assert (consumer.behind_others(ONE), consumer.behind_others(TWO)) == (True, False)
+
+
+def test_a_partition_that_stands_alone_is_behind_no_others(bench: Bench) -> None:
+    consumer = bench.open()
+    bench.wait(consumer, 2)
+    assert not consumer.behind_others(ONE)
 
 
 def test_what_is_paused_or_not_polled_or_at_its_end_does_not_stall(bench: Bench) -> None:
