@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from streamapp.broker import LocalKafka
+from streamapp.broker.properties import parse, render
 
 __all__ = ["SteadyKafka", "read_settings", "set_settings"]
 
@@ -25,13 +26,13 @@ class SteadyKafka(LocalKafka):
 
 def read_settings(kafka: LocalKafka, number: int) -> dict[str, str]:
     """The settings in the file of a broker."""
-    return dict(line.split("=", 1) for line in _file(kafka, number).read_text().splitlines() if line)
+    return parse(_file(kafka, number).read_text())
 
 
 def set_settings(kafka: LocalKafka, number: int, settings: Mapping[str, str]) -> None:
     """Writes settings into the file of a broker."""
     known = read_settings(kafka, number) | settings
-    _file(kafka, number).write_text("".join(f"{name}={value}\n" for name, value in known.items()))
+    _file(kafka, number).write_text(render(known))
 
 
 def _file(kafka: LocalKafka, number: int) -> Path:

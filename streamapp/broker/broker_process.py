@@ -90,6 +90,12 @@ class BrokerProcess:
         self._pid_file.unlink(missing_ok=True)
         return True
 
+    def has_logged(self, text: str) -> bool:
+        """True if the server has written ``text`` since its start."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return text.encode() in log.read()
+
     def log_tail(self) -> str:
         """Return the last lines, at most 20, that the server has written since its start, indented."""
         try:

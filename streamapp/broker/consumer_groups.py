@@ -9,12 +9,21 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
+from streamapp._base.java_hash import text_hash
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, until_coordinated
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
-__all__ = ["GroupLook", "Member", "check_at_rest", "commit_for", "look_at_group", "read_committed_offsets"]
+__all__ = [
+    "GroupLook",
+    "Member",
+    "check_at_rest",
+    "commit_for",
+    "look_at_group",
+    "offsets_partition",
+    "read_committed_offsets",
+]
 
 _SECONDS = 30.0
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
@@ -95,17 +104,19 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
     )
 
 
-def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartition, tuple[int, str]]:
+def read_committed_offsets(
+    admin: LastingAdmin, group: str, *, stable: bool = True
+) -> dict[TopicPartition, tuple[int, str]]:
     """The committed offset and its metadata of each partition for which the group has a commit.
 
-    If a transaction is about to commit offsets, the answer waits for its end (KIP-447). Metadata may have a few more
-    characters at the end (`committed_metadata`). Raises `BrokerError`.
+    If ``stable``, and a transaction is about to commit offsets, the answer waits for the end of the transaction
+    (KIP-447). Metadata may have a few more characters at the end (`committed_metadata`). Raises `BrokerError`.
     """
 
     def look() -> dict[TopicPartition, tuple[int, str]]:
         asked = [ConsumerGroupTopicPartitions(group)]
         request = admin.list_consumer_group_offsets
-        ((_, answer),) = ask(request, asked, seconds=_SECONDS, require_stable=True).items()
+        ((_, answer),) = ask(request, asked, seconds=_SECONDS, require_stable=stable).items()
         entries = answer.result().topic_partitions
         _raise_first(entry.error for entry in entries)
         return {
@@ -119,6 +130,11 @@ def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartiti
     except KafkaException as exc:
         if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return {}
+        if exc.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+            raise BrokerError(
+                f"a transaction of the group {group} has not ended, so its committed offsets are not known yet. Try "
+                f"again; if this lasts, see `streamapp doctor --group {group}`"
+            ) from exc
         raise _refused("committed offsets", group, exc) from exc
 
 
@@ -158,3 +174,13 @@ def _refused(what: str, group: str, exc: KafkaException) -> BrokerError:
     return BrokerError(
         f"the request about the {what} of the group {group} failed: {exc.args[0].str()}. {CHECK_KAFKA}"
     )
+
+
+def offsets_partition(group: str, partitions: int) -> int:
+    """The partition of ``__consumer_offsets`` with the offsets of a group, if the topic has so many ``partitions``.
+
+    >>> offsets_partition("flights", 50)
+    9
+    """
+    code = text_hash(group)
+    return (code if code < 1 << 31 else (1 << 32) - code) % (1 << 31) % partitions

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from streamapp._base.counted import counted
 from streamapp.broker.broker_process import BrokerProcess, write_atomically
 from streamapp.broker.distribution import find_java, kafka_jars
+from streamapp.broker.former_sessions import end_former_sessions, was_killed
 from streamapp.broker.local_security import FOLDER, LocalSecurity
 from streamapp.broker.ports import check_port, free_port
 from streamapp.broker.properties import HOST, LOG_FOLDER, cluster_properties, node_properties, render
@@ -299,6 +300,11 @@ class LocalKafka:
                 )
 
     def _start_brokers(self, cluster: _Cluster, ids: Sequence[int]) -> None:
+        killed = [number for number in ids if was_killed(self._folder(number))]
+        # While other brokers run, they have taken over the partitions of killed brokers.
+        if killed and len(ids) == len(cluster.ports):
+            folders = {number: self._folder(number) for number in ids}
+            end_former_sessions(self._java_command, folders, killed)
         try:
             for number in ids:
                 command = [*self._java_command, "kafka.Kafka", _PROPERTIES]

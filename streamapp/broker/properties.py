@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["HOST", "LOG_FOLDER", "cluster_properties", "node_properties", "render"]
+__all__ = [
+    "HOST",
+    "LOG_FOLDER",
+    "cluster_properties",
+    "controller_properties",
+    "node_properties",
+    "parse",
+    "render",
+]
 
 HOST = "127.0.0.1"
 LOG_FOLDER = "logs"
@@ -31,10 +39,8 @@ def cluster_properties(brokers: int) -> dict[str, str]:
         # Groups form and notice a dead member in test time, not in production time.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "500",
-        # The first interval after a start must be longer than the broker's session. A killed broker that is started
-        # again is registered only when its former session is over. At this moment it loses its partitions for a short
-        # time. If Kafka 4.3 aborts a transaction meanwhile, the transaction gets no abort markers, and the next commit
-        # makes its records visible.
+        # The first interval after a start must be longer than the broker's session, for a broker that Docker starts
+        # again after a kill (docs/decisions/former-sessions-end-first.md).
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
@@ -64,6 +70,26 @@ def node_properties(node: int, ports: Sequence[int], controller_ports: Sequence[
     }
 
 
+def controller_properties(node: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings with which the controller of a node runs without its broker.
+
+    The session of brokers is short, because no broker is alive.
+    """
+    only_of_brokers = ("advertised.listeners", "inter.broker.listener.name")
+    listeners = [each for each in node["listeners"].split(",") if each.startswith("CONTROLLER:")]
+    return {name: value for name, value in node.items() if name not in only_of_brokers} | {
+        "process.roles": "controller",
+        "listeners": ",".join(listeners),
+        "broker.session.timeout.ms": "500",
+        "broker.heartbeat.interval.ms": "100",
+    }
+
+
 def render(properties: Mapping[str, str]) -> str:
     """Return the text of a ``.properties`` file; none of the values here needs an escape."""
     return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def parse(text: str) -> dict[str, str]:
+    """Return the settings of a ``.properties`` file that `render` has written."""
+    return dict(line.split("=", 1) for line in text.splitlines() if line)

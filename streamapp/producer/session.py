@@ -293,7 +293,11 @@ class BookmarkedSession(TransactionSession):
             found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
         except KafkaException as exc:
             # Without the right to see the group, librdkafka looks for it until the time is over, and gives no reason.
-            hint = "brokers do not answer, or this client has no READ on the group"
+            # Offsets of a transaction without markers are waited for, too.
+            hint = (
+                "brokers do not answer, this client has no READ on the group, or a transaction hangs "
+                f"(streamapp doctor --group {self.name})"
+            )
             told = hint if exc.args[0].code() == KafkaError._TIMED_OUT else exc.args[0].str()
             raise BrokerError(f"the bookmarks of {self.name} are not known: {told}") from exc
         finally:

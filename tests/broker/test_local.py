@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread, Timer
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
@@ -52,6 +53,20 @@ def consume(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
     finally:
         consumer.close()
     return values
+
+
+def ends(kafka: LocalKafka, topic: str, partitions: int, isolation: str) -> list[int]:
+    """The end of each partition for a reader with this isolation level."""
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "reader",
+        "isolation.level": isolation,
+    }
+    consumer = Consumer(settings)
+    try:
+        return [consumer.get_watermark_offsets(ClientPartition(topic, n), 60)[1] for n in range(partitions)]
+    finally:
+        consumer.close()
 
 
 def gone(process: BrokerProcess) -> bool:
@@ -150,6 +165,45 @@ def test_a_transaction_that_ran_out_while_its_broker_was_dead_is_not_revealed_by
         successor.produce("out", b"committed", partition=0)
         successor.commit_transaction(60)
         assert consume(kafka, "out", 1) == [b"committed"]
+
+
+def test_no_transaction_hangs_after_a_kill_while_many_end(tmp_path: Path) -> None:
+    with LocalKafka(tmp_path, port=0) as kafka:
+        admin_of(kafka).ensure_topics([("out", 8, {})])
+        over = Event()
+
+        def write(partition: int) -> None:
+            settings = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
+            producer = Producer({**settings, "transactional.id": f"writer-{partition}"})
+            producer.init_transactions(60)
+            with suppress(KafkaException):
+                while not over.is_set():
+                    producer.begin_transaction()
+                    producer.produce("out", b"v", partition=partition)
+                    producer.commit_transaction(2)
+                    committed[partition] += 1
+
+        committed = [0] * 8
+        writers = [Thread(target=write, args=(partition,)) for partition in range(8)]
+        for writer in writers:
+            writer.start()
+        while min(committed) < 20:
+            time.sleep(0.01)
+        kafka.kill_broker(1)
+        over.set()
+        for writer in writers:
+            writer.join()
+        kafka.start_broker(1)
+        for partition in range(8):
+            settings = {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "transactional.id": f"writer-{partition}",
+            }
+            Producer(settings).init_transactions(60)  # ends the transaction that the kill has interrupted
+        log = (tmp_path / "broker-1" / "broker.log").read_text()
+        assert "these partitions are likely deleted already" not in log
+        readable, written = (ends(kafka, "out", 8, level) for level in ("read_committed", "read_uncommitted"))
+        assert readable == written
 
 
 def test_a_start_that_was_killed_halfway_is_continued_by_the_next(tmp_path: Path) -> None:

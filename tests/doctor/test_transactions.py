@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.transaction import InitProducerIdRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest, TxnOffsetCommitRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from ..processes import until
 from .patient import Patient, provokes
@@ -40,22 +42,53 @@ def test_a_transaction_that_hangs(sick_patient: Patient) -> None:
     assert seen == f"abort --topic {patient.source} --partition 1 --start-offset 0"
 
 
+@provokes("SA702")
+def test_offsets_that_hang(sick_patient: Patient) -> None:
+    """A worker of the group waits for them for ever."""
+    patient = sick_patient
+    patient.commit(0, 0)
+    assert "SA702" not in {code for code, _ in patient.findings()}
+    asyncio.run(_commit_without_adding(patient.bootstrap, patient.source, patient.id))
+    (seen,) = (each for each in patient.report()["findings"] if each["code"] == "SA702")
+    assert seen["subject"].startswith("__consumer_offsets-")
+    consumer = Consumer({"bootstrap.servers": patient.bootstrap, "group.id": patient.id})
+    with pytest.raises(KafkaException, match="Timed out"):
+        consumer.committed([KafkaPartition(patient.source, 1)], timeout=3)
+    consumer.close()
+
+
+async def _begin(client: AIOKafkaClient, name: str) -> tuple[int, int]:
+    """The id and the epoch of a new producer with this transactional id."""
+    node = client.get_random_node()
+    for _ in range(100):
+        await client.send(node, FindCoordinatorRequest(name, 1))  # which makes Kafka's topic of transactions
+        started = await client.send(node, InitProducerIdRequest(name, 5_000))
+        if started.error_code == 0:
+            return started.producer_id, started.producer_epoch
+        await asyncio.sleep(0.1)
+    raise AssertionError(started.error_code)
+
+
+async def _commit_without_adding(bootstrap: str, topic: str, group: str) -> None:
+    client = AIOKafkaClient(bootstrap_servers=bootstrap)
+    await client.bootstrap()
+    try:
+        name = f"{group}-hanging"
+        request = TxnOffsetCommitRequest(name, group, *await _begin(client, name), [(topic, [(1, 5, "")])])
+        answer = await client.send(client.get_random_node(), request)
+        assert answer.errors == [(topic, [(1, 0)])]
+    finally:
+        await client.close()
+
+
 async def _write_without_adding(bootstrap: str, topic: str) -> None:
     client = AIOKafkaClient(bootstrap_servers=bootstrap)
     await client.bootstrap()
     try:
         node = client.get_random_node()
         name = f"{topic}-hanging"
-        for _ in range(100):
-            await client.send(
-                node, FindCoordinatorRequest(name, 1)
-            )  # which makes Kafka's topic of transactions
-            started = await client.send(node, InitProducerIdRequest(name, 5_000))
-            if started.error_code == 0:
-                break
-            await asyncio.sleep(0.1)
-        assert started.error_code == 0
-        batch = DefaultRecordBatchBuilder(2, 0, 1, started.producer_id, started.producer_epoch, 0, 16_384)
+        id, epoch = await _begin(client, name)
+        batch = DefaultRecordBatchBuilder(2, 0, 1, id, epoch, 0, 16_384)
         batch.append(0, 1_700_000_000_000, b"k", b"v", [])
         written = await client.send(
             node, ProduceRequest(name, -1, 10_000, [(topic, [(1, bytes(batch.build()))])])

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, OffsetSpec
 
-from streamapp.broker.consumer_groups import GroupLook
+from streamapp.broker.consumer_groups import GroupLook, offsets_partition
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
 from streamapp.broker.requests import ask, describe_brokers, list_offsets
 from streamapp.errors import BrokerError, StreamsError
@@ -31,7 +31,8 @@ T = TypeVar("T")
 Role = Literal["input", "output", "repartition", "changelog", "dead letters", "kafka"]
 
 _SECONDS = 30.0
-_OF_KAFKA = ("__consumer_offsets", "__transaction_state")
+_OFFSETS = "__consumer_offsets"
+_OF_KAFKA = (_OFFSETS, "__transaction_state")
 
 
 @dataclass(frozen=True)
@@ -205,14 +206,20 @@ class Survey:
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:
-        """The last stable offset of each partition: readers of committed records wait there."""
-        partitions = [
-            TopicPartition(t.name, p.number)
-            for t in self.own_topics
-            for p in t.partitions
-            if p.leader is not None
-        ]
-        return self._ends(partitions, read_committed=True)
+        """The last stable offset of each partition: readers of committed records wait there.
+
+        The partition with the group's committed offsets is one of them, if this client sees it.
+        """
+        own = {TopicPartition(t.name, p.number) for t in self.own_topics for p in t.partitions}
+        return self._ends((own | self._of_offsets) - self.leaderless, read_committed=True)
+
+    @property
+    def _of_offsets(self) -> set[TopicPartition]:
+        """The partition with the group's committed offsets, as a set of at most one."""
+        topic = self.topics.get(_OFFSETS)
+        if topic is None:
+            return set()
+        return {TopicPartition(_OFFSETS, offsets_partition(self.subject.group, len(topic.partitions)))}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._ends(partitions, read_committed=False)

@@ -27,12 +27,14 @@ _INTERNAL = re.compile(r"(?P<store>.+)-(?P<kind>changelog|repartition)")
 class Subject:
     """One group on one cluster. ``client`` are librdkafka's settings for the cluster.
 
-    ``plan`` tells the inputs and tables of an application. Without a plan, the names of topics tell the tables.
+    ``plan`` tells the inputs and tables of an application. Without a plan, the names of topics tell the tables. If
+    ``stable``, committed offsets are read when no open transaction can still change them.
     """
 
     group: str
     client: Mapping[str, Any]
     plan: Plan | None = None
+    stable: bool = True
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Subject:
@@ -69,7 +71,7 @@ class Subject:
 
     def committed(self) -> dict[TopicPartition, tuple[int, str]]:
         _ = self._metadata
-        return read_committed_offsets(self.admin, self.group)
+        return read_committed_offsets(self.admin, self.group, stable=self.stable)
 
     @cached_property
     def _metadata(self) -> Any:

@@ -182,7 +182,8 @@ def find_committed(
             error: KafkaError = exc.args[0]
             if time.monotonic() > deadline:
                 raise BrokerError(
-                    f"the committed offsets of {config.application_id} are not known: {error.str()}"
+                    f"the committed offsets of {config.application_id} are not known: {error.str()}. Check that all "
+                    f"brokers run, and that no transaction hangs (streamapp doctor --group {config.application_id})"
                 ) from exc
         finally:
             if asked is not known:

@@ -28,7 +28,6 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long faults come (default: 30)")
     parser.add_argument("--seed", type=int, help="of faults and input (default: a new one)")
     parser.add_argument("--workers", type=int, default=3, help="(default: 3)")
-    # One broker alone has no leader for its partitions while it starts, and Kafka 4 then drops the markers of transactions.
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="(default: 3)")
     parser.add_argument("--rate", type=int, default=40, help="records each second (default: 40)")
     parser.add_argument("--folder", type=Path, help="for data, logs and history (default: a new one)")

@@ -45,10 +45,11 @@ def long_transaction(survey: Survey) -> Found:
     "SA702",
     "a transaction hangs for ever",
     "stalls",
-    reason="Records of a transaction are in the log, but no coordinator knows the transaction. The "
-    "transaction never ends (KIP-664, KIP-890).",
+    reason="Records or committed offsets of a transaction are in the log, but no coordinator knows the transaction. "
+    "The transaction never ends (KIP-664, KIP-890). A group whose offsets hang does not begin.",
     remedy="Run kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset "
-    "OFFSET, with the values of the finding.",
+    "OFFSET, with the values of the finding. The abort drops these records or offsets. If the topic is "
+    "__consumer_offsets, the group may process some records once more.",
     page="https://cwiki.apache.org/confluence/spaces/KAFKA/pages/158873417/KIP-664+Provide+tooling+to+detect+and+abort+hanging+transactions",
 )
 def hanging_transaction(survey: Survey) -> Found:
