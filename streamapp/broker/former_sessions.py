@@ -23,7 +23,7 @@ _PROPERTIES = "controller.properties"
 _SECONDS = 30.0
 """The time that the controllers have to elect one of them."""
 _ACTIVE_SECONDS = 3.0
-"""The time that the elected controller has to fence the brokers. A broker may have no session if its start was killed."""
+"""The time that the elected controller has to fence the brokers. A broker that was killed early has no session."""
 _ORDERLY_SECONDS = 2.0
 """The time for an orderly stop. A controller of three often waits for another one that has ended."""
 _STOP_SECONDS = 15.0
