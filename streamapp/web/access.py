@@ -126,7 +126,7 @@ class WebAccess:
         return asked
 
     def client_context(self) -> ssl.SSLContext:
-        """TLS for requests to other workers, or None."""
+        """TLS for requests to other workers and to the identity provider."""
         return ssl.create_default_context(cafile=self._authorities)
 
     def _load(self) -> ssl.SSLContext:

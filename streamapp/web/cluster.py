@@ -3,7 +3,7 @@
 A request to another worker names partitions in its URL (``partitions=1,3``). A worker answers such a request from its
 own partitions or refuses it, and never asks a third worker. So a wrong address cannot make workers ask each other
 without end. The partitions are a parameter of the URL and not a header, because proxies keep parameters, and any client
-may use it.
+may give this parameter.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
     A new connection beyond the limit takes the place of the connection that has been idle for longest. So idle clients
-    cannot keep out a readiness probe. If all connections have a request under way, the new one is closed.
+    cannot keep out a readiness probe. If no connection is idle, the new one takes the place of one with a request under
+    way for 15 s or more (`BUSY_SECONDS`). If there is none of these either, the new connection is closed.
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:

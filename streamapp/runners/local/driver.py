@@ -294,7 +294,9 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores. Warns of functions that returned None every time: a ``return`` may be missing.
+        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None.
+
+        A ``return`` may be missing in such a function.
 
         >>> import warnings
         >>> builder = StreamsBuilder()

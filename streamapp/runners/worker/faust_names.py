@@ -27,7 +27,7 @@ class _SourceTopics(faust.Topic):  # type: ignore[misc]
 
 
 async def _moves_no_records(stream: AsyncIterable[Any]) -> None:
-    """The function of these agents. Faust needs one for each agent, but never calls this one."""
+    """The function of these agents. Faust needs a function for each agent, but never calls this function."""
 
 
 class SubtopologyAgent(faust.Agent):  # type: ignore[misc]

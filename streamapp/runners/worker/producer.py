@@ -74,8 +74,8 @@ class ChangelogRefused(ProductionError):
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it has a transactional id.
 
-    ``stores`` has the store of each changelog. For speed, the client reports only records that failed. All others are
-    acknowledged when `flush` returns.
+    ``stores`` has the name of the store by changelog. For speed, the client reports only records that failed. All
+    others are acknowledged when `flush` returns.
     """
 
     def __init__(
