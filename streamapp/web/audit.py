@@ -33,7 +33,7 @@ def audited() -> Middleware:
     Reads cause a line only after status 401 with an ``Authorization`` header, so a read that the guard refuses causes
     none. Each request gets a `Caller` here.
 
-    Of the requests that fail and have no user, each address may cause 20 lines at once and one line a second. So a
+    For requests that fail and have no user, each address may cause 20 lines at once and one line a second. So a
     stranger cannot fill the log. An IPv6 address counts by its network of 64 bits.
     """
     refusals = Buckets(per_second=1, burst=20)
