@@ -48,7 +48,7 @@ class ConsumerMetrics(NamedTuple):
     calls: int = 0
     """Calls of the handler that have ended."""
     call_seconds: float = 0.0
-    """The sum of the durations of these calls."""
+    """The sum of the durations of all calls of the handler that have ended."""
     retries: int = 0
     commits: int = 0
     outputs: int = 0
@@ -89,7 +89,7 @@ class ConsumerStatus:
 
 @dataclass(slots=True)
 class Account:
-    """The counters of one consumer. The dispatcher changes them under its lock."""
+    """The counters of one consumer. The dispatcher changes the counters under its lock."""
 
     taken: int = 0
     done: int = 0

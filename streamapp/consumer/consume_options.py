@@ -65,7 +65,7 @@ class ConsumeSettings(TypedDict, total=False):
     equal share. A partition whose share is full is not read until half of the share is free. Records that wait for a
     `Retry` do not count."""
     buffer_bytes: int
-    """The space for these records in bytes (default 32 MiB), shared in the same way."""
+    """The space in bytes for records that wait in memory (default 32 MiB), shared like ``buffer_records``."""
     commit_interval_ms: int
     """The time in ms between two commits (default 1,000, with ``output`` 100)."""
     handler_timeout_ms: int

@@ -33,7 +33,7 @@ class Item:
     attempts: int = 0
     """The number of errors that this record has caused. Failures of a service and of whole batches do not count."""
     since: float | None = None
-    """The time of the first of these errors, in milliseconds of the dispatcher's clock."""
+    """The time of the first error that this record has caused, in milliseconds of the dispatcher's clock."""
     alone: bool = False
     """True after a batch with this record has failed, or has given an output that brokers refuse. The record then gets
     a call of its own, which shows if it is the cause."""

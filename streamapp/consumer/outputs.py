@@ -52,7 +52,7 @@ class KafkaOutput:
 class OutputTransaction(TransactionFace[K, V]):
     """The outputs of one call of a handler, which are committed together with the offsets of the call's records.
 
-    The outputs go to Kafka after the handler has returned. If the handler raises, none of them is sent.
+    The outputs go to Kafka after the handler has returned. If the handler raises, none of the outputs is sent.
 
     >>> def bill(order, transaction: OutputTransaction) -> None:
     ...     transaction.send("invoices", key=order.key, value={"order": order.key})

@@ -30,7 +30,8 @@ class Room:
         )
 
     def turns_away(self, partition: PartitionLanes) -> bool:
-        """True if a further record behind a failed one may not wait: it gets the answer of `Retry.when_full`."""
+        """True if a further record behind a failed one may not wait: such a record gets the answer of
+        `Retry.when_full`."""
         retry = self._options.retry
         return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
 

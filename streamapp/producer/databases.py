@@ -65,7 +65,7 @@ class OutboxDatabase(ABC):
 
     @abstractmethod
     def delete(self, ids: Collection[int]) -> int:
-        """Deletes the rows with these ids. Returns how many of them existed."""
+        """Deletes the rows with these ids. Returns the number of rows that existed."""
 
     def lead(self) -> bool:
         """Claims the table for one relay while the connection lasts. Returns False if another relay has the table."""

@@ -92,7 +92,7 @@ class UnknownTopics:
             self._since.pop(topic, None)
 
     def missing(self, topic: str) -> bool:
-        """Notes that brokers do not know the topic. True if they have not known it for 30 s."""
+        """Notes that brokers do not know the topic. True if brokers have not known the topic for 30 s."""
         now = time.monotonic()
         return now - self._since.setdefault(topic, now) > _UNKNOWN_SECONDS
 

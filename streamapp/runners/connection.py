@@ -1,7 +1,7 @@
 """Decides for all clients and commands which cluster and schema registry an application uses, with their credentials.
 
-An argument has precedence over the configuration, and the configuration over the environment. Without any of them,
-the cluster is the local broker.
+An argument has precedence over the configuration, and the configuration over the environment. If none of the three
+names a cluster, the cluster is the local broker.
 """
 
 from __future__ import annotations

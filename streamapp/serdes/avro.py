@@ -355,7 +355,7 @@ def _full_name(schema: Any) -> str | None:
 def _as_json(schema: Schema) -> Any:
     """The schema as parsed JSON (dicts, lists, strings), in a new object that the caller may change.
 
-    The argument is parsed JSON or text. Raises `ConfigError` if it is not JSON.
+    The argument is parsed JSON or text. Raises `ConfigError` if the argument is not JSON.
     """
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):

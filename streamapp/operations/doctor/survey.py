@@ -77,7 +77,7 @@ class Survey:
     """The state of a group and its cluster. ``outage_ms`` is the longest outage that must lose no record.
 
     The survey keeps each fact after the first question to Kafka. ``unseen`` lists the facts that could not be seen,
-    mostly for lack of a right, so the doctor can name the parts that nobody has checked. Raises `BrokerError` if Kafka
+    mostly for lack of a right. So the doctor can name the parts that nobody has checked. Raises `BrokerError` if Kafka
     does not answer.
     """
 

@@ -53,7 +53,7 @@ class TopologyTestDriver:
     """Feeds records into a topology and reads its results, without a broker. A test takes milliseconds.
 
     Times are in ms. ``produced`` has all records that were written, by topic, including internal topics and changelogs.
-    The examples of the methods use the names of this one.
+    The examples of the methods use the names of the example below.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -213,7 +213,7 @@ class TopologyTestDriver:
         self._complete()
 
     def wall_clock_ms(self) -> int:
-        """The time of the driver's wall clock in ms. Only the test moves it."""
+        """The time of the driver's wall clock in ms. Only the test moves this clock."""
         return self._wall_clock
 
     @overload

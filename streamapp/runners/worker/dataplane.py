@@ -96,7 +96,7 @@ class DataPlane(threading.Thread):
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
         self._dirty_bytes: int | None = None
-        """The changes of state among these bytes; None: they have to be counted anew."""
+        """The bytes of changed state that wait for a commit. None: the bytes have to be counted anew."""
         self._busy: dict[LiveTask, None] = {}
         """The tasks of ``_served`` that are not idle. A turn works on these only, because a process may have 1,000
         tasks."""

@@ -60,7 +60,7 @@ class ProductionError(BrokerError):
 
 
 class ChangelogRefused(ProductionError):
-    """Brokers refused a change of a store. No handler may skip it, because the changelog must have every change."""
+    """Brokers refused a change of a store. No handler may skip the change, because a changelog needs every change."""
 
     def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
         remedy = _NO_CHANGELOG if refused.remedy is NO_TOPIC else refused.remedy

@@ -170,7 +170,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return bool(self.app.topics.acks_enabled_for(tp.topic))
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """The ends of the logs. With exactly_once_v2, these include records of open transactions."""
+        """The ends of the logs. With exactly_once_v2, the ends include records of open transactions."""
         if self._transactions is None:
             return await super().highwaters(*partitions)  # type: ignore[no-any-return]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
