@@ -141,11 +141,11 @@ class StreamsConfig:
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
     with -1, a task never waits (KIP-695)."""
     num_standby_replicas: int = 0
-    """The number of copies of each task's state on other workers. A copy takes over at once if the task's worker is
-    lost. Until then, a copy answers reads that allow stale rows."""
+    """The number of copies of each task's state on other workers. If the task's worker is lost, a copy takes over
+    without a long restore. Until then, a copy answers reads that allow stale rows."""
     acceptable_recovery_lag: int = 10_000
-    """The number of changelog offsets that the copy of a task's state may lack when the task moves there. As long as
-    no copy on the new worker is so near, the task stays where it is, if its worker is still there (KIP-441)."""
+    """The largest number of changelog offsets that the state on a worker may lack when a task moves to this worker.
+    Until the state is so near, the task stays where it is, if its present worker is still there (KIP-441)."""
     max_warmup_replicas: int = 2
     """The largest number of warm-ups at a time in the whole application. A warm-up prepares the state of a task on the
     worker to which the task will move. Standbys do not count."""

@@ -32,8 +32,8 @@ class ReliableProducer(ProducerFace[K, V]):
     - ``key_serde``, ``value_serde``: the serdes for keys and values (default: bytes as they are).
     - ``linger_ms``, ``batch_size``, ``compression_type``: as in Kafka's producers (``linger.ms`` ...).
     - ``buffer_records``, ``buffer_bytes``: limits for the records that wait in memory.
-    - ``when_full``: at such a limit, `send` waits (``"wait"``), raises `BufferFull` (``"refuse"``), or moves the buffer
-      to the local log (``"spill"``).
+    - ``when_full``: at such a limit, `send` waits (``"wait"``) or raises `BufferFull` (``"refuse"``). With ``"spill"``,
+      the buffer moves to the local log from three quarters of a limit on.
     - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers have not confirmed a
       record after ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka exactly
       once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no more records.

@@ -118,7 +118,7 @@ class DataPlane(threading.Thread):
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
         self.suspended: bool = True
-        """True until the first assignment, and from each revocation to the next assignment: nothing is processed."""
+        """True until the first assignment, and from each loss of an assignment to the next: nothing is processed."""
         self.paused: bool = False
         """True between `pause` and `resume`: tasks are restored and can be read, but process nothing (KIP-834)."""
         self.processed: int = 0
