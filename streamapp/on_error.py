@@ -161,9 +161,10 @@ class Retry:
 
     Three methods make the three kinds. With `by_key`, later records of the same key wait behind the failed record. With
     `in_place`, all later records of the task wait. With `topics`, no other record waits. The failed record itself is
-    in a store with a changelog, or with `topics` in an internal topic, so record and attempts survive a crash. In a
-    consumer (`App.consume`), failed records wait in memory, a partition stands for the task, and a crash begins the
-    attempts anew.
+    in a store with a changelog, or with `topics` in an internal topic, so record and attempts survive a crash.
+
+    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew. There, the
+    limits count for each partition, and the failure of a service holds back all partitions.
 
     ``then`` is the answer after ``times`` more attempts, or when the record has waited for ``max_age``. With
     ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an optional function that
