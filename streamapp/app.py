@@ -225,7 +225,7 @@ class App(faust.App):  # type: ignore[misc]
         await super().on_stop()
 
     def is_leader(self) -> bool:
-        """True in exactly one worker of the application, which runs the tasks and timers with ``on_leader=True``."""
+        """True in at most one worker of the application, which runs the tasks and timers with ``on_leader=True``."""
         return self.streams.is_leader() if self._runs_topology else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:

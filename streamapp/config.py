@@ -141,11 +141,11 @@ class StreamsConfig:
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
     with -1, a task never waits (KIP-695)."""
     num_standby_replicas: int = 0
-    """The number of copies of each task's state on other workers. A copy takes over at once if the task's worker is
-    lost. Until then, a copy answers reads that allow stale rows."""
+    """The number of copies of each task's state on other workers. If the task's worker is lost, a copy takes over
+    without a long restore. Until then, a copy answers reads that allow stale rows."""
     acceptable_recovery_lag: int = 10_000
-    """A task moves to another worker only when this worker's copy of the state lacks at most this many changelog
-    records. Until then the task stays where it is (KIP-441)."""
+    """The largest number of changelog offsets that the state on a worker may lack when a task moves to this worker.
+    Until the state is so near, the task stays where it is, if its present worker is still there (KIP-441)."""
     max_warmup_replicas: int = 2
     """The largest number of warm-ups at a time in the whole application. A warm-up prepares the state of a task on the
     worker to which the task will move. Standbys do not count."""
@@ -208,8 +208,8 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
-    """The topic for dead letters: records that fail, and whose handler answers "continue" or "dead_letter"
-    (KIP-1034)."""
+    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). Agents of Faust
+    send no letter before they end the worker ("fail")."""
     dead_letter_drops: tuple[str, ...] = ()
     """Records that operators drop without an error become dead letters, too, if the reason is listed here, for example
     ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""

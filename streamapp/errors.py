@@ -26,11 +26,11 @@ __all__ = [
 
 
 class StreamsError(Exception):
-    """The base class of all errors that streamapp itself raises."""
+    """The base class of streamapp's own errors."""
 
 
 class TopologyError(StreamsError):
-    """The topology is not valid. Raised while the topology is built, before any record is processed."""
+    """The topology is not valid, or does not fit the topics. Mostly raised before any record is processed."""
 
 
 class ConfigError(StreamsError, ValueError):
@@ -54,7 +54,10 @@ class InvalidStoreError(StreamsError):
 
 
 class ProcessorStateError(StreamsError):
-    """The state on disk is damaged, locked, or does not fit the topology; the message says what to do."""
+    """The state on disk cannot be used, for example because it is damaged or locked, or because the disk is full.
+
+    The message says what to do.
+    """
 
 
 class LockError(ProcessorStateError):

@@ -35,8 +35,8 @@ __all__ = [
 Answer = Literal["fail", "continue", "skip", "dead_letter"]
 """The answer to a record that fails.
 
-- ``fail`` ends the worker. The record is not committed, so the worker gets the record again at its next start. If
-  ``dead_letter_queue_topic`` is set, the worker also sends a dead letter, which ``exactly_once_v2`` rolls back.
+- ``fail`` ends the worker or consumer. The record is not committed, and is read again after the next start. If
+  ``dead_letter_queue_topic`` is set, a worker also sends a dead letter, which ``exactly_once_v2`` rolls back.
 - ``skip`` drops the record and counts the drop.
 - ``dead_letter`` sends the record to ``dead_letter_queue_topic``.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
@@ -162,6 +162,9 @@ class Retry:
     Three methods make the three kinds. With `by_key`, later records of the same key wait behind the failed record. With
     `in_place`, all later records of the task wait. With `topics`, no other record waits. The failed record itself is
     in a store with a changelog, or with `topics` in an internal topic, so record and attempts survive a crash.
+
+    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew. There, the
+    limits count for each partition, and the failure of a service holds back all partitions.
 
     ``then`` is the answer after ``times`` more attempts, or when the record has waited for ``max_age``. With
     ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an optional function that

@@ -1,8 +1,9 @@
 """Interactive queries (KIP-796): a query is an object, such as `KeyQuery`, that a state store answers.
 
 The plain reads of a store (``store.get``, ``fetch`` ...) raise an exception if the store cannot answer. A query gives a
-`QueryResult`, which says why the query failed. As in Kafka Streams, range and window queries show only rows of the
-store itself. So they do not find an expired window that only the record cache still has; plain reads do find it.
+`QueryResult`, which says why the query failed. Only a `KeyQuery` or `RangeQuery` of a versioned store raises
+`InvalidStoreError`, as in Kafka Streams. Range and window queries show only rows of the store itself, also as in Kafka
+Streams. So these queries do not find an expired window that only the record cache still has; plain reads do.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()

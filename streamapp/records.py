@@ -226,7 +226,7 @@ class Windowed(NamedTuple, Generic[K]):
     """A key together with the window that it was aggregated in; ``start`` and ``end`` are ms since the epoch.
 
     As in Kafka Streams, tumbling, hopping and unlimited windows do not contain the millisecond ``end``. Sliding windows
-    and sessions do contain it.
+    and sessions contain this millisecond, too.
 
     >>> print(Windowed("JFK", 0, 3_600_000))
     [JFK@0/3600000]

@@ -32,10 +32,10 @@ StoreType = Literal["rocksdb", "in_memory"]
 class Stores:
     """Makes specifications of stores (`StoreSpec`), as Kafka Streams' ``Stores`` makes store builders.
 
-    Options of all methods: ``store_type`` is "rocksdb" (on disk) or "in_memory". With ``logging``, the default, a
-    changelog topic makes the store survive the loss of a worker. With ``caching``, the store has a record cache, as in
-    Kafka Streams. Durations are timedelta or ms. Each method raises `ConfigError` or `TopologyError` for wrong
-    arguments.
+    Options, if the method has them: ``store_type`` is "rocksdb" (on disk) or "in_memory". With ``logging``, the
+    default, a changelog topic makes the store survive the loss of a worker. With ``caching``, the store has a record
+    cache, as in Kafka Streams. Durations are timedelta or ms. Each method raises `ConfigError` or `TopologyError` for
+    wrong arguments.
 
     >>> from streamapp import LongSerde, StringSerde
     >>> str(Stores.key_value("seen", StringSerde(), LongSerde(), store_type="in_memory").kind)

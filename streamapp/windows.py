@@ -365,7 +365,8 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Joins records that are at most ``difference`` apart. Records without a match wait for this time.
+        """Joins records that are at most ``difference`` apart. In left and outer joins, records without a match wait
+        for this time.
 
         As in Kafka Streams, a difference of 0 joins no records: a window without length and grace has already expired
         when its second record comes. To join records with equal timestamps, use `of_time_difference_and_grace` with a
@@ -378,7 +379,8 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """Joins records that are at most ``difference`` apart. Records without a match wait for this time + ``grace``.
+        """Joins records that are at most ``difference`` apart. In left and outer joins, records without a match wait
+        for this time + ``grace``.
 
         >>> JoinWindows.of_time_difference_and_grace(10, grace=5).before_ms
         10
@@ -390,8 +392,8 @@ class JoinWindows(metaclass=_WindowsType):
     def of(cls, difference: Duration) -> JoinWindows:
         """Kafka Streams' deprecated ``JoinWindows.of``, for topologies that were written in Java.
 
-        The window and its grace period together last 24 hours. Left and outer joins emit a record with None at once,
-        although a match may still come. New topologies use `of_time_difference_and_grace`.
+        The window and its grace period together last at least 24 hours. Left and outer joins emit a record with None at
+        once, although a match may still come. New topologies use `of_time_difference_and_grace`.
 
         >>> JoinWindows.of(10).grace_ms
         86399980

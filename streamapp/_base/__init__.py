@@ -1,1 +1,1 @@
-"""Helpers for all other packages of streamapp. Applications do not import them. Helpers import only the errors."""
+"""Helpers for all other packages of streamapp, but not for applications. Helpers import only the errors."""

@@ -37,7 +37,7 @@ class TopicSpec(NamedTuple):
 class KafkaAdmin:
     """The topics of one cluster. Several threads may use one object.
 
-    Every method waits at most ``timeout`` seconds for the answer. Every method raises `BrokerError` if the cluster
+    Every method waits at most ``timeout`` seconds for each answer. Every method raises `BrokerError` if the cluster
     refuses, or cannot be reached.
 
         admin = KafkaAdmin(KafkaSettings.from_env())
@@ -50,7 +50,7 @@ class KafkaAdmin:
         self._timeout = timeout
 
     def ensure_topics(self, topics: Iterable[TopicSpec | tuple[str, int, Mapping[str, str]]]) -> None:
-        """Create the topics that do not exist yet, and return when all topics have leaders.
+        """Create the topics that do not exist yet. If there are any, return when all of ``topics`` have leaders.
 
         The replication factor is the cluster's default. An existing topic keeps its settings. If an existing topic has
         another partition count, `BrokerError` names both counts, and no topic is created.

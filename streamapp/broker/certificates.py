@@ -46,7 +46,7 @@ class CertificateFiles:
         self._looked = time.monotonic()
 
     def changed(self) -> bool:
-        """True at the first call after a change of the files."""
+        """True once after a change of the files. Looks at the files at most once a second."""
         now = time.monotonic()
         if not any(self._paths) or now - self._looked < LOOK_SECONDS:
             return False

@@ -84,7 +84,7 @@ def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_d
 def _show_environment(kafka: LocalKafka) -> None:
     """The variables that a client needs.
 
-    A secure cluster has them on stdout, for eval of a shell, and all else on stderr.
+    For a secure cluster, stdout has only the variables, for eval of a shell. All else is on stderr.
     """
     if not kafka.secure:
         _show_address(kafka.bootstrap_servers)

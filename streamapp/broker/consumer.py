@@ -1,9 +1,10 @@
 """Consumers without a group, for partitions that the caller names. Records arrive as columns, in batches of a
 partition.
 
-`ColumnConsumer` fills the columns in C, from librdkafka's messages (``native/consumer.c``), if this file was compiled
-when streamapp was installed. Otherwise `MessageConsumer` fills them from confluent-kafka's message objects, which takes
-about five times the CPU time for each record. There is no other difference.
+`ColumnConsumer` fills the columns in C, from librdkafka's messages. The C code (``native/consumer.c``) has to be
+compiled when streamapp is installed, and no setting may be a callback in Python. Otherwise `MessageConsumer` fills the
+columns from confluent-kafka's message objects, which takes about five times the CPU time for each record. Besides, a
+`poll` of `MessageConsumer` cannot be woken.
 
 `open_consumer` (`lasting_consumer.py`) chooses one of the two.
 """

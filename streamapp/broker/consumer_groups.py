@@ -46,7 +46,7 @@ class Member(NamedTuple):
 class GroupLook(NamedTuple):
     """The state of a group at one moment.
 
-    ``assignor`` is "" for a group without members, "stream" for Kafka Streams, and "faust" for Faust.
+    ``assignor`` is "" for a group without members, "stream" for Kafka Streams, and "faust" for workers and Faust.
     """
 
     name: str

@@ -100,7 +100,7 @@ class LastingConsumer:
         self._known_ends: dict[TopicPartition, int] = {}
         """The ends of committed records, as brokers have told them."""
         self.ends: dict[TopicPartition, int] = {}
-        """The ends of the logs at the last `look`, as far as they were known. Any thread may read them."""
+        """The ends of the logs at the last `look`, as far as they were known. Any thread may read the ends."""
         self._standing: dict[TopicPartition, _Standstill] = {}
         self._drained = False
         """True if a poll has found no records since the last answer of ``ends``."""

@@ -68,7 +68,7 @@ class KafkaSettings:
     sasl_oauthbearer_scope: str | None = None
 
     MECHANISMS: ClassVar[tuple[str, ...]] = tuple(_LOGIN_MODULES)
-    """The SASL mechanisms that all of these clients have."""
+    """The SASL mechanisms that all clients have, except that Spark's Kafka source has no OAUTHBEARER here."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: str | None) -> KafkaSettings:

@@ -28,7 +28,8 @@ _NOT_OF_THE_APPLICATION = (
 def load(application: str, *, topology: bool = True) -> Any:
     """The `App` of a module, such as ``agents``, or of ``module:attribute``. An error names the missing part.
 
-    With ``topology=False``, the application may have only agents or consumers, and may also be a consumer itself.
+    With ``topology=False``, the application may have only agents or consumers. Also a single consumer, producer or
+    relay is then found, that is, any object with a `StreamsConfig` as ``config``.
     """
     module, _, attribute = application.partition(":")
     if module.endswith(".py") or "/" in module:

@@ -108,7 +108,7 @@ def check(application: str, records: int) -> None:
 def register(application: str) -> None:
     """Register the schemas that APPLICATION writes.
 
-    Workers with auto.register.schemas=false need this before a start.
+    Workers with auto.register.schemas=false need their schemas in the registry before a start.
     """
     app = load(application)
     with clear_errors():

@@ -36,7 +36,7 @@ def worker(application: str, web_port: int | None, datadir: str | None, loglevel
     if datadir is not None:
         arguments += ["--datadir", datadir]
     if loglevel is None:
-        arguments += ["--quiet"]  # Faust's banner; the worker's first line has what counts of it
+        arguments += ["--quiet"]  # leaves out Faust's banner: the worker's first line has its important facts
     arguments += ["-A", application, "worker"]
     if loglevel is not None:
         arguments += ["-l", loglevel]

@@ -1,4 +1,5 @@
-"""Consumers for applications: a function is called for each record, in order, and only finished work is committed."""
+"""Consumers for applications: a function (the handler) is called for each record, in the order of each key or
+partition. With the default guarantee, only finished work is committed."""
 
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.batching import Batch

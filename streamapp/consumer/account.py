@@ -1,6 +1,6 @@
 """The counts of a consumer's records.
 
-Each record is in one state: done, in work, waiting, skipped, dead or returned.
+Each record that a consumer has taken is in one state: done, in work, waiting, skipped, dead or returned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConsumerMetrics(NamedTuple):
     """
 
     taken: int = 0
-    """Records that the consumer received, without the records of ``already_done``."""
+    """Records that the consumer received for its partitions, without the records of ``already_done``."""
     done: int = 0
     """Records that the handler has processed."""
     in_work: int = 0
@@ -33,11 +33,14 @@ class ConsumerMetrics(NamedTuple):
     waiting: int = 0
     """Records in memory that are not in a call of the handler, those behind a failed record included."""
     skipped: int = 0
-    """Records that were dropped after an error, by the answer ``skip``."""
+    """Records that were dropped after an error, without a dead letter."""
     dead: int = 0
     """Records that became dead letters."""
     returned: int = 0
-    """Records that were not done at a rebalance, a stop or a failure. The next owner of the partition gets them."""
+    """Records that the consumer gave up before they were done, for example at a rebalance, a stop or a failure.
+
+    The records of which no offset is committed are read again, by the next owner of the partition or by this consumer.
+    """
     parked: int = 0
     """Waiting records that are held back until a failed record of their key (or partition) is tried again."""
     already_done: int = 0
@@ -45,11 +48,11 @@ class ConsumerMetrics(NamedTuple):
     calls: int = 0
     """Calls of the handler that have ended."""
     call_seconds: float = 0.0
-    """The sum of the durations of these calls."""
+    """The sum of the durations of all calls of the handler that have ended."""
     retries: int = 0
     commits: int = 0
     outputs: int = 0
-    """Records that the handler sent to Kafka, and whose transaction is committed."""
+    """Records that went to Kafka in committed transactions (`KafkaOutput`), dead letters included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class ConsumerStatus:
     """Topic, partition and offset of the record whose call of the handler has lasted longest."""
     oldest_seconds: float
     paused: tuple[str, ...]
-    """Partitions that are paused because their buffer is full."""
+    """Partitions that are not read now, because too many of their records wait."""
     transactions: bool = False
     """True if the outputs of the handler and the offsets are committed together in Kafka transactions."""
 
@@ -86,7 +89,7 @@ class ConsumerStatus:
 
 @dataclass(slots=True)
 class Account:
-    """The counters of one consumer. The dispatcher changes them under its lock."""
+    """The counters of one consumer. The dispatcher changes the counters under its lock."""
 
     taken: int = 0
     done: int = 0

@@ -22,7 +22,10 @@ _LOOK_SECONDS = 0.2
 
 
 class AppConsumers:
-    """The consumers that `App.consume` made. Each has its own group, ``<application id>-<name of the function>``."""
+    """The consumers that `App.consume` made.
+
+    Each has a group of its own, ``<application id>-<name>``. The name is ``name=``, or else that of the function.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -82,7 +85,8 @@ class AppConsumers:
             self._app.add_future(self._watch(consuming))
 
     async def stop(self, seconds: float) -> None:
-        """Stops all consumers: each finishes the calls under way and commits. Waits at most ``seconds`` for this."""
+        """Stops all consumers: each waits for its calls under way, and commits. Returns at the latest after ``seconds``
+        and logs a warning then."""
         self._stopping = True
         for consuming in self._by_name.values():
             consuming.stop()

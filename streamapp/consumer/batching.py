@@ -13,8 +13,8 @@ __all__ = ["AdaptiveSize", "Batch"]
 class Batch:
     """Bounds of the lists that a handler gets. A list has records of one partition, and at least one record.
 
-    - ``records``, ``bytes``: the most records and the most bytes of a list. A record larger than ``bytes`` is a list of
-      its own.
+    - ``records``, ``bytes``: the most records and the most bytes of a list. Each record counts 200 bytes more than its
+      data. A record larger than ``bytes`` is a list of its own.
     - ``linger_ms``: the time for which a list that is not full waits for more records (default: no wait).
     - ``target_ms``: the wanted duration of a call. Lists become longer after faster calls, and shorter after slower
       calls.
@@ -40,7 +40,8 @@ class Batch:
 class AdaptiveSize:
     """The number of records in the next batch of a partition.
 
-    The number begins with 1 and doubles while batches take less than ``target_ms``. A slower batch makes it smaller.
+    The number begins with 1. A full batch that takes less than ``target_ms`` at most doubles the number. A slower batch
+    makes the number smaller.
 
     >>> size = AdaptiveSize(Batch(records=100, target_ms=200))
     >>> for _ in range(4): size.took(size.records, 10.0)

@@ -1,8 +1,8 @@
 """`Commits`: the commits of one member of a consumer group, under each of the guarantees.
 
-By default, a position is committed after the handler has processed the records before it. With a database
-(``offsets=``), the database saves the positions before Kafka does. With "at_most_once", brokers have to confirm a
-commit before the handler is called.
+By default, a position is committed after the records before this position are done. With a database (``offsets=``),
+the database saves the positions before Kafka does. With ``output=``, a Kafka transaction commits positions and outputs
+together (`OutputCommits`). With "at_most_once", brokers have to confirm a commit before the handler is called.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Commits:
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
         """Commits the partitions whose position has changed.
 
-        False: a commit failed, and the next call tries it again.
+        False: not all is committed. The next call tries again, unless the error has ended the consumer.
         """
         if self._outputs is not None:
             return self._outputs.commit(sources)

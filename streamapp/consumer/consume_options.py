@@ -50,8 +50,8 @@ class ConsumeSettings(TypedDict, total=False):
     batch: Batch
     """With a `Batch`, the handler gets a list of records instead of one record."""
     on_error: OnError
-    """The answer to an exception of the handler (default: ``processing_exception_handler`` of the configuration, which
-    is ``"fail"`` unless set)."""
+    """The answer to an exception of the handler, to a record that cannot be decoded, and to a refused output. The
+    default is the exception handler of the configuration for each of these cases, which is ``"fail"`` unless set."""
     guarantee: Guarantee
     """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` with ``output`` or ``offsets``."""
     offsets: OffsetSink
@@ -61,10 +61,11 @@ class ConsumeSettings(TypedDict, total=False):
     """With a `KafkaOutput`, records that the handler sends are committed in one Kafka transaction with the offsets. The
     handler gets an `OutputTransaction` as a second argument."""
     buffer_records: int
-    """The largest number of records that wait in memory, over all partitions (default 10,000). Each partition has an
-    equal share. A partition whose share is full is not read until half of it is free."""
+    """The space for records that wait in memory, over all partitions (default 10,000 records). Each partition has an
+    equal share. A partition whose share is full is not read until half of the share is free. Records that wait for a
+    `Retry` do not count."""
     buffer_bytes: int
-    """The largest number of bytes of the records that wait in memory (default 32 MiB)."""
+    """The space in bytes for records that wait in memory (default 32 MiB), shared like ``buffer_records``."""
     commit_interval_ms: int
     """The time in ms between two commits (default 1,000, with ``output`` 100)."""
     handler_timeout_ms: int
@@ -72,11 +73,11 @@ class ConsumeSettings(TypedDict, total=False):
     and its record counts as failed. A thread cannot be cancelled, so a plain function that takes longer ends the
     consumer with `HandlerTimeout`."""
     revoke_timeout_ms: int
-    """The longest time in ms for which a rebalance waits for calls of the handler (default 10,000). The next owner of
-    the partition repeats records whose call takes longer."""
+    """The longest time in ms for which a rebalance waits for calls of the handler (default 10,000). If a call takes
+    longer, the next owner of the partition repeats its records (not with ``"at_most_once"``)."""
     close_timeout_ms: int
-    """The longest time in ms for which a stop waits for calls of the handler (default 30,000). Records whose call takes
-    longer are repeated after the next start."""
+    """The longest time in ms for which a stop waits for calls of the handler (default 30,000). If a call takes longer,
+    its records are repeated after the next start (not with ``"at_most_once"``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

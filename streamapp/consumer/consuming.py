@@ -46,7 +46,7 @@ class Consuming:
         return self._dispatcher.failure
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Opens the clients and starts the threads, without waiting for brokers.
+        """Opens the client of the group and starts the consumer's thread, without waiting for brokers.
 
         Raises `ConfigError` at a second call.
         """
@@ -75,7 +75,7 @@ class Consuming:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begins the stop: no further record goes to the handler. `ended` is set after the last commit."""
+        """Asks the consumer to stop: its thread hands out no more records, commits, and sets `ended` at the end."""
         self._stopping.set()
         if self._thread is None:
             self.ended.set()
@@ -118,7 +118,7 @@ class Consuming:
             self.ended.set()
 
     def _end(self, subscription: Subscription, pump: Pump) -> None:
-        """Waits for the calls of the handler that are under way, commits, and leaves the group."""
+        """Waits for the calls of the handler that are under way, up to the time-out; commits, and leaves the group."""
         options, dispatcher = self.options, self._dispatcher
         dispatcher.stop()
         seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms

@@ -4,7 +4,7 @@ One lock guards all state of the dispatcher. The dispatcher calls neither Kafka 
 held for long.
 
 The thread that polls Kafka puts records in (`take_in`), and the pump takes units out (`next_unit`). A unit is the
-records of one call of the handler. The thread that has made the call reports the outcome of each record (`finished`).
+records of one call of the handler. `Handling`, which makes the call, reports the outcome of each record (`finished`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Dispatcher:
         self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
         self.stopping: bool = False
-        """No further record goes to the handler."""
+        """True: no further record goes to the handler."""
 
     # ------------------------------------------------------------------ partitions come and go
 
@@ -61,7 +61,7 @@ class Dispatcher:
     ) -> None:
         """Adds a partition that the group has assigned to this member.
 
-        ``done`` are offsets after ``position`` that an earlier owner has done. ``fence`` is the claim on the row of the
+        ``done`` are offsets after ``position`` whose records are done already. ``fence`` is the claim on the row of the
         partition, if a database takes the offsets.
         """
         partition = PartitionLanes(
@@ -79,8 +79,8 @@ class Dispatcher:
     ) -> bool:
         """Hands out no more records of these partitions, and waits for their calls of the handler.
 
-        Returns False if a call is still under way after ``seconds``; the next owner of the partition then repeats its
-        records. ``meanwhile`` is called every 50 ms or sooner, because the waiting thread has other duties.
+        Returns False if a call is still under way after ``seconds``. ``meanwhile`` is called every 50 ms or sooner,
+        because the waiting thread has other duties.
         """
         deadline = time.monotonic() + seconds
         with self.changed:
@@ -105,9 +105,9 @@ class Dispatcher:
         return not late
 
     def forget(self, sources: Collection[TopicPartition]) -> None:
-        """Removes partitions that belong to another member now.
+        """Removes partitions, for example because they belong to another member now.
 
-        Calls under way go on, but nothing of them is committed.
+        Calls under way go on, but the dispatcher notes no outcome of them.
         """
         with self.changed:
             for source in sources:
@@ -125,7 +125,7 @@ class Dispatcher:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that are paused because their buffer is full."""
+        """The partitions that are paused because too many of their records wait."""
         return frozenset(self._room.paused)
 
     def wake(self) -> None:
@@ -145,11 +145,10 @@ class Dispatcher:
     # ------------------------------------------------------------------ records come
 
     def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
-        """Takes records of a partition, in order of their offsets. Records of a partition that was given back are
-        dropped.
+        """Takes records of a partition, in order of their offsets. Records that are done already are skipped.
 
-        Offsets that begin anew mean that the topic was created anew, so all that is known of the partition is
-        forgotten.
+        If the partition is closed or not open, all records are dropped. If the offsets begin anew, the log was cut off
+        or the topic was created anew. Then only the fence of the partition is kept.
         """
         with self.changed:
             partition = self._partitions.get(source)
@@ -185,7 +184,7 @@ class Dispatcher:
             self.changed.notify_all()
 
     def flow(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions to pause because their buffer is full, and the partitions to resume."""
+        """The partitions to pause because too many of their records wait, and the partitions to resume."""
         with self.changed:
             return self._room.change()
 
@@ -213,7 +212,8 @@ class Dispatcher:
         return self._turns.next(now, probe=asks)
 
     def next_time(self) -> float | None:
-        """Seconds until the next retry or the next batch that waits for more records. None: there is neither.
+        """Seconds until the next retry, the next attempt of a failed service, or the end of the wait for a full batch.
+        None: nothing of these is due later.
 
         The caller holds the lock.
         """
@@ -316,8 +316,10 @@ class Dispatcher:
                     self._committed[source] = position
 
     def step(self, sources: Collection[TopicPartition] | None = None) -> Step:
-        """The next transaction: the result of `positions`, and the outputs of the calls that these positions
-        include."""
+        """The next transaction: the result of `positions`, and the outputs of the calls that these positions include.
+
+        Partitions with a refused output are left out while they wait.
+        """
         with self.changed:
             now = self._clock()
             positions = {
@@ -359,7 +361,7 @@ class Dispatcher:
             self.fail(settled.fail)
 
     def repeat(self, unit: Unit) -> None:
-        """Drops all records of a batch's partition that are not committed, so that `begin_anew` reads them again.
+        """Drops the waiting records of a batch's partition. `begin_anew` then reads all uncommitted records again.
 
         Each record of the batch then gets a call of its own.
         """
@@ -372,7 +374,10 @@ class Dispatcher:
             partition.repeats.update(item.offset for item in unit.items)
 
     def begin_anew(self) -> dict[TopicPartition, int]:
-        """Resets the partitions of `repeat` to their last commit, and returns the offset from which to read each."""
+        """Resets the partitions of `repeat` to their last commit, and returns the offset from which to read each.
+
+        A partition with records in a call of the handler stays until a later call of this method.
+        """
         begun = {}
         with self.changed:
             for source, partition in list(self._partitions.items()):

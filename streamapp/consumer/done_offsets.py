@@ -28,8 +28,9 @@ _END = "."
 class DoneOffsets:
     """The records of one partition that were received and are not done yet.
 
-    ``position`` is the offset to commit, that of the first record that is not done. None: no record came yet, and the
-    group has no committed offset. Offsets without a record (such as markers of transactions) count as done.
+    ``position`` is the offset to commit: that of the first record that is not done, or the one after the last record.
+    None: no record came yet, and the group has no committed offset. Offsets without a record (such as markers of
+    transactions) count as done.
 
     >>> done = DoneOffsets()
     >>> [done.take(offset) for offset in (5, 6, 9)]
@@ -44,7 +45,7 @@ class DoneOffsets:
         self._open: list[int] = []
         self._end = position
         self._before = frozenset(done)
-        """Records behind ``position`` that an earlier owner of the partition has done."""
+        """Records behind ``position`` that were done before this object was made, for example by an earlier owner."""
         self._highest_before = max(self._before, default=-1)
         self._highest = self._highest_before
         """The highest offset that is done."""
@@ -64,7 +65,7 @@ class DoneOffsets:
         return self._end
 
     def take(self, offset: int) -> bool:
-        """Adds the next record; offsets ascend. False: an earlier owner of the partition has done this record."""
+        """Adds the next record; offsets ascend. False: this record was done before, for example by an earlier owner."""
         self._end = offset + 1
         new = offset not in self._before
         if new:

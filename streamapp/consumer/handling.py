@@ -44,7 +44,7 @@ class Handling:
         self._verdicts = Verdicts(options)
         self._bound: dict[str, tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
         self.timed_out: set[Unit] = set()
-        """Units whose coroutine was cancelled because it took too long."""
+        """Units whose coroutine is cancelled because it takes too long."""
 
     def run(self, unit: Unit) -> None:
         """Runs a unit on this thread, and reports its outcome to the dispatcher."""

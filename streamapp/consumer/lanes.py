@@ -31,12 +31,12 @@ class Item:
     value: bytes | None
     headers: Headers
     attempts: int = 0
-    """The number of calls of the handler that have failed for this record."""
+    """The number of errors that this record has caused. Failures of a service and of whole batches do not count."""
     since: float | None = None
-    """The time of the first failure, in milliseconds of the dispatcher's clock."""
+    """The time of the first error that this record has caused, in milliseconds of the dispatcher's clock."""
     alone: bool = False
-    """True after a batch with this record has failed. The record then gets a call of its own, which shows if it is the
-    cause."""
+    """True after a batch with this record has failed, or has given an output that brokers refuse. The record then gets
+    a call of its own, which shows if it is the cause."""
     unsure: bool = False
     """True if the database may have committed a transaction with this record without a confirmation."""
 
@@ -53,7 +53,7 @@ class Lane:
     items: deque[Item] = field(default_factory=deque)
     busy: bool = False
     due: float | None = None
-    """The time of the next attempt after a failure; until then, the whole lane waits. None: no record has failed."""
+    """The time of the next attempt after an error; until then, the whole lane waits. None: no attempt is planned."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,11 +106,11 @@ class PartitionLanes:
         self.saving: threading.Lock = threading.Lock()
         """A lock, held by a transaction of the database from the computing of the position until the commit."""
         self.saved: tuple[int, str] | None = None
-        """The position that the database has."""
+        """The last position that this member has saved in the database. None: none yet."""
         self.closed: bool = False
-        """True if the partition goes to another member, so that no further record goes to the handler."""
+        """True if no further record goes to the handler, for example because the partition goes to another member."""
         self.lost: bool = False
-        """True if the partition belongs to another member, so that nothing is committed any more."""
+        """True after `Dispatcher.forget`: nothing is committed any more, for example because of another owner."""
 
     def lane_name(self, item: Item) -> object:
         """The lane of a record.

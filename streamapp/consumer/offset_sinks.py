@@ -40,8 +40,8 @@ class OffsetSink(ABC):
     """A table of offsets in the application's own database, with a row for each partition of each group.
 
     ``errors`` are all exceptions of the database's library. ``failures`` are those that mean that the database fails,
-    so that the record is not to blame. Each thread has its own connection. A transaction that saves an offset locks the
-    row of its partition until its end, so another transaction of the same partition waits.
+    so that the record is not to blame. Each thread has its own connection. A transaction that saves an offset locks at
+    least the row of its partition until its end, so another transaction of the same partition waits.
     """
 
     errors: tuple[type[Exception], ...]

@@ -64,7 +64,7 @@ class OutputCommits:
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
         """Commits new positions together with the outputs.
 
-        False: the commit failed, and the next call tries it again.
+        False: the commit failed. The next call tries again, unless the error has ended the consumer.
         """
         if not self.settle():
             return False

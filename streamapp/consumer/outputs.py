@@ -30,10 +30,10 @@ _MOST_RECORDS = 10_000
 class KafkaOutput:
     """A setting of a consumer: records that its handler sends are committed in one transaction with the offsets.
 
-    So each record of the input has its outputs exactly once, also after a failure (KIP-447). The handler gets an
-    `OutputTransaction` as a second argument. The serdes encode keys and values of the outputs (default: the default
-    serdes of the configuration, else bytes). Brokers abort a transaction that takes longer than the configuration's
-    ``transaction_timeout_ms``. Raises `ConfigError` for a wrong serde.
+    So readers of committed records see the outputs of each input record exactly once, also after a failure (KIP-447).
+    The handler gets an `OutputTransaction` as a second argument. The serdes encode keys and values of the outputs
+    (default: the default serdes of the configuration, else bytes). Brokers abort a transaction that takes longer than
+    the configuration's ``transaction_timeout_ms``. Raises `ConfigError` for a wrong serde.
 
     >>> from streamapp import JsonSerde
     >>> KafkaOutput(value_serde=JsonSerde()).key_serde is None
@@ -50,9 +50,9 @@ class KafkaOutput:
 
 
 class OutputTransaction(TransactionFace[K, V]):
-    """The outputs of one call of a handler. They are committed together with the offset of the call's record, or never.
+    """The outputs of one call of a handler, which are committed together with the offsets of the call's records.
 
-    The outputs go to Kafka after the handler has returned. If the handler raises, none of them is sent.
+    The outputs go to Kafka after the handler has returned. If the handler raises, none of the outputs is sent.
 
     >>> def bill(order, transaction: OutputTransaction) -> None:
     ...     transaction.send("invoices", key=order.key, value={"order": order.key})
@@ -119,7 +119,7 @@ class Output(NamedTuple):
     unit: Unit
     """The records of the call."""
     letter: bool
-    """The record is a dead letter."""
+    """True if the record is a dead letter."""
 
     @property
     def source(self) -> TopicPartition:

@@ -30,8 +30,8 @@ class RefusedOutputs:
     """Finds the calls whose outputs brokers refuse, and judges the records of these calls.
 
     Only the polling thread may use the object. Brokers refuse a request as a whole, although the cause may be one
-    record, or only the size of the request. So the records of a refused transaction are sent again, each in a request
-    of its own. Later, requests grow again with each commit.
+    record, or only the size of the request. If the cause is not clear, the records of a refused transaction are sent
+    again, each in a request of its own. Later, requests grow again with each commit.
     """
 
     def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher) -> None:

@@ -1,4 +1,4 @@
-"""`Room`: the partitions that are paused because their buffer is full, so that memory stays bounded."""
+"""`Room`: the partitions that are paused because too many of their records wait, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Room:
     """Gives each partition an equal share of the buffer. A partition whose share is full is paused until half is free.
 
     Records that wait behind a failed record do not count, because `Retry.max_records` and `Retry.max_bytes` limit them.
+    At these limits, a `Retry` with ``when_full="wait"`` pauses the partition, too.
     """
 
     def __init__(self, options: ConsumeOptions, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
@@ -29,7 +30,8 @@ class Room:
         )
 
     def turns_away(self, partition: PartitionLanes) -> bool:
-        """True if a further record behind a failed one may not wait: it gets the answer of `Retry.when_full`."""
+        """True if a further record behind a failed one may not wait: such a record gets the answer of
+        `Retry.when_full`."""
         retry = self._options.retry
         return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
 

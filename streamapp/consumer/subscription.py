@@ -47,7 +47,8 @@ _REFUSED = (
 
 
 class Subscription:
-    """The Kafka client of one consumer. Only one thread may call it, because confluent-kafka refuses parallel calls.
+    """The Kafka client of one consumer. Only one thread may call the object, because confluent-kafka refuses parallel
+    calls.
 
     Other threads that need a commit ask `commits` for it.
     """
@@ -64,7 +65,7 @@ class Subscription:
         self._moved: set[TopicPartition] = set()
         """Partitions that a rebalance took away during the last poll.
 
-        A record of them that the poll returns is dropped.
+        If the poll still returns a record of such a partition, the record is dropped.
         """
         self._gone_since: float | None = None
         self._asked_at = 0.0

@@ -50,7 +50,8 @@ class Settled:
     back: list[Item] = field(default_factory=list)
     """Records that need another call. They go back to the front of their lanes."""
     letters: list[OutputRecord] = field(default_factory=list)
-    """Dead letters. Brokers must confirm them before the outcome counts, or a crash would lose their records."""
+    """Dead letters, which brokers confirm before the outcome counts, or (`KafkaOutput`) commit with the positions.
+    Otherwise a crash would lose their records."""
     outputs: list[OutputRecord] = field(default_factory=list)
     """Outputs to commit in one transaction with the positions."""
     delay_ms: int | None = None

@@ -1,1 +1,4 @@
-"""The failure desk: lists, edits, tries, replays and discards dead letters. A replayed letter is sent exactly once."""
+"""The failure desk: lists, edits, tries, replays and discards dead letters.
+
+For readers of committed records, a replay sends each letter exactly once.
+"""

@@ -34,9 +34,9 @@ _ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them.
 
-    Only one desk of an application writes at a time: when a second one begins to write, brokers refuse the transactions
-    of the first. Raises `ConfigError` for an application without a dead-letter topic, and `BrokerError` if a request to
-    a broker fails.
+    Only one desk of a dead-letter topic writes at a time: when a second one begins to write, brokers refuse the
+    transactions of the first. Raises `ConfigError` for an application without a dead-letter topic, and `BrokerError` if
+    a request to a broker fails.
     """
 
     def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:

@@ -27,7 +27,8 @@ class Trial:
     parked: tuple[ParkedStatus, ...]
     """The operators with parked records."""
     exception: str | None = None
-    """The message of the exception that a function has raised; None if no function has raised. Only `tried` sets it."""
+    """The message of the exception that a function has raised; None if no function has raised. Only `tried` sets this
+    field."""
     stops: bool = False
     """True: a worker would stop at the record."""
 
@@ -47,11 +48,12 @@ def try_record(
     """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
 
     With ``raises``, an exception of a user's function is raised here, and ``on_error`` and the exception handlers have
-    no effect. Without it, they answer as in a worker. Raises `ProcessingFailed` where a worker would stop. Raises
-    another `StreamsError` if the record cannot be tried, for example if the topology does not read the topic.
+    no effect. Without ``raises``, the handlers answer as in a worker. Raises `ProcessingFailed` where a worker would
+    stop. Raises another `StreamsError` if the record cannot be tried, for example if the topology does not read the
+    topic.
 
     With ``masked``, the message of the exception is as in a log: ``show_record`` of the configuration masks the record.
-    Without it, the message has the record and the text of the exception.
+    Without ``masked``, the message has the record and the text of the exception.
     """
     if raises:
         topology = topology.without_answers()

@@ -1,4 +1,4 @@
-"""Producers for applications without a topology. A local log keeps records while brokers are away.
+"""Producers for applications without a topology. With ``spill_dir``, a local log keeps records while brokers are away.
 
 Applications with a database can write records into an outbox table in their own transactions.
 """

@@ -24,19 +24,19 @@ V = TypeVar("V")
 class ReliableProducer(ProducerFace[K, V]):
     """Sends records to Kafka from an asyncio application; `SyncReliableProducer` is its twin for threads.
 
-    ``name`` stands in metrics and logs, and begins the transactional ids. Every record is confirmed by all in-sync
-    brokers (``acks=all``, idempotent), or its report is an error. The key of a record decides its partition, as in
-    Java's client (murmur2), unless ``partition=`` is given. Records without a key go to one partition for a while, then
-    to another, because larger batches are cheaper.
+    ``name`` stands in metrics and logs, and begins the transactional ids. A record is confirmed by all in-sync replicas
+    (``acks=all``, idempotent), or waits in the local log, or its report is an error. The key of a record decides its
+    partition, as in Java's client (murmur2), unless ``partition=`` is given. Records without a key go to one partition
+    for a while, then to another, because larger batches are cheaper.
 
     - ``key_serde``, ``value_serde``: the serdes for keys and values (default: bytes as they are).
     - ``linger_ms``, ``batch_size``, ``compression_type``: as in Kafka's producers (``linger.ms`` ...).
     - ``buffer_records``, ``buffer_bytes``: limits for the records that wait in memory.
-    - ``when_full``: at such a limit, `send` waits (``"wait"``), raises `BufferFull` (``"refuse"``), or moves the buffer
-      to the local log (``"spill"``).
-    - ``spill_dir``: the folder of the local log. Every process needs its own folder. Records that brokers have not
-      confirmed after ``spill_after_ms`` go to this log. From the log they go to Kafka exactly once and in order, also
-      after a kill of this process. ``spill_max_bytes`` limits the log.
+    - ``when_full``: at such a limit, `send` waits (``"wait"``) or raises `BufferFull` (``"refuse"``). With ``"spill"``,
+      the buffer moves to the local log from three quarters of a limit on.
+    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers have not confirmed a
+      record after ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka exactly
+      once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no more records.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
     - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error.
     - ``close_timeout_ms``: the longest time for which the end of the ``async with`` block waits for confirmations.
@@ -71,9 +71,9 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when the record is safe.
 
-        A record is safe on brokers or, during an outage, in the local log on disk (docs/producing.md). ``timestamp`` is
-        in ms since the epoch (default: now). A call that is cancelled while it waits for space sends nothing. A later
-        cancellation does not stop the record.
+        A record is safe on brokers or, with ``spill_dir``, in the local log on disk (docs/producing.md). ``timestamp``
+        is in ms since the epoch (default: now). A call that is cancelled while it waits for space sends nothing. A
+        later cancellation does not stop the record.
 
         Raises `DeliveryError` if the record was not confirmed, and `SerializationError`. Raises `BufferFull` if the
         buffer has no space and the call does not wait (``when_full``), or if the record is larger than the buffer.
@@ -93,8 +93,8 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> asyncio.Future[DeliveryReport]:
         """Takes a record without waiting, and returns a future of its report.
 
-        Records arrive in the order of these calls. Raises `BufferFull` if the buffer is full, because the call cannot
-        wait for space, as `send` does.
+        The records of a partition arrive in the order of these calls. Raises `BufferFull` if the buffer is full,
+        because the call cannot wait for space, as `send` does.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
@@ -106,8 +106,8 @@ class ReliableProducer(ProducerFace[K, V]):
     async def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
 
-        The producer asks brokers at most once in five minutes. While brokers do not answer, the last count holds.
-        Raises `BrokerError` if the topic does not exist, or if brokers have never answered.
+        A count is used for five minutes, and then asked for again. While brokers do not answer, the last count holds.
+        Raises `BrokerError` if the topic does not exist, or if brokers have not answered yet.
 
         >>> async def order(producer: ReliableProducer, shop: int) -> None:
         ...     partition = shop % await producer.partition_count("orders")

@@ -48,8 +48,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when the record is safe.
 
-        A record is safe on brokers or, during an outage, in the local log on disk (docs/producing.md). ``timestamp`` is
-        in ms since the epoch (default: now).
+        A record is safe on brokers or, with ``spill_dir``, in the local log on disk (docs/producing.md). ``timestamp``
+        is in ms since the epoch (default: now).
 
         Raises `DeliveryError` if the record was not confirmed, and `SerializationError`. Raises `BufferFull` if the
         buffer has no space and the call does not wait (``when_full``), or if the record is larger than the buffer.
@@ -69,8 +69,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
     ) -> Future[DeliveryReport]:
         """Takes a record, and returns the future of its report, without waiting for brokers.
 
-        Records of a thread arrive in the order of these calls. If the buffer is full, the call waits for space, or
-        raises `BufferFull` with ``when_full="refuse"``.
+        The records of a thread for a partition arrive in the order of these calls. If the buffer is full, the call
+        waits for space, or raises `BufferFull` with ``when_full="refuse"``.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: Future[DeliveryReport] = Future()
@@ -89,8 +89,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
 
-        The producer asks brokers at most once in five minutes. While brokers do not answer, the last count holds.
-        Raises `BrokerError` if the topic does not exist, or if brokers have never answered.
+        A count is used for five minutes, and then asked for again. While brokers do not answer, the last count holds.
+        Raises `BrokerError` if the topic does not exist, or if brokers have not answered yet.
 
         >>> def order(producer: SyncReliableProducer, shop: int) -> None:
         ...     partition = shop % producer.partition_count("orders")

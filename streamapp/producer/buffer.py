@@ -27,7 +27,7 @@ class Buffer:
         self._most_records, self._most_bytes = records, size
         self.records: int = 0
         self.bytes: int = 0
-        """In use now."""
+        """The bytes in use now, as ``records`` is the number of records."""
         self._line: deque[tuple[int, int, Future[None]]] = deque()
         self._lock = threading.Lock()
 

@@ -101,7 +101,8 @@ class Core:
     def reserve(self, parcel: Parcel) -> Future[None]:
         """Reserves space in the buffer for a parcel; the future is done when the space is free.
 
-        Raises `BufferFull` if the buffer is full and ``when_full`` is "refuse".
+        Raises `BufferFull` if the buffer is full and ``when_full`` is "refuse", or if the parcel is larger than the
+        buffer.
         """
         self._check_open()
         if self.options.when_full == "refuse":
@@ -163,7 +164,10 @@ class Core:
         return exposition(described(self.metrics()), {"producer": self.options.name})
 
     def close(self, seconds: float) -> None:
-        """Stops the producer within ``seconds``. Raises `UnsentRecords` if records are not confirmed by then."""
+        """Stops the producer; waits at most ``seconds`` for confirmations.
+
+        Raises `UnsentRecords` if records are then neither confirmed nor in the local log.
+        """
         if self._channel is not None and not self._closed:
             self._closed = True
             self._channel.close(seconds)

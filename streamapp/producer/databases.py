@@ -65,7 +65,7 @@ class OutboxDatabase(ABC):
 
     @abstractmethod
     def delete(self, ids: Collection[int]) -> int:
-        """Deletes the rows with these ids. Returns how many of them existed."""
+        """Deletes the rows with these ids. Returns the number of rows that existed."""
 
     def lead(self) -> bool:
         """Claims the table for one relay while the connection lasts. Returns False if another relay has the table."""
@@ -86,7 +86,7 @@ class OutboxDatabase(ABC):
         return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
 
     def first(self, most: int) -> list[OutboxRow]:
-        """The rows with the smallest ids."""
+        """The rows with the smallest ids, at most ``most``, without refused rows."""
         rows = self._run(
             "SELECT id, topic, key, value, timestamp_ms, headers, partition "
             f"FROM {self.table} WHERE refused IS NULL ORDER BY id LIMIT {self._mark}",
@@ -95,7 +95,7 @@ class OutboxDatabase(ABC):
         return [OutboxRow(row[0], _record(*row[1:])) for row in rows]
 
     def topics(self) -> list[str]:
-        """The topics of all rows."""
+        """The topics of all rows, refused ones included."""
         return [topic for (topic,) in self._run(f"SELECT DISTINCT topic FROM {self.table}")]
 
     def count(self) -> int:

@@ -2,8 +2,8 @@
 order.
 
 Brokers refuse a produce request as a whole, though often one record is the cause, or only the size of the request. As
-Java's producer does (KAFKA-3995), the channel then splits the request: each of its records goes alone. Records behind
-them wait, so the order of each partition stays.
+Java's producer does (KAFKA-3995), the channel then splits the request: each of its records goes alone. Later
+records wait, so the order of each partition stays.
 """
 
 from __future__ import annotations

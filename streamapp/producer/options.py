@@ -16,7 +16,8 @@ from streamapp.runners.connection import client_of
 __all__ = ["ProducerOptions", "WhenFull"]
 
 WhenFull = Literal["wait", "refuse", "spill"]
-"""The answer to a full buffer: `send` waits, or raises `BufferFull`, or the buffer moves to the local log."""
+"""The answer to a full buffer: `send` waits, or raises `BufferFull`. With "spill", a nearly full buffer moves to the
+local log."""
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _POSITIVE = (

@@ -29,9 +29,12 @@ class _Connection(Protocol):
 class Outbox(Generic[K, V]):
     """Writes records into the outbox table of a database, from where an `OutboxRelay` sends them to Kafka.
 
-    A record is sent if the transaction that added it commits, and only then. Rows are sent in the order of their ids,
-    but two transactions at the same time may commit in another order. To keep the order of a key, let each transaction
-    first change the row of this key in a table of the application. The second transaction then waits for the first one.
+    Only a record whose transaction commits is sent. If brokers refuse the record for good, its row stays in the table
+    with the reason (column ``refused``), and later rows are sent.
+
+    Rows are sent in the order of their ids, but two transactions at the same time may commit in another order. To keep
+    the order of a key, let each transaction first change the row of this key in a table of the application. The second
+    transaction then waits for the first one.
 
     >>> import sqlite3, tempfile
     >>> from streamapp import JsonSerde, StringSerde

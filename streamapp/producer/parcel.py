@@ -27,7 +27,7 @@ class Parcel:
         self.records: tuple[OutputRecord, ...] = records
         self.size: int = size
         self.number: int = 0
-        """The number of the parcel, in the order of `send`. Only a channel with transactions sets it."""
+        """The number of the parcel, in the order of `send`. Only a channel with transactions sets the number."""
         self.born: float = time.monotonic()
         self.future: Future[tuple[DeliveryReport, ...]] = Future()
         self.future.set_running_or_notify_cancel()

@@ -30,7 +30,7 @@ class PartitionCounts:
         self._known: dict[str, tuple[int, float]] = {}
 
     def of(self, topic: str) -> int:
-        """The partition count of a topic. Raises `BrokerError` if it cannot be known."""
+        """The partition count of a topic. Raises `BrokerError` if the count cannot be known."""
         check_topic_name(topic, "the topic")
         count, asked = self._known.get(topic, (0, 0.0))
         if not count or time.monotonic() - asked > _MAX_AGE_SECONDS:

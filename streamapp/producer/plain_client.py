@@ -88,15 +88,15 @@ class PlainClient:
         )
 
     def poll(self, seconds: float) -> None:
-        """Serves reports for ``seconds``."""
+        """Serves reports, for up to ``seconds``."""
         self._call(self._producer.poll, seconds)
 
     def flush(self, seconds: float) -> None:
-        """Sends all waiting records at once, and serves delivery reports for ``seconds``."""
+        """Sends all waiting records at once, and serves delivery reports for up to ``seconds``."""
         self._call(self._producer.flush, seconds)
 
     def give_back(self, seconds: float) -> None:
-        """Takes the waiting records out of librdkafka's queues, and serves reports for ``seconds``."""
+        """Takes the waiting records out of librdkafka's queues, and serves reports for up to ``seconds``."""
         self._producer.purge(in_queue=True, in_flight=False)
         self.poll(seconds)
 

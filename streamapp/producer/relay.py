@@ -1,9 +1,9 @@
-"""The relay of an outbox: sends the rows of the table to Kafka, in order and once.
+"""The relay of an outbox: sends the rows of the table to Kafka, in order and once. Refused rows stay in the table.
 
 A Kafka transaction has the records of some rows, and their ids in a bookmark (an offset with metadata that the same
 transaction commits). The relay deletes the rows after the transaction. A relay that starts first reads the bookmarks of
-all topics in the table, and deletes the rows that they name. So no row is lost or sent twice, even if the relay, the
-database or the brokers are killed at any moment.
+all topics in the table, and deletes the rows that they name. So no row is lost or committed twice, even if the relay,
+the database or the brokers are killed at any moment.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ class RelayMetrics(NamedTuple):
 class OutboxRelay:
     """Sends the rows of an outbox table to Kafka, in the order of their ids.
 
-    Consumers with ``isolation.level=read_committed`` read each row exactly once. Run a relay as a process (`streamapp
-    outbox relay`), in a thread (``with``), or with `run`. A second relay of the same table waits for the first one
-    (PostgreSQL), or fences it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent
-    rows are kept under this name, so a relay of another name sends them again.
+    Consumers with ``isolation.level=read_committed`` read each row exactly once. A row that brokers refuse for good
+    stays in the table, and the relay goes on with the next one. Run a relay as a process (`streamapp outbox relay`), in
+    a thread (``with``), or with `run`. A second relay of the same table waits for the first one (PostgreSQL), or fences
+    it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent rows are kept under
+    this name. A relay of another name sends rows again that were sent and not yet deleted.
 
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed

@@ -1,7 +1,7 @@
 """Transactions under one name, each with offsets that show later if the transaction was committed.
 
 A connection that breaks during a commit leaves the outcome unknown. The next session of the same name first ends the
-open transaction (`init_transactions`). The session then reads the committed offsets, and so learns the outcome.
+open transaction (`init_transactions`). The committed offsets then show the outcome.
 
 The offsets are the positions of a consumer, or a bookmark: a number and a note, stored as a committed offset with
 metadata. The group of a bookmark has the name of the transactions. The bookmark is the committed offset of partition 0
@@ -61,8 +61,8 @@ class Bookmark(NamedTuple):
 
 
 class Unsettled(BrokerError):
-    """The outcome of a transaction is not known yet. This session is over, and the next session of the name learns the
-    outcome."""
+    """The outcome of a transaction is not known yet. This session is over. After the next session of the name has
+    opened, the committed offsets show the outcome."""
 
 
 class RecordsRefused(BrokerError):
@@ -92,7 +92,7 @@ class UnknownTopics:
             self._since.pop(topic, None)
 
     def missing(self, topic: str) -> bool:
-        """Notes that brokers do not know the topic. True if they have not known it for 30 s."""
+        """Notes that brokers do not know the topic. True if brokers have not known the topic for 30 s."""
         now = time.monotonic()
         return now - self._since.setdefault(topic, now) > _UNKNOWN_SECONDS
 
@@ -101,7 +101,7 @@ class TransactionSession:
     """A client for the transactions of a name, for one thread.
 
     A new session fences earlier sessions of the name: brokers refuse their transactions. ``settings`` are librdkafka's
-    for a producer. Raises `BrokerError` if brokers do not answer within ``seconds``.
+    for a producer. Raises `BrokerError` if brokers refuse the client, or do not answer within ``seconds``.
     """
 
     def __init__(
@@ -142,9 +142,9 @@ class TransactionSession:
         """Commits records and the positions of a group in one transaction, and returns partition and offset of each
         record.
 
-        ``member`` is `Consumer.consumer_group_metadata`. With it, brokers refuse positions of a member that has left
-        the group (KIP-447). Raises `RecordsRefused` if brokers refuse records, and `Unsettled` if the outcome is not
-        known; a new session is then needed.
+        ``member`` is `Consumer.consumer_group_metadata`. With ``member``, brokers refuse positions of a member that the
+        group has given up (KIP-447). Raises `RecordsRefused` if brokers refuse records, and `Unsettled` if the outcome
+        is not known. After either error, a new session is needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
         errors: dict[int, KafkaError] = {}
@@ -287,7 +287,10 @@ class BookmarkedSession(TransactionSession):
             self._metadata = consumer.consumer_group_metadata()
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
-        """The last bookmarks whose first record went to one of these topics. Raises `BrokerError`."""
+        """The last bookmark of each of these topics, if there is one. Raises `BrokerError`.
+
+        The topic of a bookmark is that of the first record in its transaction.
+        """
         consumer = Consumer(self._group)
         try:
             found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)

@@ -3,8 +3,9 @@
 Each parcel has a number. A transaction sends the first parcels, and commits the last number as its bookmark. So after a
 broken connection, the bookmark tells which parcels brokers have.
 
-Two threads share the work. The sender waits for brokers. The spiller moves parcels from memory into the log when the
-sender takes too long. The spiller may do so during a transaction, because its outcome is only a number.
+The thread "sender" sends, and waits for brokers. With a local log, the thread "spiller" moves parcels from memory into
+the log when the sender takes too long. The spiller may do so during a transaction, because the outcome of a transaction
+is only a number.
 """
 
 from __future__ import annotations

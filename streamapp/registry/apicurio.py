@@ -51,8 +51,8 @@ class RegistryStatus:
 class LocalRegistry:
     """A schema registry that keeps its subjects in ``data_dir``, also after a crash.
 
-    Port 0 takes a free port. A new registry has the compatibility ``BACKWARD``, like Confluent's. ``start_timeout``
-    is in seconds.
+    Port 0 takes the port of the last start, or at the first start a free port. A new registry has the compatibility
+    ``BACKWARD``, like Confluent's. ``start_timeout`` is in seconds.
 
         with LocalRegistry("data/registry", port=0) as registry:
             print(registry.url)

@@ -49,7 +49,7 @@ _MOST_REFERENCES = 1_000
 
 
 class ConfluentSchemaRegistry:
-    """A client of a schema registry with Confluent's REST interface. A process asks for each id and schema only once.
+    """A client of a schema registry with Confluent's REST interface, which remembers known ids and schemas.
 
     Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
     fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.

@@ -86,7 +86,8 @@ class RestClient:
         """Sends a request, and returns the JSON of the answer.
 
         While no server answers, the request is repeated for ``patience_ms`` (not with ``patient=False``), then raises
-        `RegistryAway`. Raises `RegistryRefusal` if the registry refuses the request.
+        `RegistryAway`. Raises `RegistryRefusal` if the registry refuses the request, and `ForeignAnswer` for an answer
+        that is not a registry's.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False
@@ -103,7 +104,7 @@ class RestClient:
             pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
     def _ask_all(self, method: str, path: str, body: Any) -> Any:
-        """Asks each server once, beginning with the server that has answered last."""
+        """Asks the servers in turn until one answers, each once, beginning with the server that has answered last."""
         urls, failed = self.settings.urls, []
         for turn in range(len(urls)):
             number = (self._first + turn) % len(urls)

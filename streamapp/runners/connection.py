@@ -1,7 +1,7 @@
 """Decides for all clients and commands which cluster and schema registry an application uses, with their credentials.
 
-An argument has precedence over the configuration, and the configuration over the environment. Without any of them,
-the cluster is the local broker.
+An argument has precedence over the configuration, and the configuration over the environment. If none of the three
+names a cluster, the cluster is the local broker.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _PORT = 9092
 def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
     """The configuration with all open settings decided: address, protocol and credentials of the cluster.
 
-    The environment variables are those of `KafkaSettings.from_env`. The result can be sent to other machines (such as
-    Spark's executors), because it no longer depends on the environment. Raises `ConfigError` for settings that
+    The environment variables are those of `KafkaSettings.from_env` and `RegistrySettings.from_env`. A schema registry
+    that is named becomes the default registry of this process. The result can be sent to other machines (such as
+    Spark's executors), because the result no longer depends on the environment. Raises `ConfigError` for settings that
     contradict each other.
 
     >>> connected(StreamsConfig("flights"), {"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers

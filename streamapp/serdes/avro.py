@@ -75,7 +75,7 @@ class AvroSerde(Serde[T]):
 
     - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
     - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
-      schema. Without it, the serde writes with its own schema, and registers a new one.
+      schema. Without ``version``, the serde writes with its own schema, and registers this schema if it is new.
     - ``subject_strategy`` is the rule for the name of the subject: ``topic``, ``record`` or ``topic-record``, as
       Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.
     - ``references`` are schemas of other subjects whose types the schema names.
@@ -355,7 +355,7 @@ def _full_name(schema: Any) -> str | None:
 def _as_json(schema: Schema) -> Any:
     """The schema as parsed JSON (dicts, lists, strings), in a new object that the caller may change.
 
-    The argument is parsed JSON or text. Raises `ConfigError` if it is not JSON.
+    The argument is parsed JSON or text. Raises `ConfigError` if the argument is not JSON.
     """
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):

@@ -30,11 +30,11 @@ _SPECIAL_FILES = frozenset(
     f"google/protobuf/{name}.proto"
     for name in ("any", "duration", "field_mask", "struct", "timestamp", "wrappers")
 )
-"""Messages of these files have a form of their own in Protobuf's JSON mapping."""
+"""The files whose messages have a form of their own in Protobuf's JSON mapping."""
 
 
 class Unlike(Exception):
-    """A value or field cannot be copied as it is. Protobuf's JSON mapping then converts it, or raises the error."""
+    """A value or field cannot be copied as it is. Protobuf's JSON mapping converts the value, or raises the error."""
 
 
 class Copier(NamedTuple):

@@ -40,7 +40,7 @@ class Kind(NamedTuple):
     """The items of a list, or the values of a map."""
     fields: Callable[[], dict[str, Place]] | None = None
     closed: bool = False
-    """Values have no fields but these."""
+    """True: values have no other fields than those of ``fields``."""
     symbols: tuple[Any, ...] | None = None
     """All values of the kind."""
     key: Any = None

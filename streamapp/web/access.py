@@ -44,7 +44,8 @@ def is_loopback(address: str) -> bool:
 
 
 class WebAccess:
-    """The settings that protect the web server, from the environment. Raises `ConfigError` if they cannot work.
+    """The settings that protect the web server, from the environment. Raises `ConfigError` for settings that cannot
+    work.
 
     Users need the cluster's secret, because workers sign their requests to each other with it. The files may be changed
     while the worker runs. A new text is used within a second. If the new text is wrong, the worker logs an error, and
@@ -126,7 +127,7 @@ class WebAccess:
         return asked
 
     def client_context(self) -> ssl.SSLContext:
-        """TLS for requests to other workers, or None."""
+        """TLS for requests to other workers and to the identity provider."""
         return ssl.create_default_context(cafile=self._authorities)
 
     def _load(self) -> ssl.SSLContext:

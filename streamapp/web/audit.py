@@ -1,4 +1,7 @@
-"""The audit log: a line for each request that would change something, and for each wrong login."""
+"""The audit log: a line for each request that would change something, and for each read with a wrong login.
+
+A rate limit leaves out some lines about requests of strangers that fail (`audited`).
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def audited() -> Middleware:
-    """Middleware around all other middlewares, so that the log has their refusals, too.
+    """Middleware around all other middlewares, so that the log also has the changes that these refuse.
 
-    Each request gets a `Caller` here. For refused logins, each address may cause 20 lines at once and one line a
-    second, so a stranger cannot fill the log.
+    Reads cause a line only after status 401 with an ``Authorization`` header, so a read that the guard refuses causes
+    none. Each request gets a `Caller` here.
+
+    For requests that fail and have no user, each address may cause 20 lines at once and one line a second. So a
+    stranger cannot fill the log. An IPv6 address counts by its network of 64 bits.
     """
     refusals = Buckets(per_second=1, burst=20)
 

@@ -1,4 +1,8 @@
-"""Authenticates each request before its page runs: reads need the role ``read``, everything else ``operate``."""
+"""Authenticates each request before its page runs, if there are web users.
+
+Reads need the role ``read``, everything else ``operate``. Only probes (``/health/live``, ``/health/ready``) and
+preflight requests of browsers need no login.
+"""
 
 from __future__ import annotations
 

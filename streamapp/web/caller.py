@@ -1,4 +1,4 @@
-"""The caller of a request. Middleware sets it before the page runs."""
+"""The caller of a request. Middleware sets the caller before the page runs."""
 
 from __future__ import annotations
 

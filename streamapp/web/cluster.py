@@ -3,7 +3,7 @@
 A request to another worker names partitions in its URL (``partitions=1,3``). A worker answers such a request from its
 own partitions or refuses it, and never asks a third worker. So a wrong address cannot make workers ask each other
 without end. The partitions are a parameter of the URL and not a header, because proxies keep parameters, and any client
-may use it.
+may give this parameter.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MOST_BYTES = 256 * 2**20
 
 
 class LocalResolver(aiohttp.ThreadedResolver):
-    """Resolves ``<host>.localhost``, the name of a worker that listens on loopback only. Some systems cannot resolve
-    it.
+    """Resolves ``<host>.localhost``, the name of a worker that listens on loopback only. Some systems cannot
+    resolve this name.
 
     The name contains the host name of the machine, so that a worker of another machine is not mistaken for a local one.
     """
@@ -51,7 +51,8 @@ class LocalResolver(aiohttp.ThreadedResolver):
 
 
 def local_name() -> str:
-    """The host name under which a worker on loopback is known to other workers. Only its own machine can reach it."""
+    """The host name under which a worker on loopback is known to other workers. Only its own machine can resolve the
+    name."""
     return f"{socket.gethostname().lower()}.localhost"
 
 

@@ -1,6 +1,6 @@
 """Limits on the connections to the web server: their number, and the time for sending a request.
 
-Without them, clients that open connections and send nothing could take all file handles of a worker. The limits also
+Without limits, clients that open connections and send nothing could take all file handles of a worker. The limits also
 count connections that are in the middle of a TLS handshake. asyncio's own TLS servers do not report such connections.
 """
 
@@ -71,7 +71,8 @@ class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
     A new connection beyond the limit takes the place of the connection that has been idle for longest. So idle clients
-    cannot keep out a readiness probe. If all connections have a request under way, the new one is closed.
+    cannot keep out a readiness probe. If no connection is idle, the new one takes the place of one with a request under
+    way for 15 s or more (`BUSY_SECONDS`). Otherwise the new connection is closed.
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:

@@ -55,7 +55,10 @@ class DeskViews:
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     async def listing(self, request: web.Request) -> web.Response:
-        """Open letters by operator and cause; with ``each=true``, the last ``limit`` letters."""
+        """Open letters by operator, cause and topic; with ``each=true``, the last ``limit`` of them.
+
+        With ``all=true``, replayed and discarded letters count, too.
+        """
         matches = _filter(request).matches
         everything, each = _flag(request, "all"), _flag(request, "each")
         limit = int(_number(request, "limit", 100))

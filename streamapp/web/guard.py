@@ -32,9 +32,9 @@ def guard(
 
     The ``Host`` is checked because of DNS rebinding. In this attack, ``evil.example`` resolves to this machine, so a
     browser lets its page read the answers. The request then has ``Host: evil.example``. Allowed hosts are
-    ``localhost``, IP addresses (which DNS cannot change), the names of ``own``, and names that match ``allowed``
-    (``views.example``, ``*.svc.cluster.local``, ``*``). ``origins`` gives the other origins (or ``*``) whose pages may
-    change state.
+    ``localhost``, ``*.localhost``, IP addresses (which DNS cannot change), the names of ``own``, and names that match
+    ``allowed`` (``views.example``, ``*.svc.cluster.local``, ``*``). ``origins`` gives the other origins (or ``*``)
+    whose pages may change state.
     """
     patterns = [name.lower().rstrip(".") for name in allowed]
 

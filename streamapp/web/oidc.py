@@ -1,4 +1,4 @@
-"""Bearer tokens of an identity provider (OpenID Connect), verified with the keys that it publishes."""
+"""Bearer tokens of an identity provider (OpenID Connect), verified with the keys that the provider publishes."""
 
 from __future__ import annotations
 
@@ -152,7 +152,10 @@ class Oidc:
         return Identity(_ODD.sub("_", str(claims["sub"]))[:64], "operate" if "operate" in roles else "read")
 
     async def _current(self, anew: bool) -> Any:
-        """The provider's keys. With ``anew``, the keys are fetched again, because they lack the key of a token."""
+        """The provider's keys. With ``anew``, the keys are fetched again, because they may lack the key of a token.
+
+        No fetch begins within 10 s of the one before.
+        """
         if self._keys is not None and not anew and self._fetching.locked():
             return self._keys  # a provider that hangs holds up no token whose key is known
         async with self._fetching:

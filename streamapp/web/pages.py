@@ -75,10 +75,10 @@ def merged_page(
 
 
 def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of all parts in order. A part has the entries of one partition.
+    """The entries of all parts in order.
 
-    A part may end although its partition has more entries. The result then ends at the last entry of this part, because
-    the entries that are missing may come next.
+    A part may end although its partitions have more entries. The result then ends at the last entry of this part,
+    because the entries that are missing may come next.
     """
     placed = [
         (Position.parse_cursor(cursor), cursor, entry)

@@ -63,10 +63,11 @@ def add_routes(
     desk: DeskViews | None = None,
     access: WebAccess | None = None,
 ) -> None:
-    """Adds the views (`/tables/`, `/status`, `/health`, `/metrics`, `/topology`) and the page (`/`) to an application.
+    """Adds the views and the page (`/`) to an application.
 
-    With a ``desk``, `/dlq` is added, too. The views answer in every state of the worker. The guard covers all routes
-    of the application.
+    The views are `/tables/`, `/status`, `/health`, `/metrics`, `/topology`, `/pause` and `/resume`, and with a ``desk``
+    also `/dlq`. The views answer in every state of the worker, if necessary with status 503. The guard covers all
+    routes of the application.
 
     - ``allowed_hosts``: further host names under which clients reach the application (``*.example.com``). The names of
       this machine and of the source's address are allowed already.
@@ -149,8 +150,8 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 class GuardedWeb(Web):  # type: ignore[misc]
     """Faust's web server with a guard before every page, and a limit of connections (`LimitedRunner`).
 
-    The guard covers Faust's pages and the pages of the application, too. The server listens on loopback; another
-    address needs web users (`WebAccess`).
+    The guard covers Faust's pages and the pages of the application, too. By default the server listens on loopback;
+    another address needs web users (`WebAccess`).
     """
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:

@@ -37,7 +37,7 @@ class StatusViews:
         return json_response({"live": True})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Answers 200 if all tasks of the worker run, else 503 with the state and the reason of each task.
+        """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
         ``?task=0_3`` asks for one task.
         """
@@ -153,7 +153,7 @@ class StatusViews:
         }
 
     def restore_progress(self, *tasks: TaskStatus) -> dict[str, Any]:
-        """The progress of the restore of some tasks: stores, remaining records, percent, rate and seconds left."""
+        """The progress of the restore of some tasks: stores, remaining offsets, percent, rate and seconds left."""
         restores = [each for task in tasks for each in task.restoring]
         remaining = sum(each.remaining for each in restores)
         total = sum(max(0, each.end - each.start) for each in restores)

@@ -205,7 +205,7 @@ class TableViews:
     ) -> tuple[int, dict[str, Any]] | None:
         """The answer of the first worker with a standby that answers.
 
-        None if this worker has a standby: it answers then.
+        None if this worker has a standby: this worker then answers.
         """
         copies = self._copies(table, partition)
         for worker in copies:

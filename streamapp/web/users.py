@@ -85,8 +85,8 @@ class Users:
 
     @classmethod
     def parse(cls, text: str) -> Users:
-        """The users in a text. Raises `ConfigError` with the number of a wrong line, but without its text: it may have
-        a secret."""
+        """The users in a text. Raises `ConfigError` with the number of a wrong line, but not with its text, which
+        may have a secret."""
         tokens: dict[str, Identity] = {}
         passwords: dict[str, list[tuple[Identity, str]]] = {}
         for number, line in enumerate(text.splitlines(), start=1):

@@ -77,8 +77,9 @@ class Topic:
 class Survey:
     """The state of a group and its cluster. ``outage_ms`` is the longest outage that must lose no record.
 
-    The survey asks Kafka for each fact only once. ``unseen`` lists the facts that this client has no right to see, so
-    the doctor can name the parts that nobody has checked. Other failures raise `BrokerError`.
+    The survey keeps each fact after the first question to Kafka. ``unseen`` lists the facts that could not be seen,
+    mostly for lack of a right. So the doctor can name the parts that nobody has checked. Raises `BrokerError` if Kafka
+    does not answer.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class TopologyTestDriver:
     """Feeds records into a topology and reads its results, without a broker. A test takes milliseconds.
 
     Times are in ms. ``produced`` has all records that were written, by topic, including internal topics and changelogs.
-    The examples of the methods use the names of this one.
+    The examples of the methods use the names of the example below.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -213,7 +213,7 @@ class TopologyTestDriver:
         self._complete()
 
     def wall_clock_ms(self) -> int:
-        """The time of the driver's wall clock in ms. Only the test moves it."""
+        """The time of the driver's wall clock in ms. Only the test moves this clock."""
         return self._wall_clock
 
     @overload
@@ -294,7 +294,9 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores. Warns of functions that returned None every time: a ``return`` may be missing.
+        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None.
+
+        A ``return`` may be missing in such a function.
 
         >>> import warnings
         >>> builder = StreamsBuilder()

@@ -23,7 +23,7 @@ PipeRaw = Callable[[str, "bytes | None", "bytes | None", int, Headers], None]
 class TestInputTopic(Generic[K, V]):
     """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`.
 
-    The examples of its methods use the names of this one.
+    The examples of the methods use the names of the example below.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -105,7 +105,7 @@ class TestInputTopic(Generic[K, V]):
 class TestOutputTopic(Generic[K, V]):
     """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`.
 
-    The examples of its methods use the names of this one.
+    The examples of the methods use the names of the example below.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()

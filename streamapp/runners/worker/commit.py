@@ -155,7 +155,7 @@ class Committer:
     def _naming_records(self, refused: ChangelogRefused, tasks: Sequence[LiveTask]) -> ProductionError:
         """The error with the records that its task has processed since the last commit, one of which made the change.
 
-        Which one is not known, because a changelog gets only the last value of each key.
+        The record is not known, because a changelog gets only the last value of each key.
         """
         for live in tasks:
             if refused.changelog in live.changelogs:

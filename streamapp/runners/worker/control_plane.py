@@ -1,7 +1,7 @@
 """Faust's consumer as the control plane, which is the group's member and carries the records of plain agents.
 
-The group also assigns the partitions of the topology to this consumer. But aiokafka does not fetch them, and Faust's
-record loop does not see them, because the data plane reads them.
+The group also assigns the partitions of the topology to this consumer. But aiokafka does not fetch these partitions,
+and Faust's record loop does not see them, because the data plane reads them.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class DataPlane(threading.Thread):
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
         self._dirty_bytes: int | None = None
-        """The changes of state among these bytes; None: they have to be counted anew."""
+        """The bytes of changed state that wait for a commit. None: the bytes have to be counted anew."""
         self._busy: dict[LiveTask, None] = {}
         """The tasks of ``_served`` that are not idle. A turn works on these only, because a process may have 1,000
         tasks."""
@@ -118,7 +118,7 @@ class DataPlane(threading.Thread):
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
         self.suspended: bool = True
-        """True between the loss of an assignment and the next one: tasks stay open, and nothing is processed."""
+        """True until the first assignment, and from each loss of an assignment to the next: nothing is processed."""
         self.paused: bool = False
         """True between `pause` and `resume`: tasks are restored and can be read, but process nothing (KIP-834)."""
         self.processed: int = 0
@@ -166,7 +166,10 @@ class DataPlane(threading.Thread):
         self._abandoned.set()
 
     def place(self) -> Place | None:
-        """The present work of the thread: a record, a punctuator or a commit. None: the thread has nothing to do."""
+        """The present work of the thread, for the watchdog: a record, a punctuator, a commit or the close.
+
+        None: the thread has nothing to do.
+        """
         live = self._current
         if self._ended:
             return None
@@ -241,8 +244,8 @@ class DataPlane(threading.Thread):
     def _left_to_others(self, failure: StreamsError) -> bool:
         """Drops the tasks and returns True if the group has given them to other workers.
 
-        The failure then does not end this worker, because the new owners have caused it. They have fenced its
-        transactions, or have purged records that it was reading.
+        The failure then does not end this worker, because the new owners may have caused the failure. They fence the
+        transactions of this worker, and purge records that this worker reads.
         """
         if self._stopping:
             return False

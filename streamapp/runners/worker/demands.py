@@ -17,10 +17,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def check_timeouts(plan: Plan) -> None:
-    """Raises `ConfigError` if the time-outs of asynchronous calls are longer than ``transaction_timeout_ms``.
+    """With exactly_once_v2, raises `ConfigError` if asynchronous calls may outlast ``transaction_timeout_ms``.
 
-    With exactly_once_v2, a transaction stays open until all its asynchronous calls have ended. Brokers would abort it
-    after ``transaction_timeout_ms``, again and again.
+    The time-outs of the calls of one sub-topology count together, and the commit interval counts, too. A transaction
+    stays open until all its asynchronous calls have ended. Brokers would abort a longer transaction again and again.
     """
     config = plan.config
     if not config.exactly_once:

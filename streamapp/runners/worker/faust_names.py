@@ -27,11 +27,11 @@ class _SourceTopics(faust.Topic):  # type: ignore[misc]
 
 
 async def _moves_no_records(stream: AsyncIterable[Any]) -> None:
-    """The function of these agents. Faust needs one for each agent, but never calls this one."""
+    """The function of each `SubtopologyAgent`. Faust needs a function for each agent, but never calls this one."""
 
 
 class SubtopologyAgent(faust.Agent):  # type: ignore[misc]
-    """A sub-topology, shown as an agent of Faust. The data plane runs it."""
+    """A sub-topology, shown as an agent of Faust. The data plane runs the sub-topology."""
 
     def __init__(self, app: faust.App, subtopology: Subtopology) -> None:
         stores = ", ".join(spec.name for spec in subtopology.stores)
@@ -91,7 +91,7 @@ class StoreTable(Service):  # type: ignore[misc]
         """Does nothing: the runtime tells the data plane about rebalances."""
 
     async def on_recovery_completed(self, *_: Any) -> None:
-        """Does nothing: the data plane restores these tables."""
+        """Does nothing: the data plane restores the stores of the topology."""
 
 
 class StreamsTableManager(AgentTableManager):

@@ -31,7 +31,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
-"""An input is paused when more than so many of its records wait in a task."""
+"""An input is paused when more than so many of its records wait in a task, or when all waiting records take too much
+memory."""
 
 
 class Fetcher:
@@ -62,8 +63,8 @@ class Fetcher:
         """The positions at which tasks begin: the group's committed ones, or those of ``auto_offset_reset`` without
         one.
 
-        If retention has deleted the records at a position, its log begins later, and so does the position. With
-        exactly_once_v2, the call waits until no open transaction can still commit offsets.
+        If retention has deleted the records at a committed position, reading begins behind the gap. The call waits
+        until no open transaction can still commit offsets of these partitions.
         """
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
@@ -76,8 +77,7 @@ class Fetcher:
         return result
 
     def _readable(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-        """The offset at which reading begins, for a committed position (negative: none) and a log from ``first`` to
-        ``end``.
+        """The offset at which reading begins, for a wanted offset (negative: none) and a log from ``first`` to ``end``.
 
         Raises `TaskCorruptedError` for a position beyond the end of the log.
         """
@@ -98,8 +98,9 @@ class Fetcher:
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
         """Moves a position whose records were deleted from the log.
 
-        Raises `StaleMemberError` if other workers have the tasks now and have purged the log. Otherwise retention has
-        deleted the records, and reading continues at the first remaining record, or as ``auto_offset_reset`` says.
+        Raises `StaleMemberError` if other workers have the tasks now, because these may have purged the log. Otherwise
+        reading continues at the first remaining record, or at the end (``auto_offset_reset="latest"``). Raises
+        `TaskCorruptedError` if the log ends before the position.
         """
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
@@ -139,14 +140,14 @@ class Fetcher:
         self._consumer.wake()
 
     def caught_up(self, live: LiveTask) -> Collection[TopicPartition] | None:
-        """The inputs of a task that were read to their end. None: the task waits for no input."""
+        """The inputs that were read to their end, of this and other tasks. None: the task waits for no input."""
         if len(live.inputs) == 1 or self._config.max_task_idle_ms < 0:
             return None
         return self._at_end
 
     @property
     def at_end(self) -> bool:
-        """True if all records of the inputs were fetched."""
+        """True if all records of the inputs were fetched, as far as their ends are known."""
         return all(self._next[tp] >= self.ends.get(tp, -1) for tp in self._task_of)
 
     def apply_back_pressure(self, busy: Iterable[LiveTask]) -> None:
@@ -175,7 +176,10 @@ class Fetcher:
 
     def refresh_ends(self) -> None:
         """Notes the ends of the logs for other threads, from the last fetch and from brokers, also of inputs that are
-        not polled now. The data plane's thread calls this method, because only this thread may call the consumer.
+        not polled now.
+
+        Only the data plane's thread may call this method. Other threads call only `wake`, `look_beside` and
+        `behind_others` of the consumer.
         """
         self._consumer.look()
         for tp in self._task_of:

@@ -1,4 +1,4 @@
-"""`LiveTasks`: the tasks that a worker runs. Opens, restores, starts and closes them."""
+"""`LiveTasks`: the tasks that a worker runs. The object opens, restores, starts and closes tasks."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ _PAUSE_SECONDS = 0.1
 
 
 class Member(NamedTuple):
-    """A member of a consumer group, in the generation in which it got its partitions.
+    """A member of a consumer group, in the generation in which the member got its partitions.
 
-    Each rebalance begins a new one.
+    Each rebalance begins a new generation.
     """
 
     generation: int

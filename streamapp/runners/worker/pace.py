@@ -25,7 +25,8 @@ class Pace:
     """A limit for the bytes that brokers have not confirmed: results, and changes of state for the next commit.
 
     The limit shrinks after a slow commit, and grows while the limit holds the worker back. An outage also makes commits
-    slow, so the pace remembers the limit that brokers took quickly. The limit returns there in steps of two.
+    slow, so the pace remembers the largest limit that brokers took quickly. Up to this value, the limit grows again by
+    doubling.
     """
 
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:

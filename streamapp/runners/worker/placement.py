@@ -4,7 +4,7 @@ state.
 The ideas are those of Kafka Streams (KIP-441):
 
 - Tasks are balanced, and otherwise stay where they are.
-- A task with state moves only after its new owner has caught up with the changelogs.
+- If a worker has caught up with the changelogs of a task, the task moves only to such a worker.
 - Standbys are spread over workers and racks.
 
 Kafka Streams looks only every ten minutes if a task can move (``probing.rebalance.interval.ms``). Here a task moves as

@@ -60,7 +60,7 @@ class ProductionError(BrokerError):
 
 
 class ChangelogRefused(ProductionError):
-    """Brokers refused a change of a store. No handler may skip it, because the changelog must have every change."""
+    """Brokers refused a change of a store. No handler may skip the change, because a changelog needs every change."""
 
     def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
         remedy = _NO_CHANGELOG if refused.remedy is NO_TOPIC else refused.remedy
@@ -74,8 +74,8 @@ class ChangelogRefused(ProductionError):
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it has a transactional id.
 
-    ``stores`` has the store of each changelog. For speed, the client reports only records that failed. All others are
-    acknowledged when `flush` returns.
+    ``stores`` has the name of the store by changelog. For speed, the client reports only records that failed. All
+    others are acknowledged when `flush` returns.
     """
 
     def __init__(

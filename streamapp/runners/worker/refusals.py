@@ -36,7 +36,7 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
 
 
 class Refusals:
-    """The results that brokers have refused and whose answer is not committed yet. False if there are none."""
+    """The results that brokers have refused and whose answer is not committed yet; false if there are none."""
 
     def __init__(self) -> None:
         self._new: list[Failure] = []

@@ -1,4 +1,4 @@
-"""Takes an application back to its beginning, as Kafka Streams' application reset tool does."""
+"""Takes an application back to its beginning, like Kafka Streams' application reset tool, and deletes local state."""
 
 from __future__ import annotations
 

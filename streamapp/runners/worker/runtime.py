@@ -403,7 +403,7 @@ class StreamsRuntime(WorkerView):
         return topic in self._source_names
 
     def is_leader(self) -> bool:
-        """True in exactly one worker: the worker with the first task."""
+        """True in the worker that has the first task, and so in at most one worker of the group."""
         first = TaskId(min(self._sources, default=0), 0)
         return self._plane is not None and first in self._plane.tasks and not self._plane.suspended
 

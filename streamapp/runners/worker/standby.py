@@ -1,7 +1,7 @@
 """Standbys: copies of the state of tasks that other workers run, kept warm from their changelogs (KIP-441).
 
-If the worker of a task fails, a standby becomes the running task without a long restore. Meanwhile a standby answers
-reads that may be out of date.
+If the worker of a task fails, a standby becomes the running task without a long restore. Until then, a standby can
+answer reads for which rows may be out of date.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Standbys(ChangelogReader):
     """The standbys of this worker, for the data plane's thread only.
 
     ``open_task`` makes a `LiveTask` for an id, and ``close_task`` closes one. ``caught_up`` is called when all warm-ups
-    are at most ``acceptable_recovery_lag`` records behind.
+    are at most ``acceptable_recovery_lag`` offsets behind.
     """
 
     _role = "standby"

@@ -112,7 +112,7 @@ class StandbyInfo:
 
     @property
     def lag(self) -> int:
-        """Changelog records that the copy does not have yet."""
+        """The number of changelog offsets that the copy does not have yet."""
         return sum(max(0, each.end - each.position) for each in self.stores)
 
 

@@ -37,10 +37,10 @@ class Topics:
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
     """Checks the source and output topics, and creates missing internal topics.
 
-    Raises `BrokerError` when Kafka cannot be reached or refuses a request. Raises `TopologyError`, which names all
-    missing topics, if source or output topics are missing. Raises `TopologyError` also for an internal topic with
-    another number of partitions, and for a missing changelog if its input has committed offsets. Raises
-    `CopartitionError` for joined topics with different numbers of partitions.
+    Raises `BrokerError` when Kafka cannot be reached or refuses a request. Raises `TopologyError`, with the names, if
+    source topics are missing, or output topics that brokers do not create themselves. Raises `TopologyError` also for
+    an internal topic with another number of partitions, and for a missing changelog if its input has committed offsets.
+    Raises `CopartitionError` for joined topics with different numbers of partitions.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     committed = _committed_topics(plan, _existing(plan, admin, timeout), timeout)
@@ -185,7 +185,7 @@ def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout:
 
 
 def create_topics(admin: LastingAdmin, topics: Iterable[NewTopic], timeout: float = 60.0) -> None:
-    """Creates topics. No error: another worker that starts at the same time was faster.
+    """Creates topics. A topic that exists is no error, because another worker may create the same topics now.
 
     The request is repeated while brokers come and go. Raises `BrokerError` after ``timeout`` seconds, or at once if
     brokers refuse the request.

@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 class StoreNotAvailable(InvalidStoreError):
-    """The store exists, but this worker cannot read it now: another worker has the store, or it is being restored."""
+    """This worker cannot read a store now, for example because another worker has it, or because of a restore."""
 
 
 class WorkerView:

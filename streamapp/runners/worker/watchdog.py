@@ -3,7 +3,7 @@
 Python code cannot be interrupted from outside. Without the watchdog, a worker that hangs would keep its partitions,
 because its heartbeats go on. So the watchdog logs where the worker hangs, makes the worker not ready, and ends it after
 ``max_poll_interval_ms``. Other workers then take its tasks over. The Java consumer also leaves its group after this
-time without a poll. A wait for brokers or for the coordinator makes the worker not ready, but never ends it.
+time without a poll. For a wait for brokers or for the coordinator, the watchdog only makes the worker not ready.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUIET_SECONDS = 30.0
 
 
 class HangingError(StreamsError):
-    """User code has held the worker up for longer than ``max_poll_interval_ms``."""
+    """Code, mostly a user's, has held the worker up for longer than ``max_poll_interval_ms``."""
 
 
 class Place(NamedTuple):
@@ -46,9 +46,10 @@ class Place(NamedTuple):
 
 
 class Watchdog(threading.Thread):
-    """Calls each of ``places`` once a second (None: idle), and calls ``on_hang`` once after a place stays the same.
+    """Calls each of ``places`` at least once a second, and calls ``on_hang`` once if a place stays the same too long.
 
-    ``limit``, in seconds, is the longest time that a place may stay the same.
+    A place that is None means that there is no work. ``limit``, in seconds, is the longest time that a place may stay
+    the same, if its ``can_hang`` is True.
     """
 
     def __init__(

@@ -170,7 +170,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return bool(self.app.topics.acks_enabled_for(tp.topic))
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """The ends of the logs. With exactly_once_v2, these include records of open transactions."""
+        """The ends of the logs. With exactly_once_v2, the ends include records of open transactions."""
         if self._transactions is None:
             return await super().highwaters(*partitions)  # type: ignore[no-any-return]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
@@ -216,7 +216,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     # Commits.
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
-        """Commits finished records. Ends the worker when brokers refuse the commit, or a message of an agent."""
+        """Commits finished records. Ends the worker if a message of an agent cannot be written, or after a transaction
+        that has failed for good. After other errors, the next commit tries again."""
         if self.app.client_only or self._member is None or self._given_up:
             return False
         # The commit goes on, even if its caller is cancelled.

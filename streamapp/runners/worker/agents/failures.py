@@ -86,7 +86,7 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
 async def _decide(
     app: Any, handler: ExceptionHandler, exc: Exception, who: str, record: Any, what: str, setting: str
 ) -> None:
-    """Asks ``handler`` about a failed record.
+    """Asks ``handler`` about a failed record. If the record is not the cause, ends the worker without a question.
 
     After "skip", "continue" or "dead_letter", the worker logs a warning and continues with the next record. "continue"
     sends the record to the dead-letter topic, if such a topic is set; "dead_letter" requires the topic. Any other

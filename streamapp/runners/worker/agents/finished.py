@@ -28,7 +28,7 @@ class Progress:
     def hand_out(self, offset: int) -> bool:
         """Notes a record that goes to an agent.
 
-        False: it was given to an agent before, and the consumer was set back since.
+        False: the record was given to an agent before, and the consumer was set back since.
         """
         if self._next is not None and offset < self._next:
             return False

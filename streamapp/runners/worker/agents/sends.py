@@ -1,4 +1,4 @@
-"""Messages of agents and changes of Faust's tables. With exactly_once_v2, they wait for the commit of their record.
+"""Messages of agents and changes of Faust's tables. With exactly_once_v2, both wait for the commit of their record.
 
 When a commit comes, agents may still process some records of a partition. So each message is bound to the record for
 which the agent sent it, and goes into the transaction that commits this record.
