@@ -39,7 +39,7 @@ def registry_group() -> None:
     type=click.IntRange(0, 65_535),
     default=8081,
     show_default=True,
-    help="The port; 0 takes a free one.",
+    help="The port; 0 takes a free one at the first start, and the same port at later starts.",
 )
 @click.option("--foreground", is_flag=True, help="Wait for Ctrl-C, then stop the registry.")
 @_data_dir_option

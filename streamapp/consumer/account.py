@@ -154,7 +154,7 @@ def described(statuses: Iterable[ConsumerStatus]) -> Iterable[Metric]:
     yield Metric(
         "consumer_circuit_open",
         "gauge",
-        "1 while no record is handed out because a service fails.",
+        "1 while a service fails, and no record is handed out except to try the service.",
         [(labels, each.circuit is not None) for labels, each in every],
     )
     yield Metric(

@@ -248,6 +248,11 @@ class ConsumeOptions:
                 'guarantee="at_most_once" calls the handler only once for each record, so on_error can be no Retry. '
                 'Give "skip", "dead_letter" or "fail"'
             )
+        if retry.by == "topic":
+            raise ConfigError(
+                "a consumer has no retry topics, so on_error can be no Retry.topics. Give Retry.by_key(backoff=...), "
+                "with which records of other keys pass a failed record, or Retry.in_place()"
+            )
         if retry.by == "key" and self.ordered_by == "partition":
             raise ConfigError(
                 'with Retry.by_key, records of other keys pass a failed record, but ordered_by="partition" keeps the '

@@ -267,6 +267,7 @@ def test_a_service_without_a_retry_ends_the_consumer() -> None:
     [
         ({"guarantee": "exactly_once"}, "offsets"),
         ({"guarantee": "at_most_once", "on_error": Retry.by_key()}, "no Retry"),
+        ({"on_error": Retry.topics(1_000)}, "no retry topics"),
         ({"ordered_by": "partition", "on_error": Retry.by_key()}, "in_place"),
         ({"on_error": "dead_letter", "config": StreamsConfig("payments")}, "dead_letter_queue_topic"),
         ({"ordered_by": "keys"}, "ordered_by"),
