@@ -20,6 +20,7 @@ from streamapp.broker.properties import LOG_FOLDER, controller_properties, parse
 __all__ = ["end_former_sessions", "was_killed"]
 
 _PROPERTIES = "controller.properties"
+_METADATA = f"{LOG_FOLDER}/__cluster_metadata-0"
 _SECONDS = 30.0
 """The time that the controllers have to elect one of them."""
 _ACTIVE_SECONDS = 3.0
@@ -32,8 +33,7 @@ _LOOK_SECONDS = 0.05
 
 def was_killed(folder: Path) -> bool:
     """True if the broker of a folder has run, and was not shut down."""
-    logs = folder / LOG_FOLDER
-    return (logs / "__cluster_metadata-0").exists() and not (logs / ".kafka_cleanshutdown").exists()
+    return (folder / _METADATA).exists() and not (folder / LOG_FOLDER / ".kafka_cleanshutdown").exists()
 
 
 def end_former_sessions(
@@ -44,9 +44,10 @@ def end_former_sessions(
     No broker of the cluster may run. The brokers find a controller that fails by themselves, so this function reports
     no failure.
     """
-    controllers = [BrokerProcess(folder, "controller") for folder in brokers.values()]
+    folders = list(brokers.values())
+    controllers = [BrokerProcess(folder, "controller") for folder in folders]
     try:
-        for folder, controller in zip(brokers.values(), controllers, strict=True):
+        for folder, controller in zip(folders, controllers, strict=True):
             node = parse((folder / "server.properties").read_text())
             write_atomically(folder / _PROPERTIES, render(controller_properties(node)))
             # The program runs for some seconds, which are too short for the optimising compiler.
@@ -58,7 +59,8 @@ def end_former_sessions(
                 _PROPERTIES,
             ]
             controller.start(command, detached=False)
-        _await_fencing(controllers, killed)
+        if _fenced(controllers, killed):
+            _await_next_record(folders)
         for controller in controllers:
             controller.signal(SIGTERM)
         deadline = time.monotonic() + _ORDERLY_SECONDS
@@ -70,7 +72,9 @@ def end_former_sessions(
             controller.wait(_STOP_SECONDS)
 
 
-def _await_fencing(controllers: Sequence[BrokerProcess], killed: Sequence[int]) -> None:
+def _fenced(controllers: Sequence[BrokerProcess], killed: Sequence[int]) -> bool:
+    """Waits until a controller has decided to fence the brokers. False: it has not, or a controller has ended."""
+
     def logged(text: str) -> bool:
         return any(each.has_logged(text) for each in controllers)
 
@@ -79,5 +83,26 @@ def _await_fencing(controllers: Sequence[BrokerProcess], killed: Sequence[int]) 
         if logged("Activated periodic tasks"):
             deadline = min(deadline, time.monotonic() + _ACTIVE_SECONDS)
         if time.monotonic() > deadline or any(each.pid is None for each in controllers):
-            return
+            return False
         time.sleep(_LOOK_SECONDS)
+    return True
+
+
+def _await_next_record(folders: Sequence[Path]) -> None:
+    """Waits until the metadata log of each controller has grown.
+
+    A controller decides first and writes then, and an idle controller writes a record each 0.5 s. So when a log has
+    grown after the decision, the log has the decision.
+    """
+    logs = [folder / _METADATA for folder in folders]
+    before = [_size(log) for log in logs]
+    deadline = time.monotonic() + _ACTIVE_SECONDS
+    while (
+        any(_size(log) == size for log, size in zip(logs, before, strict=True))
+        and time.monotonic() < deadline
+    ):
+        time.sleep(_LOOK_SECONDS)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.log"))
