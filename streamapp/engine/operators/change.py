@@ -14,7 +14,7 @@ __all__ = ["ChangeSerde"]
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_LATEST_FLAG = 3
 """Newer versions of Kafka Streams add this number to the flag, and write ``is_latest`` as a byte before the flag
-(KIP-904)."""
+(KIP-914)."""
 
 
 class ChangeSerde(Serde[Change]):
