@@ -84,9 +84,10 @@ class Topology:
     ) -> Topology:
         """Adds a source that reads topics, or all topics that match a pattern. (``Topology.addSource``)
 
-        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms (default: the record's own).
-        ``on_error`` decides about records that cannot be decoded (default: ``deserialization_exception_handler``).
-        Raises `TopologyError` for a name that is in use, and for a topic that another source reads.
+        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms (default:
+        ``default_timestamp_extractor``, or else the record's own). ``on_error`` decides about records that cannot be
+        decoded (default: ``deserialization_exception_handler``). Raises `TopologyError` for a name that is in use, and
+        for a topic that another source reads.
 
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
         ['in']
@@ -333,7 +334,8 @@ class Topology:
         return "Topologies:\n " + "".join("  " + t for t in text)
 
     def to_mermaid(self) -> str:
-        """The topology as a Mermaid flowchart, which GitHub and most documentation tools draw.
+        """The topology as a Mermaid flowchart, which GitHub and most documentation tools draw. Global stores are left
+        out.
 
         >>> Topology().add_source("in", "flights", **text).to_mermaid().splitlines()[0]
         'flowchart LR'
@@ -345,7 +347,7 @@ class Topology:
 
         The settings given in ``config`` override those of the configuration with which the topology was built. Raises
         `TopologyError` if the topology is empty. Raises `ConfigError` for a setting that comes too late, because the
-        builder has already used another value.
+        builder has already used another value, and for dead letters without a topic.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
