@@ -857,9 +857,9 @@ class KStream(Described[K, V]):
         """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
 
-        Records without a key are dropped and counted. The table has a store with a changelog only if ``materialized``
-        names a store or has a ttl, or if a later join or grouping needs one. If the key may have changed, a repartition
-        topic comes first.
+        Records without a key are dropped and counted. The table has a store with a changelog only for a name or a ttl
+        in ``materialized``, or for a later method such as `KTable.join` or `KTable.group_by`. If the key may have
+        changed, a repartition topic comes first.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])

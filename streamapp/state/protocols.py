@@ -1,4 +1,5 @@
-"""The methods of all stores that users see, as protocols. Each kind of store has a protocol, and one for reading only.
+"""The methods of all stores that users see, as protocols. Each kind of store has a protocol, and most kinds also have
+one for reading only.
 
 The types of key and value are type arguments. If a processor asks for a store by its specification, type checkers know
 these types:
@@ -111,7 +112,7 @@ class ReadOnlyWindowStore(Protocol[K, V_co]):
     """The reads of a store with a value for each key and window start. (``ReadOnlyWindowStore``)
 
     A window expires when its start is the store's ``retention`` behind the stream time. Reads do not give expired
-    windows.
+    windows, except those that are still in a record cache.
     """
 
     @property
@@ -144,7 +145,8 @@ class WindowStore(ReadOnlyWindowStore[K, V], Protocol[K, V]):
     """A store with a value for each key and window start, made by `Stores.window`. (``WindowStore``)"""
 
     def put(self, key: K, value: V | None, start: int, timestamp: int | None = None) -> None:
-        """Sets the value of a window; None deletes the window. Reads do not show a put into an expired window."""
+        """Sets the value of a window; None deletes the window. Without a record cache, reads do not show a put into an
+        expired window."""
 
 
 class TimestampedWindowStore(Protocol[K, V]):

@@ -4,7 +4,7 @@ The life of a store between two commits:
 
     put ...            the store notes rows; with `log_each_write` each row goes to the changelog at once
     flush()            a store with a record cache (`cache.py`) calls its listener for each change
-    log_dirty()        the last row of each key is encoded, once, and sent to the changelog
+    log_dirty()        the last row of each key is encoded, and sent to the changelog unless each write was logged
     drain(write_set)   after the commit: the encoded rows join the write set; rows put since then stay dirty
 """
 
@@ -96,7 +96,8 @@ class Store:
         """Hands on the update of one row that a record cache holds back; the key has the form for flush listeners."""
 
     def log_dirty(self) -> None:
-        """Sends the rows since the last commit to the changelog, and marks them for `drain`."""
+        """Sends the rows since the last commit to the changelog, unless they are there already. Marks the rows for
+        `drain`."""
         raise NotImplementedError
 
     def drain(self, write_set: WriteSet) -> None:
