@@ -118,9 +118,9 @@ class StreamsBuilder:
         than the row's still overwrites the row. Only a versioned table (``Materialized(history_retention=...)``) treats
         such an update as an earlier version.
 
-        The table has a store with a changelog only for a name or a ttl in ``materialized``, or for a later method such
-        as `KTable.join` or `KTable.group_by`. With the optimisation ``reuse.ktable.source.topics``, the topic itself
-        serves as the changelog, except for a table with a ttl.
+        The table has a store with a changelog only for a name or a ttl in ``materialized``, or for later methods such
+        as `KTable.join`. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the
+        changelog, except for a table with a ttl.
 
         ``on_error`` decides about records that the serdes cannot decode (default:
         ``deserialization_exception_handler``). If the answer is to go on, the row of the key stays as before.

@@ -858,8 +858,8 @@ class KStream(Described[K, V]):
         (``KStream.toTable``, KIP-523)
 
         Records without a key are dropped and counted. The table has a store with a changelog only for a name or a ttl
-        in ``materialized``, or for a later method such as `KTable.join` or `KTable.group_by`. If the key may have
-        changed, a repartition topic comes first.
+        in ``materialized``, or for later methods such as `KTable.join`. If the key may have changed, a repartition
+        topic comes first.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])

@@ -76,8 +76,9 @@ def live_tables(
 def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict[str, str]:
     """Creates a view of Spark SQL for each table; returns view -> table.
 
-    In the name of a view, characters other than letters and digits become ``_``. If two names become the same (SQL does
-    not distinguish capitals), the second one gets another ``_`` at its end.
+    In the name of a view, characters other than letters and digits become ``_``, and a digit at the beginning gets a
+    ``_`` before it. If two names become the same (SQL does not distinguish capitals), the second one gets another ``_``
+    at its end.
     """
     views: dict[str, str] = {}
     for name, table in tables.items():
