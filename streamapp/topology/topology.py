@@ -317,7 +317,7 @@ class Topology:
         return {**self._stores, **{name: g.spec for name, g in self._global_stores.items()}}
 
     def describe(self) -> str:
-        """The description of this topology, exactly as Kafka Streams writes it. (``Topology.describe``)
+        """The description of this topology, as Kafka Streams writes it. (``Topology.describe``)
 
         >>> print(Topology().add_source("in", "flights", **text).describe().splitlines()[2])
             Source: in (topics: [flights])
