@@ -109,7 +109,7 @@ class Failures:
         """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
 
         The answers "skip" and "dead_letter" stop the worker if a service has failed (`FAILURES`). The record is not the
-        cause, so it must not be lost. The answer "continue" drops the record also then, as in Kafka Streams.
+        cause, so it must not be lost. The answer "continue", as in Kafka Streams, does not stop the worker.
         """
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
         if on_error in ("skip", "dead_letter") and service_failed(error):

@@ -80,7 +80,7 @@ class CachedStore(WriteBehindStore):
         self._listener: FlushListener | None = None
         self._of_table = False
         """True for a table, whose listener does not need a row that was inserted and deleted since the last flush."""
-        # A write is not logged at once, but when its entry leaves the cache.
+        # A write is not logged at once, but when a flush hands its row to the store below.
         self._log_at_flush, self._log_each = self._log_each, False
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)

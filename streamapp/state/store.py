@@ -23,7 +23,7 @@ __all__ = ["ChangelogFn", "FlushListener", "Store", "StoreContext"]
 R = TypeVar("R")
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
-"""Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""
+"""Called for an update that a record cache hands on, with key, new value, old value, timestamp in ms, headers."""
 
 ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None]
 """Sends one record of a store to the changelog. The arguments are store, key, value, timestamp in ms, headers."""
