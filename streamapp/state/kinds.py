@@ -106,7 +106,7 @@ class Lru(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Table(StoreKind):
-    """One value for each key, with the timestamp of its last update, for tables of the DSL."""
+    """One value for each key, with the timestamp of its last update, for tables of the DSL and for processors."""
 
     persistent_name = "timestamped"
     changelog_format = _VALUES_BY_KEY
