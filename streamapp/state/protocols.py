@@ -7,9 +7,10 @@ these types:
     SEEN = Stores.key_value("seen", StringSerde(), LongSerde())
     seen = context.get_state_store(SEEN)  # KeyValueStore[str, int]
 
-All times are ms since the epoch. Rows of several keys come in the order of the keys' bytes. Bounds are inclusive, and
-None means no bound. ``reverse`` reverses the order. An iterator is valid until the next write to its store. (Kafka
-Streams: ``org.apache.kafka.streams.state``.)
+All times are ms since the epoch. Rows of several keys come in the order of the keys' bytes. In window and session
+stores, the order is by span of time first (`WindowStore` and `SessionStore` in `streamapp.state` have the details).
+Bounds are inclusive, and None means no bound. ``reverse`` reverses the order. An iterator is valid until the next write
+to its store. (Kafka Streams: ``org.apache.kafka.streams.state``.)
 """
 
 from __future__ import annotations
