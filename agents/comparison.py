@@ -50,7 +50,8 @@ def _batch_entries(table: OutputTable) -> Entries:
 
 
 def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, Entries]:
-    """Every table of the workers, read over HTTP from one of them, page by page.
+    """The tables of the workers, read over HTTP from one of them, page by page. Global tables, and tables that cannot
+    be read, are left out.
 
     ``keys`` are the tables that Spark computed. Their keys are needed, because a versioned table can be read only by
     key.

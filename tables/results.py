@@ -41,7 +41,7 @@ class Delays(msgspec.Struct, frozen=True):
     flights: int = 0
     cancelled: int = 0
     minutes: int = 0
-    """Minutes of delay of those that left; early ones count negative."""
+    """Minutes of delay of the flights that left; early departures count negative."""
 
 
 def departure(flight: Flight) -> Departure:

@@ -40,7 +40,8 @@ def answered(
 ) -> Fixed:
     """The step of a stream's operator with its ``on_error``.
 
-    The serdes are those of the records that the operator gets. With a `Retry` they encode the records that wait.
+    The serdes are those of the records that the operator gets. A `Retry` without serdes of its own uses them for the
+    records that wait.
     """
     if on_error is None:
         return Fixed(operator)
@@ -75,7 +76,7 @@ def staged(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Staged | None:
-    """The operator with retry topics; None if ``on_error`` is not `Retry.topics`."""
+    """The operator with retry topics; None if ``on_error`` is not `Retry.topics`, or if the operator is a processor."""
     if not isinstance(on_error, Retry) or on_error.by != "topic" or isinstance(operator, ProcessorOperator):
         return None
     keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
@@ -100,8 +101,10 @@ def _serdes_of(
 
 
 def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
-    """The ``on_error`` of a source or sink. Raises `TopologyError` for a `Retry`, because a new attempt would have the
-    same bytes and fail again."""
+    """The ``on_error`` of a source, a sink or an asynchronous operator. Raises `TopologyError` for a `Retry`.
+
+    At a source or sink, a new attempt would have the same bytes and fail again.
+    """
     if on_error is None:
         return None
     check_on_error(on_error, where)

@@ -75,8 +75,9 @@ class StreamsBuilder:
 
         ``topic`` is a name, a list of names, or a compiled pattern, which stands for all topics whose whole name
         matches. Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)``
-        returns a record's timestamp in ms (default: the record's own). A record with a negative timestamp is dropped.
-        ``on_error`` decides about records that the serdes cannot decode (default:
+        returns a record's timestamp in ms, and a record for which it returns a negative number is dropped. Its default
+        is ``default_timestamp_extractor``, or else the record's own timestamp. A record without a timestamp of its own
+        then raises `StreamsError`. ``on_error`` decides about records that the serdes cannot decode (default:
         ``deserialization_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde
@@ -117,11 +118,12 @@ class StreamsBuilder:
         than the row's still overwrites the row. Only a versioned table (``Materialized(history_retention=...)``) treats
         such an update as an earlier version.
 
-        The table has a store with a changelog only if ``materialized`` names a store, or if a later join or grouping
-        needs one. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the changelog.
+        The table has a store with a changelog only for a name or a ttl in ``materialized``, or for later methods such
+        as `KTable.join`. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the
+        changelog, except for a table with a ttl.
 
         ``on_error`` decides about records that the serdes cannot decode (default:
-        ``deserialization_exception_handler``). The row of the key then stays as before the record.
+        ``deserialization_exception_handler``). If the answer is to go on, the row of the key stays as before.
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -174,7 +176,7 @@ class StreamsBuilder:
         """A topic as a table of which every process has all rows. (``StreamsBuilder.globalTable``)
 
         So a stream can join the table by any key, and with any number of partitions. A process reads the topic to its
-        end before it processes any other record, and later applies each new record at once. Records without a key are
+        end before it processes any other record, and later applies new records as they come. Records without a key are
         dropped. The table needs no changelog, because its topic has all rows. The table cannot be versioned or have a
         ttl. ``on_error`` decides about records that the serdes cannot decode (default:
         ``deserialization_exception_handler``).

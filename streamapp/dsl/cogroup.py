@@ -40,8 +40,9 @@ class CogroupedKStream(Generic[K, VA]):
     """Several grouped streams whose records update the same aggregates, each stream with its own aggregator. (Kafka
     Streams: ``CogroupedKStream``, KIP-150.)
 
-    `KGroupedStream.cogroup` makes the first one. The aggregates are in one store. Records without a key or a value are
-    dropped and counted. The topics of all streams need the same number of partitions.
+    `KGroupedStream.cogroup` makes the first one. The aggregates are in one store. Records without a key are dropped and
+    counted; without windows, and with sliding windows, also records without a value. The topics of all streams need the
+    same number of partitions.
 
     >>> from streamapp.testing import try_out
     >>> def counted(clicks, views):

@@ -43,7 +43,7 @@ class Context:
         self.names: Names = Names()
         self.graph: Graph = Graph()
         self.stores: dict[str, StoreSpec] = {}
-        """The stores of all operators so far, by name."""
+        """The stores that tables and joins have so far, by name."""
 
     def key_serde(self, serde: Serde[Any] | None, operator: str) -> Serde[Any]:
         """The serde, or the configured default; `TopologyError` if there is neither."""

@@ -13,7 +13,8 @@ V = TypeVar("V")
 class GlobalKTable(Generic[K, V]):
     """A table of which every process has all rows, so that streams can join it by any key.
 
-    Streams join it with `KStream.join`; it has no operators of its own. (Kafka Streams: ``GlobalKTable``.)
+    Streams join it with `KStream.join` or `KStream.left_join`; it has no operators of its own. (Kafka Streams:
+    ``GlobalKTable``.)
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> StreamsBuilder().global_table("airports", key_serde=StringSerde(), value_serde=StringSerde())

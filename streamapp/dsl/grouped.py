@@ -50,10 +50,12 @@ class KGroupedStream(Described[K, V]):
 
     Aggregations without windows drop and count records whose key or value is None. Records that come out of order are
     aggregated like all others. A result's timestamp is the largest timestamp of its records. Each aggregation has a
-    store with a changelog. If the key may have changed, the aggregation also has a repartition topic before it.
+    store with a changelog, unless ``Materialized(logging=False)`` says otherwise. If the key may have changed, the
+    aggregation also has a repartition topic before it.
 
-    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). The aggregate
-    then stays as it was. A `Retry` is not possible, because windows could close while the record waits.
+    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). If the answer is
+    to go on, the aggregate stays as it was. A `Retry` is not possible, because windows could close while the record
+    waits.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])
@@ -230,11 +232,12 @@ class KGroupedStream(Described[K, V]):
 
 
 class KGroupedTable(Described[K, V]):
-    """A table grouped by another key than its own, for an aggregation. (Kafka Streams: ``KGroupedTable``.)
+    """A table whose rows are grouped by the key that a function gives, for an aggregation. (Kafka Streams:
+    ``KGroupedTable``.)
 
     When a row changes, its old value is subtracted from the aggregate of its group, then its new value is added. Rows
-    whose group or value is None are in no group. A result's timestamp is the largest timestamp of its rows. Each
-    aggregation has a store with a changelog, and a repartition topic before it.
+    whose group or value is None are in no group. A result's timestamp is the largest timestamp of the changes in it.
+    Each aggregation has a store with a changelog, and a repartition topic before it.
 
     Aggregations have no ``on_error``. If a row's new value were left out after an error, a later change of the row
     would still subtract this value.

@@ -49,13 +49,15 @@ VR = TypeVar("VR")
 class KStream(Described[K, V]):
     """A stream of records with keys of type K and values of type V. (Kafka Streams: ``KStream``.)
 
-    Each method adds one operator and returns a new stream. The stream itself does not change, so several operators may
+    Most methods add one operator and return a new stream. The stream itself does not change, so several operators may
     read the same stream. Keys and values may be None unless a method says otherwise. A result has the timestamp and the
-    headers of its record. A method creates a topic or a store only if its documentation says so.
+    headers of its record, unless a method says otherwise. A method creates a topic or a store only if its documentation
+    says so, or for a `Retry`.
 
     ``name`` is the name of the operator (default: a generated name, the same as in Kafka Streams). ``on_error`` decides
     about a record for which the function raises: an `OnError`, see docs/failures.md. Its default is
-    ``processing_exception_handler`` of the configuration. Wrong arguments raise `TopologyError` at once.
+    ``processing_exception_handler`` of the configuration. Wrong arguments raise `TopologyError` or `ConfigError` at
+    once.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -181,8 +183,8 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V2]:
         """Replaces each record by the (key, value) pairs that ``fn(key, value)`` returns. (``KStream.flatMap``)
 
-        No pairs drop the record. Because the key may change, a later grouping or join needs a repartition topic. If the
-        key stays, use `flat_map_values`, which needs none.
+        If the function returns no pairs, the record gives no result. Because the key may change, a later grouping or
+        join needs a repartition topic. If the key stays, use `flat_map_values`, which needs none.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]),
@@ -390,8 +392,9 @@ class KStream(Described[K, V]):
         """Replaces the value of each record by ``await fn(value)``, or with ``with_key`` by ``await fn(key, value)``.
 
         Many calls run at the same time, so one slow service call does not stop the stream. On a worker the coroutines
-        run on Faust's event loop, up to ``concurrency`` calls for each partition. A partition with this number of open
-        calls takes no further record, while other partitions go on. Two calls for the same key may overlap.
+        run on Faust's event loop, up to ``concurrency`` calls for each partition. A partition with this number of
+        records in the step takes no further record, while other partitions go on. Two calls for the same key may
+        overlap.
 
         Results come out in the order of the records. With ``order="key"`` this is the order within each key, so a slow
         call delays only its key. With ``order="partition"`` it is the order of the whole partition. A commit waits
@@ -400,8 +403,8 @@ class KStream(Described[K, V]):
 
         A call that takes longer than ``timeout`` is cancelled. Its result is then ``on_timeout(value)`` (with
         ``with_key``: of key and value), or without ``on_timeout`` a ``TimeoutError``. Exceptions are handled as in all
-        other operators (``on_error``, or `StreamsConfig.processing_exception_handler`). The function is also called for
-        null values. Kafka Streams has no such operator, and Spark refuses it.
+        other operators (``on_error``, or `StreamsConfig.processing_exception_handler`), but a `Retry` is not possible.
+        The function is also called for null values. Kafka Streams has no such operator, and Spark refuses it.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> async def greet(name: str) -> str:
@@ -519,20 +522,20 @@ class KStream(Described[K, V]):
         - With a stream: each pair of records with the same key whose times are as close as ``windows`` says. A result
           has the larger timestamp of the two. Both sides are kept in window stores with changelogs. ``stream_joined``
           gives names to the join and its stores.
-        - With a table: the row that the table has for the key when the record is processed. Updates of the table cause
-          no results. A result has the timestamp of the record. ``grace`` is for versioned tables (KIP-923). Each record
-          waits until stream time is ``grace`` past the record, and is then joined with the row that was valid at the
-          record's timestamp.
+        - With a table: the row that the table has for the key when the record is processed. A versioned table gives the
+          row that was valid at the record's timestamp. Updates of the table cause no results. A result has the
+          timestamp of the record. ``grace`` is for versioned tables (KIP-923). Each record then waits until stream time
+          is ``grace`` past the record, so that later updates of the table count, too.
         - With a global table: the row of the key ``key_selector(key, value)``. Every process has the whole table, so
           the stream may have any number of partitions.
 
-        Records without a match are dropped. Records without a key or a value are dropped and counted. A stream or table
-        by key must have as many partitions as the other side. If the key may have changed, a repartition topic comes
-        first. For records that come too late, see `JoinedKStream.late_records`.
+        Records without a match are dropped. Records without a value, or without the key by which they are joined, are
+        dropped and counted. The two sides must have equally many partitions, except with a global table. If the key may
+        have changed, a repartition topic comes first. For records that come too late, see `JoinedKStream.late_records`.
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
-        a table without ``grace``, and each attempt looks the row up again. A join of two streams takes ``on_error``
-        only if it is an inner join; if the joiner raises, none of the record's pairs comes out.
+        a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams
+        takes ``on_error`` only if it is an inner join; if the joiner raises, none of the record's pairs comes out.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -660,9 +663,9 @@ class KStream(Described[K, V]):
 
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
         without a match gives its result when its window is closed (timestamp + window + grace < stream time), with the
-        record's timestamp. A record without a key, and each record in a join with a table, gives its result at once.
-        With ``grace``, each record waits as in `join`, and a record without a key raises `StreamsError`. Records
-        without a value are dropped and counted.
+        record's timestamp. The cases in which `outer_join` gives the result at once are the same here. In a join with a
+        table, each record gives its result at once. With ``grace``, each record waits as in `join`, and a record
+        without a key raises `StreamsError`. Records without a value are dropped and counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -748,8 +751,8 @@ class KStream(Described[K, V]):
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """One stream with the records of both streams, in no particular order between the two. (``KStream.merge``)
 
-        The result knows its serdes if both streams have the same ones. If the key of either stream may have changed, a
-        later grouping or join needs a repartition topic.
+        The result knows a serde if both streams have the same serde object. If the key of either stream may have
+        changed, a later grouping or join needs a repartition topic.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda one, two: one.merge(two), [("a", 1)], [("b", 2)])
@@ -854,9 +857,9 @@ class KStream(Described[K, V]):
         """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
 
-        Records without a key are dropped and counted. The table has a store with a changelog only if ``materialized``
-        names a store, or if a later join or grouping needs one. If the key may have changed, a repartition topic comes
-        first.
+        Records without a key are dropped and counted. The table has a store with a changelog only for a name or a ttl
+        in ``materialized``, or for later methods such as `KTable.join`. If the key may have changed, a repartition
+        topic comes first.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])

@@ -99,8 +99,8 @@ class KTable(Described[K, V]):
         """The rows for which ``predicate(key, value)`` is true. (``KTable.filter``)
 
         If a row changes and the predicate becomes false, the row is deleted from the result. The predicate is not
-        called for deletions. The result may have deletions of rows that were never in it. If this table, or a table
-        from which it is derived, has a store without versions, such deletions are left out.
+        called for deletions. The result may have deletions of rows that were never in the result. If this table, or a
+        table from which it is derived, already has a store without versions, such deletions are left out.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
@@ -308,9 +308,9 @@ class KTable(Described[K, V]):
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
 
         The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
-        timestamp of its two rows. Both tables get stores, because each side has to look up the other side's rows. For a
-        join by the same key, both topics need the same number of partitions. A foreign-key join uses two internal
-        topics, so the numbers may differ.
+        timestamp of its two rows. Both tables, or the tables from which they are derived, get stores, because each side
+        has to look up the other side's rows. For a join by the same key, both topics need the same number of
+        partitions. A foreign-key join uses two internal topics, so the numbers may differ.
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):

@@ -1,4 +1,5 @@
-"""Late records as a stream, instead of the usual loss: windowed operators drop records of closed windows."""
+"""Late records as a stream, instead of the usual loss: windowed aggregations drop records of closed windows, and joins
+miss pairs."""
 
 from __future__ import annotations
 

@@ -44,16 +44,17 @@ class Materialized:
     - ``store_type``: ``rocksdb`` (on disk), ``in_memory``, or ``lru``, which keeps only the ``max_entries`` rows that
       were used last, in memory.
     - ``caching``: True (the default, unless ``statestore_cache_max_bytes`` is 0) for a record cache: only the last
-      update of a row before a commit goes downstream.
+      update of a row before each flush goes downstream. Versioned tables and tables with a ttl have no record cache.
     - ``logging``: True, the default, for a changelog, from which the store is restored. ``topic_config`` has settings
       of the changelog topic.
-    - ``retention``: the time for which windows are kept, at least their size + grace.
+    - ``retention``: the time for which windows are kept, by default and at least their size + grace. Sessions need
+      gap + grace, and sliding windows twice their length + grace.
     - ``history_retention``: makes the table versioned, with earlier values for this time (KIP-889).
       ``segment_interval`` is the span of time whose windows or versions expire together.
-    - ``timestamped``: False for a store that does not keep the timestamps of its rows.
+    - ``timestamped``: False for a table without windows whose store on disk does not keep the timestamps of its rows.
     - ``ttl``: a time to live, which Kafka Streams does not have. A row is deleted when its timestamp is ``ttl`` behind
       stream time, with a tombstone in the changelog and downstream. Only tables made of a topic or a stream, and
-      aggregations of streams without windows, can have a ttl. Such a table has no record cache.
+      aggregations of streams without windows, can have a ttl. A global table cannot.
 
     Durations are timedelta or ms. Raises `ConfigError` for settings that contradict each other.
 

@@ -1,7 +1,8 @@
 """Names of nodes, stores and internal topics: given by the user, or generated as in Kafka Streams.
 
-A generated name contains a number, which a counter gives in the order of the calls of the DSL. A call with a given name
-also uses up a number. So a user can name one operator without changing the generated names of the others.
+A generated name contains a number, which a counter gives in the order of the calls of the DSL. As in Kafka Streams,
+most calls with a given name use up a number, too. So a user can name such an operator, and the generated names of the
+others stay.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class TableStep(Step):
 
 
 class SourceStep(TableStep):
-    """A topic or stream read as a table, with a store if the user named one, or if a later step needs one."""
+    """A topic or stream read as a table. The table has a store if the user named one, if rows have a ttl, or if a later
+    step needs one."""
 
     def __init__(self, spec: StoreSpec, materialized: bool) -> None:
         super().__init__()

@@ -78,6 +78,8 @@ def join_streams(
 ) -> JoinedKStream[Any, Any, Any, Any]:
     """Adds two window stores, a join node for each side, and a merger of their results.
 
+    A left or outer join also gets a store of the records without a match.
+
     Source: ``KStreamImplJoin``.
     """
     if not isinstance(windows, JoinWindows):

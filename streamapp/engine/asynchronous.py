@@ -56,9 +56,10 @@ class _Call:
 class AsyncStep:
     """The records of one asynchronous step in one task, each with its coroutine (its *call*).
 
-    A step takes at most ``capacity`` records. A record whose call is done counts until it goes on, because it may have
-    to wait for an earlier record. An operator upstream that makes several records of one may exceed the capacity. The
-    calls of these surplus records begin later. ``timeout`` is the limit of a call in seconds.
+    The task takes no new record while ``capacity`` records are in the step. A record whose call is done counts until it
+    goes on, because it may have to wait for an earlier record. More records than ``capacity`` may still come from an
+    operator upstream, for example from ``flat_map``. The calls of these surplus records begin later. ``timeout`` is the
+    limit of a call in seconds.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class Collector(Protocol):
     ) -> None:
         """Takes one record. ``partition`` None means Kafka's default partitioner.
 
-        Raises `ResultRefused` if brokers have refused this record since the last commit.
+        Raises `ResultRefused` if brokers have refused this record when it was sent before.
         """
 
     def partition_count(self, topic: str) -> int:

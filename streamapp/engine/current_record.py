@@ -16,10 +16,10 @@ _NOTHING = (None, None)
 class CurrentRecord:
     """The record that a task is processing, field by field. Stores and operators read the fields.
 
-    The task's loop sets the fields for each record, because a new object for each record would be slower. All other
-    code uses the methods. `record_context` gives the record as one immutable value. An operator that has held a record
-    back, for example in a buffer, later processes the record within `work_as` or `work_through`. Errors and stores then
-    see this record. `restamped` hands the same record on with another timestamp and headers.
+    The task's loop sets the fields for each record, because a new object for each record would be slower. Operators use
+    the methods. `record_context` gives the record as one immutable value. An operator that has held a record back, for
+    example in a buffer, later processes the record within `work_as` or `work_through`. Errors and stores then see this
+    record. `restamped` hands the same record on with another timestamp and headers.
 
     A punctuator has no record, so ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call (ms).
     """

@@ -1,7 +1,7 @@
 """Decodes the first record of an input queue before the task chooses its next record, for two reasons.
 
 A timestamp extractor needs the decoded record, and the timestamps decide which input is next. Also, the other inputs
-must not wait for a record that cannot be decoded and is dropped.
+must not wait for a record that cannot be decoded and that the exception handler drops.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ __all__ = ["extract_head", "try_head"]
 def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
     """Decodes the record at the head, and gives it the timestamp of the extractor.
 
-    A record that cannot be decoded, or has a negative timestamp, is dropped and the next record is tried. Returns None
-    if the queue is empty. Raises `StreamsError` if the extractor raises or gives no int.
+    If a record has a negative timestamp, the record is dropped and the next record is tried. The same happens with a
+    record that cannot be decoded, if the exception handler drops the record. Returns None if the queue is empty.
+
+    Raises `StreamsError` if the extractor raises or gives no int, or if the task must stop (see
+    `Failures.deserialization`).
     """
     assert queue.extractor is not None
     while queue.head is None and (batch := queue.batch) is not None:
@@ -54,9 +57,10 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
 
 
 def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
-    """Drops records at the head that cannot be decoded, until one can be decoded.
+    """Drops records at the head that cannot be decoded, until a record can be decoded or the queue is empty.
 
-    The decoded key and value are not kept, so the task decodes this record again when it processes the record.
+    Raises `StreamsError` if the exception handler does not drop such a record (`Failures.deserialization`). The decoded
+    key and value are not kept, so the task decodes the record again when it processes the record.
     """
     while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
         if _decode_head(task, failures, queue, batch) is not None:

@@ -44,7 +44,8 @@ REPRODUCE = ". To run it again: "
 class Failures:
     """Handles the exceptions of one task: asks handlers, sends dead letters, counts and logs dropped records.
 
-    Errors that are no fault of the record (`no_fault_of_the_record`) are raised again, and no handler is asked.
+    Errors that are no fault of the record (`no_fault_of_the_record`) are raised again, and no handler is asked. For a
+    result that brokers refuse, a sink calls `refused`, which asks the handler.
     """
 
     def __init__(self, task: RunningTask) -> None:
@@ -64,7 +65,7 @@ class Failures:
         return name
 
     def deserialization(self, error: Exception, source: str) -> None:
-        """Asks the handler about a source record whose bytes cannot be decoded."""
+        """Asks ``on_error`` of the source, or else the handler, about a record whose bytes cannot be decoded."""
         if no_fault_of_the_record(error):
             raise error
         self._handle(
@@ -108,7 +109,7 @@ class Failures:
         """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
 
         The answers "skip" and "dead_letter" stop the worker if a service has failed (`FAILURES`). The record is not the
-        cause, so it must not be lost.
+        cause, so it must not be lost. The answer "continue", as in Kafka Streams, does not stop the worker.
         """
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
         if on_error in ("skip", "dead_letter") and service_failed(error):
@@ -149,7 +150,7 @@ class Failures:
         )
 
     def production(self, error: Exception, node: str, topic: str) -> None:
-        """Asks the handler about a result that cannot be serialized."""
+        """Asks ``on_error`` of the sink, or else the handler, about a result that cannot be serialized."""
         if no_fault_of_the_record(error):
             raise error
         self._handle(
@@ -162,7 +163,10 @@ class Failures:
         )
 
     def refused(self, error: ResultRefused, node: str, topic: str) -> None:
-        """Asks the handler about a result that brokers have refused. If the refusal is final, the worker stops."""
+        """Asks ``on_error`` of the sink, or else the handler, about a result that brokers have refused.
+
+        Raises `ProcessingFailed` if the answer is to stop, or if the refusal is final.
+        """
         self._ask(
             "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),
             error,
@@ -230,7 +234,10 @@ class Failures:
         return f", sent to {topics}"
 
     def _how_to_reproduce(self, error: Exception) -> str:
-        """The end of an error message: the user's function, the record, and the command that runs the record again."""
+        """The end of an error message: the user's function, the record, and the command that runs the record again.
+
+        A part that is not known is left out: a punctuator has no record, and an error of a serde may have no function.
+        """
         task, shown = self._task, self._config.show_record
         function = _users_function(error)
         said = f". Raised in {function}" if function else ""

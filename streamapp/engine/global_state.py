@@ -1,4 +1,4 @@
-"""Global stores: every process reads all partitions of their topics, and all its tasks read the stores."""
+"""Global stores: every process reads all partitions of their topics, and all its tasks can read the stores."""
 
 from __future__ import annotations
 

@@ -28,21 +28,21 @@ __all__ = [
 ]
 
 _MOST_TEXT = 16_000
-"""The largest number of characters in a header of a dead letter."""
+"""The number of characters that a header of a dead letter keeps of a traceback or of an exception's text."""
 
 LETTER = "__streamapp.errors."
 """The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
 
 SERVICE_FAILED = "a service failed and not the record"
-"""Begins the remedy for an error that is no fault of the record."""
+"""Begins the remedy for the failure of a service (`FAILURES`)."""
 
 _NO_FAULT = (ProcessorStateError, BrokerError)
 
 
 def no_fault_of_the_record(error: BaseException) -> bool:
-    """True for errors of the disk, the brokers or the schema registry.
+    """True for errors of the disk, the brokers or the schema registry, except the refusal of a record.
 
-    No exception handler is asked about these errors, because the next record would have the same error. If brokers
+    No exception handler is asked about these errors, because the next record would have the same error. But if brokers
     refuse a record that a function sends (`BrokerError.refused`), the record that the function works on is the cause.
 
     >>> no_fault_of_the_record(BrokerError("no broker answers")), no_fault_of_the_record(ValueError())
@@ -57,7 +57,7 @@ def service_failed(error: BaseException, failures: tuple[type[Exception], ...] =
 
 
 class ProcessingFailed(StreamsError):
-    """A record could not be handled, and the handler said to stop."""
+    """A record could not be handled, and the task must stop, for example because the exception handler says so."""
 
 
 class Judgement(NamedTuple):
@@ -129,7 +129,8 @@ def dead_letter(
 
 
 def hides_text(error: BaseException, config: StreamsConfig) -> bool:
-    """True if a message may not have the text of an exception: ``show_record`` is set, and texts may quote records."""
+    """True if a message must leave out the text of an exception: ``show_record`` is set, and the text may quote a
+    record."""
     own = isinstance(error, StreamsError) and not isinstance(error, SerializationError)
     return config.show_record is not None and not own and not isinstance(error, FAILURES)
 

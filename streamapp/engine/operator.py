@@ -53,11 +53,11 @@ class TaskContext(Protocol):
     """Source topic of the current record; None in a punctuator."""
     offset: int
     timestamp: int
-    """Timestamp of the source record in ms. Operators get timestamps as arguments. The Processor API and plain stores
-    read this field."""
+    """Timestamp of the current record in ms; in a punctuator, the time of the call. Operators get timestamps as
+    arguments. The Processor API and plain stores read this field."""
     headers: Headers
     stream_time: int
-    """Largest timestamp the task has seen, in ms; -1 before the first record."""
+    """Largest timestamp that the task, or an earlier task of this partition, has seen, in ms; -1: none."""
     log_each_write: bool
     """True: stores send a changelog record for every write, as Kafka Streams without a cache does (the test driver).
     False: stores send the last value of each key at a commit (workers and Spark)."""
@@ -167,7 +167,8 @@ class OperatorFailures(Protocol):
     """The task's answer to an exception, for an operator with ``on_error``."""
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """Drops the record as the answer says. Raises `ProcessingFailed` if the answer is to stop."""
+        """Drops the record as the answer says. Raises `ProcessingFailed` if the answer is to stop. Errors of the disk,
+        the brokers or the schema registry are raised again."""
 
     def settle(
         self,

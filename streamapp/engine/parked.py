@@ -1,8 +1,8 @@
 """Records that wait for a retry, in lanes. A lane is a queue: its first record is tried again first.
 
-With `Retry.by_key` each key has a lane, with `Retry.in_place` the task has a single lane. The records are in a store
-with a changelog, as JSON that `streamapp topic read` shows. Order and next attempt of each lane are in memory, too, and
-are read from the store when the task starts.
+With `Retry.by_key` each key has a lane, and so has each record without a key. With `Retry.in_place`, and for a retry
+topic, the task has a single lane. The records are in a store with a changelog, as JSON that `streamapp topic read`
+shows. Order and next attempt of each lane are in memory, too, and are read from the store when the task starts.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ParkedRecords:
         return None
 
     def make_due(self, lane: Lane, now: int) -> None:
-        """Makes the next attempt of a lane due at ``now`` (ms). The store keeps the earlier time."""
+        """Makes the next attempt of a lane due at ``now`` (ms). The row in the store keeps its time."""
         lane.head.due = now
         heapq.heappush(self._due, (now, lane.name))
 

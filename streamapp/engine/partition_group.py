@@ -16,8 +16,8 @@ class PartitionGroup:
     """The queues of a task's input partitions. `next` chooses the queue whose first record has the earliest timestamp.
 
     ``extract_head`` decodes the first record of a queue that has a timestamp extractor. ``try_head`` is for all other
-    queues, and drops their first records as long as they cannot be decoded. ``max_idle_ms`` is ``max_task_idle_ms`` of
-    the configuration.
+    queues if ``max_idle_ms`` is over 0, and drops first records that cannot be decoded. ``max_idle_ms`` is
+    ``max_task_idle_ms`` of the configuration.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PartitionGroup:
         queue.passed_over = queue.batch is None
 
     def head_time(self, queue: RecordQueue) -> int | None:
-        """The timestamp of a queue's first record; None: the queue is empty."""
+        """The timestamp of a queue's first record; None: the queue is empty; -1: all its records were dropped."""
         if queue.passed_over:
             return -1  # earlier than every record, so the others wait until the task has taken this queue
         if queue.batch is None:

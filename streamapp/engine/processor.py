@@ -135,17 +135,18 @@ class ProcessorContext(Protocol[KForward, VForward]):
         callback: Callable[[int], None],
         start_time: datetime | int | None = None,
     ) -> Cancellable:
-        """Calls ``callback(timestamp)`` once in each interval (timedelta or ms).
+        """Calls ``callback(timestamp)`` at intervals (timedelta or ms). If several intervals have passed, one call
+        comes.
 
         ``type`` chooses the clock, and the timestamp is the time of this clock in ms. By stream time the first call
         comes with the first record; by the wall clock, one interval from now. With ``start_time`` (datetime, or ms
         since the epoch), calls come at whole intervals from this time, for example at each full hour (KIP-1146). Raises
-        `StreamsError` for an interval under 1 ms or a negative start, and `UnsupportedOperation` for the wall clock in
-        a batch on Spark.
+        `StreamsError` for an interval under 1 ms or a negative start, and `UnsupportedOperation` for the wall clock on
+        Spark.
         """
 
     def current_stream_time_ms(self) -> int:
-        """The largest timestamp that the task has seen, in ms; -1 before the first record."""
+        """The largest timestamp that the task has seen, also before a restart, in ms; -1: none."""
 
     def current_system_time_ms(self) -> int:
         """The wall clock in ms."""

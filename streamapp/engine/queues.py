@@ -70,9 +70,9 @@ class RecordQueue:
     record is decoded before its turn. In a queue without extractor, ``decodable`` is the offset of the last head that
     a test could decode.
 
-    ``passed_over`` is true if all records were dropped before their turn, because they cannot be decoded. Until its
-    turn, such a queue counts as a queue with one record, as in Kafka Streams (``CorruptedRecord``). ``bytes`` is the
-    sum of the sizes that `add` got, over all batches that wait.
+    ``passed_over`` is true if all records were dropped before their turn, for example because they cannot be decoded.
+    Until its turn, such a queue counts as a queue with one record, as in Kafka Streams (``CorruptedRecord``). ``bytes``
+    is the sum of the sizes that `add` got, over all batches that wait.
     """
 
     __slots__ = (

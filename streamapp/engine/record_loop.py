@@ -47,7 +47,8 @@ class RecordLoop:
         )
         self._bound: Mapping[str, ProcessFn] = {}
         self.positions: dict[TopicPartition, int] = {}
-        """The next offset to read of each input: the offset of the last processed record + 1."""
+        """The next offset to read of each input: the offset of the last processed record + 1, or behind markers and
+        gaps that follow the record."""
         self.partition_times: dict[TopicPartition, int] = {}
         """The partition time of each input in ms, as an earlier task has committed it. A new queue begins with it."""
         self.queues: dict[TopicPartition, RecordQueue] = self._group.queues

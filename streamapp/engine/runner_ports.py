@@ -152,8 +152,8 @@ class Changelogs(Protocol):
 class Transaction(Protocol):
     """The outer part of a commit of one or several tasks, for example a Kafka transaction.
 
-    `task_session.commit` calls the methods in the order in which they stand here. If a method raises, the commit has
-    failed, and no task writes its state to disk.
+    `task_session.commit` calls the methods in the order in which they stand here. If a method raises, no task writes
+    its state to disk.
     """
 
     def begin(self) -> None:

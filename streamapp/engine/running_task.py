@@ -38,7 +38,7 @@ class RunningTask(TaskContext, Protocol):
     global_stores: Mapping[str, Any]
     metrics: TaskMetrics
     commit_needed: bool
-    """True: the task has processed something since the last commit."""
+    """True: the task has processed a record, called a punctuator or moved a position since the last commit."""
     batch: RecordBatch | None
     """The batch that has the bytes of the current record."""
 

@@ -101,8 +101,8 @@ class TaskSession:
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
         """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
 
-        Raises `TaskCorruptedError` if local state is ahead of its changelog, or if a changelog has lost records that
-        the state needs.
+        Raises `TaskCorruptedError` if local state is ahead of its changelog, or if a compacted changelog has lost
+        records that the state needs.
         """
         lacking = []
         local = self.task.changelog_offsets

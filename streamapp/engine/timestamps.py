@@ -24,7 +24,9 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp, or `StreamsError` if the record has none. Sources use this extractor by default.
+    """The record's own timestamp, or `StreamsError` if the record has none.
+
+    Sources use this extractor, unless they or the configuration (``default_timestamp_extractor``) have another one.
 
     >>> fail_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, 500, "N1", "late", ()), 400)
     500

@@ -1,9 +1,9 @@
 """Record caches, which join several updates of a key: operators downstream get only the last one, at a flush.
 
-A store with a cache takes every write at once, so its reads see all updates. The cache has an entry for each row that
-was written or read. The entry of a changed row also has the row as of the last flush, and the source of its last
-change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call, the
-task's topic, offset, timestamp and headers are those of the record that made the last change.
+Reads of a store with a cache see all updates. The cache has an entry for each row that was written or, in a table,
+read, until the entry is dropped. The entry of a changed row also has the row as of the last flush, and the source of
+its last change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call,
+the task's topic, offset, timestamp and headers are those of the record that made the last change.
 
 All stores of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
 exceeds the limit drops its own entries, beginning with the one used longest ago. If a dropped entry has changed, the
@@ -80,7 +80,7 @@ class CachedStore(WriteBehindStore):
         self._listener: FlushListener | None = None
         self._of_table = False
         """True for a table, whose listener does not need a row that was inserted and deleted since the last flush."""
-        # A write is not logged at once, but when its entry leaves the cache.
+        # A write is not logged at once, but when a flush hands its row to the store below.
         self._log_at_flush, self._log_each = self._log_each, False
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)

@@ -171,7 +171,7 @@ class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
         return super()._caching(self._wait)
 
     def _wait(self, row_key: Any, row: Row) -> None:
-        """Writes nothing yet. The store below gets the row when it leaves the cache, and may then evict another row."""
+        """Writes nothing yet. The store below gets the row at the flush, and may then evict another row."""
 
     def _before(self, row_key: Any) -> Row:
         return self._rows.get(row_key, MISSING)  # does not count as use in the bounded store

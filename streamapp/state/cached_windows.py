@@ -28,9 +28,9 @@ __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowSt
 class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
     """Window and session stores with a cache. Reads also show rows that have expired but are still in the cache.
 
-    As in Kafka Streams, the cache knows no stream time. The store's stream time advances only when rows leave the
-    cache. So only then the store refuses late rows and hides expired rows. Expired rows in the cache are found in
-    `_held`; all other rows are read as in a store without a cache.
+    As in Kafka Streams, the cache knows no stream time. The store's stream time advances only when a flush hands rows
+    to the store. So only then the store refuses late rows and hides expired rows. Expired rows in the cache are found
+    in `_held`; all other rows are read as in a store without a cache.
     """
 
     def attach(self, cache: RecordCache) -> None:
@@ -42,7 +42,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
     def _expiring(self, write: Write) -> Write:
         """A step of a write, in place of the check for late rows.
 
-        The cache takes every row, and the store refuses a late row when the row leaves the cache.
+        The cache takes every row, and the store refuses a late row when a flush hands the row to the store.
         """
         images, keep_in_image, time_at = self._images, self._keep_in_image, self._time_at
 

@@ -6,7 +6,7 @@
 | sessions | key, end (8 bytes), start (8 bytes) |
 | outer join | timestamp (8 bytes), is-left (1 byte), key |
 
-Numbers are big endian, so that sorting the bytes sorts by time.
+Numbers are big endian, so the bytes of two times sort as the times do.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class KeyImage:
 
     Most reads want only the last rows. So an image with more than ``limit`` rows is shortened: its older half goes, if
     the present read does not want it. A read of earlier rows loads the image anew. ``limit`` is then at least twice the
-    rows that were read for it, so the next such read is that many writes away.
+    number of rows that the load has read. So the image takes at least as many new rows before it is shortened again.
     """
 
     __slots__ = ("complete_from", "complete_to", "limit", "rows", "size", "slots")

@@ -60,7 +60,7 @@ See docs/decisions/window-changelogs-keep-records.md.
 """
 _MIN_SEGMENT_MS = 60_000
 _MOST_BUCKETS = 1_000
-"""The number of buckets that a store of hopping windows with final results has at most."""
+"""The number of buckets that a store of tumbling or hopping windows with final results has at most."""
 
 
 def same_changelog(one: str, other: str) -> bool:
@@ -106,7 +106,7 @@ class Lru(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Table(StoreKind):
-    """One value for each key, with the timestamp of its last update, for tables of the DSL."""
+    """One value for each key, with the timestamp of its last update, for tables of the DSL and for processors."""
 
     persistent_name = "timestamped"
     changelog_format = _VALUES_BY_KEY
@@ -217,8 +217,8 @@ class Window(_ByTime):
     """One value for each key and window start; with ``retain_duplicates``, each put adds a row.
 
     ``indexed`` is true if Kafka Streams' store has an index by key. A range of keys of a time-ordered store on disk
-    then has the same order as in all other stores. ``advance_ms`` is the time from the start of a window to that of the
-    next; 0 means that windows may start at any time.
+    then has the same order as in a store on disk that is not time-ordered. ``advance_ms`` is the time from the start of
+    a window to that of the next; 0 means that windows may start at any time.
     """
 
     persistent_name = "window"

@@ -1,4 +1,5 @@
-"""The methods of all stores that users see, as protocols. Each kind of store has a protocol, and one for reading only.
+"""The methods of all stores that users see, as protocols. Each kind of store has a protocol, and most kinds also have
+one for reading only.
 
 The types of key and value are type arguments. If a processor asks for a store by its specification, type checkers know
 these types:
@@ -6,9 +7,10 @@ these types:
     SEEN = Stores.key_value("seen", StringSerde(), LongSerde())
     seen = context.get_state_store(SEEN)  # KeyValueStore[str, int]
 
-All times are ms since the epoch. Rows of several keys come in the order of the keys' bytes. Bounds are inclusive, and
-None means no bound. ``reverse`` reverses the order. An iterator is valid until the next write to its store. (Kafka
-Streams: ``org.apache.kafka.streams.state``.)
+All times are ms since the epoch. Rows of several keys come in the order of the keys' bytes. In window and session
+stores, the order is by span of time first (`WindowStore` and `SessionStore` in `streamapp.state` have the details).
+Bounds are inclusive, and None means no bound. ``reverse`` reverses the order. An iterator is valid until the next write
+to its store. (Kafka Streams: ``org.apache.kafka.streams.state``.)
 """
 
 from __future__ import annotations
@@ -93,8 +95,8 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
 class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol[K, V]):
     """A store with one value for each key, and the timestamp of the value's last update. (``TimestampedKeyValueStore``)
 
-    Tables of the DSL have such stores. Reads give ``(value, timestamp)``. Writes take value and timestamp as two
-    arguments; the default timestamp is that of the current record.
+    Tables of the DSL without windows and versions have such stores. Reads give ``(value, timestamp)``. Writes take
+    value and timestamp as two arguments; the default timestamp is that of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
@@ -111,7 +113,7 @@ class ReadOnlyWindowStore(Protocol[K, V_co]):
     """The reads of a store with a value for each key and window start. (``ReadOnlyWindowStore``)
 
     A window expires when its start is the store's ``retention`` behind the stream time. Reads do not give expired
-    windows.
+    windows, except those that are still in a record cache.
     """
 
     @property
@@ -144,14 +146,15 @@ class WindowStore(ReadOnlyWindowStore[K, V], Protocol[K, V]):
     """A store with a value for each key and window start, made by `Stores.window`. (``WindowStore``)"""
 
     def put(self, key: K, value: V | None, start: int, timestamp: int | None = None) -> None:
-        """Sets the value of a window; None deletes the window. Reads do not show a put into an expired window."""
+        """Sets the value of a window; None deletes the window. Without a record cache, reads do not show a put into an
+        expired window."""
 
 
 class TimestampedWindowStore(Protocol[K, V]):
     """A store with a value and its timestamp for each key and window start. (``TimestampedWindowStore``)
 
-    Windowed tables of the DSL have such stores. The methods are those of `WindowStore`. `get` gives ``(value,
-    timestamp)``, and rows of the other reads have the timestamp as their last element.
+    Windowed tables of the DSL, except those of sessions, have such stores. The methods are those of `WindowStore`.
+    `get` gives ``(value, timestamp)``, and rows of the other reads have the timestamp as their last element.
     """
 
     @property

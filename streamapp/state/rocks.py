@@ -53,7 +53,7 @@ class RocksMemory:
 
     A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. A filter
     takes all its memory as soon as the buffer has a row. So stores with small buffers get none, and all filters
-    together take a sixteenth of the limit for write buffers.
+    together take at most a sixteenth of the limit for write buffers.
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
@@ -177,7 +177,7 @@ class RocksBackend:
 def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
     """The offsets of the backend in a folder, which may be open elsewhere. Raises `ProcessorStateError`.
 
-    An opening for writes would write and sync several files.
+    The database is opened for reads only, because an opening for writes would write and sync several files.
     """
     path = os.fspath(path)
     try:

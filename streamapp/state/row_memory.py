@@ -1,9 +1,9 @@
 """Rows that stores keep in memory for later reads, with one limit for all stores of a process.
 
 Only clean rows are kept here: rows that are written to the backend, too. A store has two generations of clean rows,
-young and old. When the young rows of the process take half of the limit, all stores *turn*. A turn drops the old
-generation, and the young one becomes the old one. A read makes an old row young again, so rows in use stay. Rows need
-not be sorted by their use, so a read takes the same time for any number of rows.
+young and old. When the young rows of the process would take more than half of the limit, all stores *turn*. A turn
+drops the old generation, and the young one becomes the old one. A read makes an old row young again, so rows in use
+stay. Rows need not be sorted by their use, so a read takes the same time for any number of rows.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class StoreSpec(Generic[S]):
     persistent: bool = True
     logged: bool = True
     cached: bool = False
-    """True if the store has a record cache. Operators downstream then get only the last update of each key, at a
-    flush."""
+    """True if the store has a record cache, unless the limit of the caches is 0 bytes. Operators downstream then get
+    only the last update of each key, at a flush."""
     serde_topic: str | None = None
     """The topic to which the serdes are bound, without the application id.
 

@@ -4,7 +4,7 @@ The life of a store between two commits:
 
     put ...            the store notes rows; with `log_each_write` each row goes to the changelog at once
     flush()            a store with a record cache (`cache.py`) calls its listener for each change
-    log_dirty()        the last row of each key is encoded, once, and sent to the changelog
+    log_dirty()        the last row of each key is encoded, and sent to the changelog unless each write was logged
     drain(write_set)   after the commit: the encoded rows join the write set; rows put since then stay dirty
 """
 
@@ -23,7 +23,7 @@ __all__ = ["ChangelogFn", "FlushListener", "Store", "StoreContext"]
 R = TypeVar("R")
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
-"""Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""
+"""Called for an update that a record cache hands on, with key, new value, old value, timestamp in ms, headers."""
 
 ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None]
 """Sends one record of a store to the changelog. The arguments are store, key, value, timestamp in ms, headers."""
@@ -96,7 +96,8 @@ class Store:
         """Hands on the update of one row that a record cache holds back; the key has the form for flush listeners."""
 
     def log_dirty(self) -> None:
-        """Sends the rows since the last commit to the changelog, and marks them for `drain`."""
+        """Sends the rows since the last commit to the changelog, unless they are there already. Marks the rows for
+        `drain`."""
         raise NotImplementedError
 
     def drain(self, write_set: WriteSet) -> None:

@@ -124,8 +124,9 @@ class VersionedStore(Store):
       are valid at any time between two times. Bounds are inclusive, and None means no bound.
     - ``all()``: (key, value, timestamp, valid_to) of all versions, ordered by key bytes, then time.
 
-    The observed stream time is the largest timestamp of all puts. A version that ended longer ago than the history
-    retention cannot be read. The latest version of a key never expires.
+    The observed stream time is the largest timestamp of all puts. `get` gives no earlier version for a time that is
+    further back than the history retention. `history` and `all` give an earlier version until its segment expires. The
+    latest version of a key never expires.
     """
 
     versioned = True

@@ -3,7 +3,7 @@
 The observed stream time is the largest start of all puts. A row is visible while its start > observed stream time -
 retention. As in Kafka Streams, a persistent store deletes rows by segments, which are spans of time. A put into a
 segment that still exists is logged, even if the row itself has expired and reads do not show it. A put into a deleted
-segment is dropped and counted.
+segment is dropped and counted; in a store in memory, each put of an expired row is.
 """
 
 from __future__ import annotations

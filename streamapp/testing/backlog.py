@@ -17,7 +17,8 @@ __all__ = ["Backlog"]
 class Backlog:
     """Compares the ends of an application's input topics with the offsets that its group has committed.
 
-    Repartition topics between sub-topologies count as input, too.
+    Repartition topics between sub-topologies count as input, too. Topics of global tables, and topics that a pattern
+    finds, do not count.
 
         with Backlog(plan, KafkaSettings.from_env()) as backlog:
             done, total = backlog.progress()

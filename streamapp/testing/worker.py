@@ -35,8 +35,7 @@ class WorkerProcess:
             worker.wait_until_ready()
             print(worker.get("/tables/"))
 
-    At the end of the block the worker commits and stops. Raises `StreamsError` if the worker cannot start, or if it
-    ends before it is ready; the message has the end of the log.
+    At the end of the block the worker commits and stops. Raises `StreamsError` if the web port is in use.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class WorkerProcess:
                 return
 
     def check(self) -> None:
-        """Raises `StreamsError` with the end of the log if the worker has ended."""
+        """Raises `StreamsError` if the worker has ended. The message has the last errors of the log, or its end."""
         code = self._process.poll()
         if code is not None:
             lines = self.log.read_text(errors="replace").splitlines()

@@ -43,7 +43,7 @@ class Need(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One difference between two versions. ``subject`` is the changed part: a store, a topic, or the application."""
+    """One part of a topology, compared between two versions. ``subject`` is this part, for example a store."""
 
     need: Need
     subject: str
@@ -73,9 +73,9 @@ class Compatibility:
 def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | Snapshot) -> Compatibility:
     """Compares two versions of a topology. Each is a `Topology`, a plan, or the data of ``streamapp describe --json``.
 
-    The comparison covers the parts that last longer than a process: stores with their changelogs, repartition topics,
-    source topics, schemas. Functions are not compared, so a function that computes something else gives no finding.
-    Raises `ConfigError` if an argument is no topology.
+    The comparison covers the parts that last longer than a process: stores with their changelogs, global stores, state
+    on disk, repartition topics, source topics, schemas. Functions are not compared, so a function that computes
+    something else gives no finding. Raises `ConfigError` if an argument is no topology.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> def version(store: str) -> Topology:

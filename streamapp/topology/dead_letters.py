@@ -14,7 +14,8 @@ __all__ = ["check_dead_letters"]
 
 
 def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
-    """Raises `ConfigError` if a node may answer "dead_letter" and ``dead_letter_queue_topic`` is not set."""
+    """Raises `ConfigError` if ``on_error`` of a node is "dead_letter", or is a `Retry` that may end with this answer,
+    and ``dead_letter_queue_topic`` is not set. The answers of functions are not known here."""
     if config.dead_letter_queue_topic is not None:
         return
     for node in nodes:

@@ -1,7 +1,8 @@
-"""The text of ``Topology.describe()``, which is exactly the text of Kafka Streams for the same topology.
+"""The text of ``Topology.describe()``, which is the text of Kafka Streams for the same topology.
 
-So a description can be compared with the Java application's. Kafka Streams sorts nodes by the number of nodes
-downstream, and several sets have the order of Java's hash tables. This module reproduces both orders.
+So a description can be compared with the Java application's. Only a function that chooses topics has another name.
+Kafka Streams sorts nodes by the number of nodes downstream, and several sets have the order of Java's hash tables. This
+module reproduces both orders.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ __all__ = ["to_mermaid"]
 
 
 def to_mermaid(subtopologies: Iterable[Iterable[Node]]) -> str:
-    """The text of the flowchart: topics are ovals, processors boxes, stores cylinders, sub-topologies frames."""
+    """The text of the flowchart: topics are ovals, nodes boxes, stores cylinders, sub-topologies frames."""
     ids: dict[str, str] = {}
     topics: dict[str, str] = {}
     body: list[str] = []

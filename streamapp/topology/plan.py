@@ -126,7 +126,10 @@ class Plan:
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
-        """The external topics that the application reads, including those of global stores."""
+        """The external topics that the application reads, including those of global stores.
+
+        Topics that a pattern finds are not included.
+        """
         internal = {t.name for t in self.internal_topics}
         topics = [t for sub in self.subtopologies for t in sub.source_topics if t not in internal]
         return tuple(dict.fromkeys(topics + [g.topic for g in self.global_stores]))

@@ -30,7 +30,7 @@ class PlannedSchema:
 
 
 def planned_schemas(plan: Plan) -> list[PlannedSchema]:
-    """The schemas of sources, sinks and stores, each once for its subject, in the order of the plan.
+    """The schemas of sources, sinks and stores, each once for its subject and its text, in the order of the plan.
 
     The result lacks schemas that the plan does not know. Missing are schemas of topics that a function or a pattern
     chooses, and of serdes inside foreign-key joins.

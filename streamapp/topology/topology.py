@@ -84,9 +84,10 @@ class Topology:
     ) -> Topology:
         """Adds a source that reads topics, or all topics that match a pattern. (``Topology.addSource``)
 
-        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms (default: the record's own).
-        ``on_error`` decides about records that cannot be decoded (default: ``deserialization_exception_handler``).
-        Raises `TopologyError` for a name that is in use, and for a topic that another source reads.
+        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms (default:
+        ``default_timestamp_extractor``, or else the record's own). ``on_error`` decides about records that cannot be
+        decoded (default: ``deserialization_exception_handler``). Raises `TopologyError` for a name that is in use, and
+        for a topic that another source reads.
 
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
         ['in']
@@ -146,8 +147,9 @@ class Topology:
 
         ``topic`` is a name, or a function ``topic(key, value, record_context)`` that returns a name for each record.
         ``partitioner(topic, key, value, partition_count)`` may choose the partition. Without a partitioner, or if it
-        returns None, Kafka's default partitioner chooses by the bytes of the key. ``on_error`` decides about results
-        that cannot be serialized, or that brokers refuse (default: ``production_exception_handler``).
+        returns None, Kafka's default partitioner chooses by the bytes of the key; for a windowed key, without the
+        window. ``on_error`` decides about results that cannot be serialized, or that brokers refuse (default:
+        ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)
@@ -316,7 +318,7 @@ class Topology:
         return {**self._stores, **{name: g.spec for name, g in self._global_stores.items()}}
 
     def describe(self) -> str:
-        """The description of this topology, exactly as Kafka Streams writes it. (``Topology.describe``)
+        """The description of this topology, as Kafka Streams writes it. (``Topology.describe``)
 
         >>> print(Topology().add_source("in", "flights", **text).describe().splitlines()[2])
             Source: in (topics: [flights])
@@ -333,7 +335,8 @@ class Topology:
         return "Topologies:\n " + "".join("  " + t for t in text)
 
     def to_mermaid(self) -> str:
-        """The topology as a Mermaid flowchart, which GitHub and most documentation tools draw.
+        """The topology as a Mermaid flowchart, which GitHub and most documentation tools draw. Global stores are left
+        out.
 
         >>> Topology().add_source("in", "flights", **text).to_mermaid().splitlines()[0]
         'flowchart LR'
@@ -345,7 +348,7 @@ class Topology:
 
         The settings given in ``config`` override those of the configuration with which the topology was built. Raises
         `TopologyError` if the topology is empty. Raises `ConfigError` for a setting that comes too late, because the
-        builder has already used another value.
+        builder has already used another value, and for dead letters without a topic.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics

@@ -15,11 +15,11 @@ __all__ = ["StreamAggregate", "StreamReduce"]
 
 @dataclass(frozen=True)
 class StreamAggregate(Operator):
-    """Aggregates the values of each key, for ``KGroupedStream.aggregate`` and ``count``.
+    """Aggregates the values of each key, for ``aggregate`` and ``count`` of grouped and co-grouped streams.
 
     Records with a null key or value are dropped. The timestamp of a result is the largest timestamp of its records. If
-    the aggregator returns None, the row is deleted, with the timestamp of the present record. As in Kafka Streams, the
-    old value of a key's first update is the initializer's value. Source: ``KStreamAggregate``.
+    the aggregator returns None, the row is deleted, and the changelog gets the timestamp of the present record. As in
+    Kafka Streams, the old value of a key's first update is the initializer's value. Source: ``KStreamAggregate``.
     """
 
     persistent_name = "StreamAggregate"

@@ -18,7 +18,9 @@ Verdict = Answer | Literal["retry", "pause"]
 
 
 def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> Verdict:
-    """The decision after a failed attempt: "pause" if a service has failed, else the answer of ``choose``, or "retry".
+    """The decision after a failed attempt: "pause" if a service has failed, else the answer of ``choose``.
+
+    Without ``choose``, the decision is "retry".
 
     Raises `ProcessingFailed` if ``choose`` raises or returns no answer.
     """
@@ -46,6 +48,8 @@ def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str)
 
     So the order of all records stays. If a service fails, the run ends with `ProcessingFailed`, because waiting is not
     possible. The user starts the run again when the service is back.
+
+    Raises `UnsupportedOperation` if the number of attempts has no limit, and `StreamsError` if records already wait.
     """
     if retry.times is None:
         raise UnsupportedOperation(

@@ -13,8 +13,8 @@ __all__ = ["ChangeSerde"]
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_LATEST_FLAG = 3
-"""Newer versions of Kafka Streams add this number to the flag, and write ``is_latest`` as a byte before the flag
-(KIP-904)."""
+"""Kafka Streams reserves the flags 3 to 5 for later versions. With them, this number is added to the flag, and
+``is_latest`` is a byte before the flag. `ChangeSerde` reads these flags, and never writes them."""
 
 
 class ChangeSerde(Serde[Change]):

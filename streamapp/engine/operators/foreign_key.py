@@ -85,7 +85,8 @@ class Subscription(msgspec.Struct, frozen=True, gc=False):
     primary_key: Any
     primary_partition: int | None
     data: bytes | None = None
-    """The bytes from which the subscription was read. The store gets these bytes; None: it serializes."""
+    """The bytes from which the subscription was read, which `SubscriptionSerde` writes again. None: the serde
+    serializes the fields."""
 
 
 class SubscriptionResponse(msgspec.Struct, frozen=True, gc=False):
@@ -312,7 +313,8 @@ class SubscriptionSend(Operator):
 
 @dataclass(frozen=True)
 class SubscriptionReceive(Operator):
-    """Stores the subscriptions to the right table's keys, and hands each on to `SubscriptionJoin`, which answers it."""
+    """Stores and deletes subscriptions to the right table's keys. Hands each on to `SubscriptionJoin`, which may
+    answer."""
 
     persistent_name = "SubscriptionReceive"
 
@@ -344,7 +346,7 @@ class SubscriptionReceive(Operator):
 
 @dataclass(frozen=True)
 class SubscriptionJoin(Operator):
-    """Answers a new subscription with the current row of the right table."""
+    """Answers a subscription with the current row of the right table, if the instruction asks for an answer."""
 
     persistent_name = "SubscriptionJoin"
 

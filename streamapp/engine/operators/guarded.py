@@ -1,4 +1,5 @@
-"""`Guarded`: an operator with ``on_error``, whose exceptions do not reach the configured exception handler."""
+"""`Guarded`: an operator with ``on_error``, which decides about the operator's exceptions instead of the configured
+exception handler."""
 
 from __future__ import annotations
 
@@ -75,7 +76,10 @@ class Guarded(Operator):
 
     With ``holds``, results wait until the operator is done with the record, so an exception leaves none of them.
     Aggregations and a user's processor run without ``holds``: results that they forward before an exception stay.
-    ``on_error`` does not answer exceptions of the operators downstream.
+
+    ``on_error`` does not answer exceptions of the operators downstream. Errors of the disk, the brokers or the schema
+    registry are raised again. If a service has failed (`FAILURES`), the answers "skip" and "dead_letter" stop the
+    worker.
     """
 
     persistent_name = "Guarded"

@@ -1,8 +1,9 @@
 """`Parking`: an operator whose failed records wait in a store for another attempt (`Retry.by_key`, `Retry.in_place`).
 
-Records wait in lanes: a lane is a key, or the whole partition. A record waits behind earlier records of its lane, so
-the order within a lane stays. An attempt gives all results of a record or none. One commit has both the waiting records
-and the results, so a crash neither loses an attempt nor counts it twice.
+Records wait in lanes: a lane is a key, or the whole partition. A record without a key has a lane of its own. A record
+waits behind earlier records of its lane, so the order within a lane stays. An attempt gives all results of a record or
+none. Waiting records, with the number of their attempts, are committed together with the positions of the inputs. So
+after a crash, the task goes on as at the last commit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ __all__ = ["Parking"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _MOST_MS = 1_000
-"""The time for attempts in one call of the punctuator, so that many waiting records do not hold up the inputs."""
+"""The time after which a call of the punctuator begins no further attempt, so that many waiting records do not hold up
+the inputs."""
 
 _AT_ONCE = 32
 """The largest number of records that a task takes before it reads ``room`` again, because each may be parked."""
@@ -36,7 +38,8 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Parking(Operator):
-    """Runs an operator of one function. If the function raises, the record waits in ``store`` for another attempt."""
+    """Runs an operator of one function. If the function raises, the record waits in ``store`` for another attempt,
+    unless the `Retry` gives another answer."""
 
     persistent_name = "Parking"
 

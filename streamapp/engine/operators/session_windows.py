@@ -71,7 +71,7 @@ class SessionWindowAggregate(WindowedAggregate):
     def bind_forward(self, ctx: NodeContext, store: Any) -> TableForward:
         forward = super().bind_forward(ctx, store)
         if store.cached and ctx.forward is not nowhere:
-            # The cache hands a session on with the time of the last record in it. A session's own time is its end.
+            # A session is handed on with its end as the timestamp.
             store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
         return forward
 

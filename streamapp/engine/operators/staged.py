@@ -46,13 +46,15 @@ class ParkedRecordSerde(Serde[ParkedRecord]):
 
 
 def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int) -> int:
-    """The partitioner of retry topics: a record keeps the partition number of its source."""
+    """The partitioner of retry topics: a record keeps the partition number of its source, modulo the topic's number of
+    partitions."""
     return value.source.partition % count
 
 
 @dataclass(frozen=True)
 class Staged(Operator):
-    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay.
+    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay,
+    unless the `Retry` gives another answer.
 
     ``sinks`` are the children that write these topics, one for each delay. With ``again`` the records are those that
     come back, each a `ParkedRecord`. ``named`` is the operator's name in dead letters and counters.
@@ -170,7 +172,8 @@ class Delayed(Operator):
 class _Delay:
     """The records that a task has taken out of one retry topic.
 
-    All of them have the same delay, so the first one is always due first, and one lane is enough.
+    All records of the topic have the same delay, so they are due in the order in which they came, and one lane is
+    enough.
     """
 
     def __init__(self, described: Delayed, ctx: NodeContext) -> None:

@@ -22,8 +22,8 @@ class StreamTableJoin(Operator):
 
     A versioned table gives the row that was valid at the record's time; any other table gives its current row. With a
     grace period, a record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record. So late updates
-    of the (versioned) table count, too. An inner join drops null keys and null values, a left join only null values.
-    Source: ``KStreamKTableJoinProcessor``.
+    of the (versioned) table count, too. An inner join drops null keys and null values, a left join only null values. In
+    a left join with a grace period, a null key raises `StreamsError`. Source: ``KStreamKTableJoinProcessor``.
     """
 
     persistent_name = "StreamTableJoin"
@@ -34,8 +34,8 @@ class StreamTableJoin(Operator):
     grace_ms: int | None = None
     buffer_store: str | None = None
     on_error: Answer | Chooser | None = None
-    """The answer to exceptions for records that have waited in the buffer. A join without a buffer has none here: a
-    `Guarded` around the join answers."""
+    """The answer to exceptions in a join with a buffer. In a join without a buffer, this field is None, and a `Guarded`
+    around the join answers."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if self.on_error is not None:

@@ -20,8 +20,9 @@ class TableSuppress(Operator):
     """Buffers the latest update of each key, and emits it when stream time is ``wait_ms`` past the key's time.
 
     The time of a key is the timestamp of its first buffered update, or for final results the end of its window. For
-    final results, the deletion of a window is not emitted, because no result of the window was emitted before. Source:
-    ``KTableSuppressProcessorSupplier``.
+    final results, the deletion of a window is not emitted, because no result of the window was emitted before. If the
+    buffer exceeds its limits, the oldest updates are emitted early, or with ``shut_down_when_full`` the operator raises
+    `RecordTooLateError`. Source: ``KTableSuppressProcessorSupplier``.
 
     With ``idle_timeout_ms``, windows also close by the wall clock while there is no input. Later updates of such a
     window are dropped, so that each window has only one final result.

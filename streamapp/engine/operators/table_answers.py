@@ -1,7 +1,8 @@
-"""``on_error`` of tables: if the function raises for a row, the row is not in the result, as if it had returned None.
+"""``on_error`` of tables: a row for which the function raises is not in the result, if ``on_error`` says to go on.
 
-The same function is called again when a join reads the row, and when a later change needs the row's old value. Each of
-these calls gets None, too, so that all results agree.
+The row is missing as if the function had returned None. The same function is called again when a join reads the row,
+and when a later change needs the row's old value. If the function raises in these calls, the result is None, too, so
+that all results agree.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["OrNone", "new_and_old", "or_none"]
 class OrNone:
     """A function that returns None where the user's function raises, because the first call has handled the error.
 
-    The failure of a service still raises. `OrNone` is a class, and not a nested function, so that it can be pickled.
+    Failures of services, and errors of the disk, the brokers or the schema registry, are still raised. `OrNone` is a
+    class, and not a nested function, so that it can be pickled.
 
     >>> OrNone(int)("x") is None
     True

@@ -15,7 +15,7 @@ __all__ = ["ValueTransformer", "bind_transformer"]
 
 
 class ValueTransformer(Protocol):
-    """Computes the values of a table for ``KTable.transform_values``, whose supplier makes one transformer for each
+    """Computes the values of a table for ``KTable.transform_values``, whose supplier makes the transformers of each
     task.
 
     A transformer may use state stores through its context. Its only result is the returned value, so ``forward`` of the

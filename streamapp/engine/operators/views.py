@@ -101,7 +101,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class StoreView(TableView):
-    """A materialized table."""
+    """The view of a materialized table, which reads the table's store."""
 
     store: str
 
@@ -133,7 +133,7 @@ class StoreView(TableView):
 
 @dataclass(frozen=True)
 class WindowView(TableView):
-    """The table of a windowed aggregation. Its keys are `Windowed`."""
+    """The view of the table of a windowed aggregation, whose keys are `Windowed`."""
 
     store: str
 
@@ -148,7 +148,7 @@ class WindowView(TableView):
 
 @dataclass(frozen=True)
 class SessionView(TableView):
-    """The table of a session aggregation. A row's timestamp is the session's end."""
+    """The view of the table of a session aggregation. A row's timestamp is the session's end."""
 
     store: str
 

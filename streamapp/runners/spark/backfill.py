@@ -3,8 +3,8 @@
 The cut is the offset of each input at which the backfill ends. The steps, and the consequences of a kill at each one:
 
 1. *Survey.* Looks at the cluster. Nothing is changed.
-2. *Compute.* Every sub-topology runs as a stage of a batch, from the group's offsets up to the cut. The results stay in
-   Spark, so a kill leaves nothing behind.
+2. *Compute.* Missing internal topics are created. Every sub-topology runs as a stage of a batch, from the group's
+   offsets up to the cut. The results stay in Spark, so a kill leaves only empty topics behind.
 3. *Begin.* One commit notes the backfill and its cut in the metadata of the group's offsets. The offsets stay the same.
    From here on, workers refuse to start.
 4. *Write.* Each task writes its outputs and changelogs to Kafka, in transactions that also note the number of rows

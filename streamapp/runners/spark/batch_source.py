@@ -49,8 +49,8 @@ class KafkaSource:
     Each bound is a time in ms, or offsets by partition. A time stands for the first record of each partition with at
     least this timestamp. ``until`` is exclusive.
 
-    The batch reads committed records only, and waits at most 10 seconds for open transactions to end. In a partition
-    with a transaction that stays open, the batch ends at the first record of this transaction.
+    The batch reads committed records only, and waits, for each topic, at most 10 seconds for open transactions to end.
+    In a partition with a transaction that stays open, the batch ends at the first record of this transaction.
 
     >>> KafkaSource(until=1_385_874_000_000)                       # everything before December 2013
     KafkaSource(since=None, until=1385874000000)

@@ -55,11 +55,12 @@ class ColumnSource:
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
-    ``on_error`` of the source, or else ``deserialization_exception_handler``, decides about corrupt rows and rows that
-    the serdes refuse, as on workers. "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends
-    them to the dead-letter topic, if there is one; the value of such a letter is the row as text. A `Response` has the
-    handler's own letters instead. Kafka's default partitioner places letters with a key. If no source is in Kafka, the
-    topics of letters have as many partitions as the source with the most partitions.
+    ``on_error`` of the source, or else ``deserialization_exception_handler``, decides about corrupt rows, rows without
+    a time, and rows that the serdes refuse, as on workers. "fail" stops the batch. "skip" drops and counts such rows.
+    "dead_letter" also sends them to the dead-letter topic, and so does "continue", if there is such a topic. The value
+    of such a letter is the row as text. A `Response` has the handler's own letters instead. Kafka's default partitioner
+    places letters with a key. If no source is in Kafka, the topics of letters have as many partitions as the source
+    with the most partitions.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP

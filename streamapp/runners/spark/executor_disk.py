@@ -21,7 +21,8 @@ LOCK_SECONDS = 5.0
 class ExecutorDisk:
     """The `StateHome` on an executor's disk.
 
-    A state that cannot be opened is deleted: the disk has only a copy of the changelogs.
+    A state that cannot be opened is deleted: the disk has only a copy of the changelogs. A state that another task
+    still holds open after 5 seconds stays, and a new state begins in a temporary folder.
     """
 
     def __init__(self, plan: Plan) -> None:

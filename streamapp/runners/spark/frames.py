@@ -41,8 +41,9 @@ INPUT = {
 INPUT_COLUMNS = tuple(INPUT)
 """Rows into a stage.
 
-``input`` is an index into the topics that Spark brings. The rows are in the order of (``mx``, ``src``, ``seq``): the
-largest timestamp that the writing task has seen, the task's partition, and a counter.
+``input`` is an index into the topics that Spark brings. The rows are in the order of (``mx``, ``input``, ``src``,
+``seq``). ``mx`` is the largest timestamp that the writing task has seen, ``src`` the task's partition, and ``seq`` a
+counter.
 
 A row of a repartition topic is a pack: ``value`` has the records, and ``timestamp`` has their number.
 """

@@ -81,7 +81,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group:
-    """The group of ``config.application_id``. Every method waits for Kafka's answer, and raises `BrokerError`."""
+    """The group of ``config.application_id``. Every method waits for Kafka's answer, and raises `BrokerError` if no
+    answer comes, or if Kafka refuses the request."""
 
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config

@@ -169,7 +169,7 @@ class TaskWriter:
         return entry, progress
 
     def _wanted(self, rows: Iterator[Row], logs: Collection[str]) -> Iterator[Row]:
-        """Leaves out rows that compaction would remove anyway, because writing them takes time.
+        """Leaves out rows of `compacted_topics` that compaction would remove anyway, because writing them takes time.
 
         All rows of a key but the last one are left out. A deletion is also left out if the changelog had no records
         before the backfill.

@@ -1,8 +1,8 @@
 """Writes records from Spark to Kafka in time order and exactly once, also over a killed run and its repetition.
 
 Spark's own Kafka sink ignores timestamps, and may write a record twice. Here, each task has a transactional producer.
-With the rows, each transaction commits the number of rows that are now in Kafka, for each partition. The number is
-stored as an offset of the consumer group with the name of the job. Its metadata has a checksum of these rows.
+With the rows, each transaction commits the number of rows that are now done, for each partition. The number is stored
+as an offset of the consumer group with the name of the job. The metadata of the offset has a checksum of these rows.
 
 The next run reads the number, and continues after these rows. If the checksum differs, the run is refused: its input
 has changed, so the number would point to a wrong row.

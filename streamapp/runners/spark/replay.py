@@ -41,7 +41,8 @@ ATTEMPTS = 20
 class Difference:
     """The result of comparing the replayed with the live version, as numbers of rows.
 
-    ``examples`` are some rows that differ, as (key, window start, replayed, live). None: this side has no such row.
+    ``examples`` are some rows that differ, as (key, start, replayed, live). The start is that of the window or session,
+    or the timestamp of a topic's record. None: this side has no such row.
     """
 
     equal: int
@@ -77,8 +78,8 @@ class _Standing(NamedTuple):
 class Replay:
     """Computes ``name``, a table or an output topic, from ``since`` to ``until``.
 
-    Without ``since``, the replay begins with the first records. Without ``until``, it ends at the committed offsets of
-    the application, or at the ends of the topics if the application has never run.
+    Without ``since``, the replay begins with the first records. Without ``until``, the replay ends at the committed
+    offsets of the application, or at the ends of the topics if the application has never run.
 
     >>> with Replay(topology, config, "airport-delays", spark=spark) as replay:            # doctest: +SKIP
     ...     replay.write_parquet("delays")
@@ -134,8 +135,9 @@ class Replay:
     def write_topic(self, topic: str) -> int:
         """Writes a new topic with as many partitions as the original, and returns how many records it has.
 
-        A table becomes records with its timestamps. As in changelogs, the key of a window ends with its start, and the
-        key of a session with its end and start. Each partition is one transaction.
+        A table becomes records with its timestamps. The key of a window ends with its start, and the key of a session
+        with its end and start, 8 bytes each. Each partition is one transaction. Raises `ConfigError` if the topic
+        exists.
         """
         from pyspark.sql import functions as F
 

@@ -24,7 +24,8 @@ class TableRow(NamedTuple):
     """One row of a table; all times are in ms.
 
     ``start`` and ``end`` are the bounds of the window, of the session, or of the time in which a version is valid. Both
-    are None for other rows. ``timestamp`` is None for sessions, for versions, and for stores that keep no timestamps.
+    are None for other rows. ``timestamp`` is None for sessions, for versions, and for stores that keep no timestamps,
+    but -1 for a table with ``Materialized(timestamped=False)``.
     """
 
     key: Any
@@ -98,8 +99,8 @@ class OutputTable:
         """The table for SQL: ``partition``, ``key``, ``value``, and the times of the table's kind as SQL timestamps.
 
         ``key`` and ``value`` are strings, numbers or structs, or JSON text for types that Spark does not have. The
-        times are ``timestamp``, ``window_start`` and ``window_end``, or ``valid_from`` and ``valid_to`` (null: still
-        valid).
+        times are ``timestamp``, ``window_start`` and ``window_end``, ``session_start`` and ``session_end``, or
+        ``valid_from`` and ``valid_to`` (null: still valid).
         """
         from pyspark.sql import functions as F
 

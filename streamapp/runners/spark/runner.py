@@ -68,8 +68,9 @@ class SparkRunner:
         inside the batch. Caches are flushed every 200,000 records of a task and at the end, so another run gives the
         same results. ``progress`` shows a bar for each stage.
 
-        Raises `UnsupportedOperation` for topologies that need the wall clock; `ConfigError` for a topic without
-        source; `CopartitionError` as workers do.
+        Raises `UnsupportedOperation` for topologies that Spark cannot run, for example with punctuators by the wall
+        clock or with asynchronous steps. Raises `ConfigError` for a topic without source, and `CopartitionError` as
+        workers do.
         """
         return Run.compute(self._plan, self._spark, sources, progress=progress).result()
 

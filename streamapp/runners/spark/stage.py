@@ -191,7 +191,7 @@ class Stage:
     def _drive(self, session: TaskSession, out: Output, feed: Feed, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Feeds a task with records until all its input partitions are at their ends.
 
-        Partitions get new records before their buffer is empty, because the task waits for an empty one.
+        A partition gets new records when its buffer is empty, because the task then waits for this partition.
         """
         task = session.task
         tell = self.report_to.start(task.task_id) if self.report_to else _silent

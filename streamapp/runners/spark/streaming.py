@@ -71,7 +71,7 @@ class SparkStream:
     >>> with SparkStream(topology, config, spark, checkpoint="data/checkpoint") as stream:   # doctest: +SKIP
     ...     stream.wait()
 
-    Raises `ConfigError` while workers or another run are members of the group.
+    `start` raises `ConfigError` while workers or another run are members of the group.
     """
 
     def __init__(

@@ -37,8 +37,9 @@ def live_tables(
 ) -> dict[str, OutputTable]:
     """The tables of an application by name, with global tables, as they are in Kafka now.
 
-    No worker has to run. The tables have all committed changes, and no others. A table whose store is not logged has no
-    changelog, so it is missing here; compute it with `SparkRunner.batch`.
+    No worker has to run. The tables have the committed changes, and no others. Changes behind a transaction that stays
+    open for 10 seconds are missing. A table whose store is not logged has no changelog, so it is missing here; compute
+    such a table with `SparkRunner.batch`.
 
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP
@@ -76,8 +77,9 @@ def live_tables(
 def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict[str, str]:
     """Creates a view of Spark SQL for each table; returns view -> table.
 
-    In the name of a view, characters other than letters and digits become ``_``. If two names become the same (SQL does
-    not distinguish capitals), the second one gets another ``_`` at its end.
+    In the name of a view, characters other than letters and digits become ``_``, and a digit at the beginning gets a
+    ``_`` before it. If two names become the same (SQL does not distinguish capitals), the second one gets another ``_``
+    at its end.
     """
     views: dict[str, str] = {}
     for name, table in tables.items():

@@ -19,9 +19,10 @@ ROWS_PER_BATCH = 20_000
 
 
 def readable(spec: StoreSpec) -> bool:
-    """True if a store is a table for users, and not an internal store of an operator.
+    """True if the rows of a store can be shown as a table.
 
-    Internal stores have no serdes, or have windows without length, as in joins of records with equal timestamps.
+    The store needs a `RowShape` and serdes. Windows need a length, which the stores of a join of records with equal
+    timestamps do not have.
     """
     shape = spec.kind.shape
     return (
