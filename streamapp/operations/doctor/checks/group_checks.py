@@ -28,7 +28,7 @@ def deleted_unread(survey: Survey) -> Found:
     "the group is beyond the end of the log",
     "loses",
     reason="The topic was deleted and created again, or its brokers have lost records. New records get offsets below "
-    "the committed offset, so the group does not read them. A worker of streamapp refuses to start.",
+    "the committed offset, so the group does not read them. A worker of streamapp ends with an error.",
     remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
     "tables again.",
     page="operations.md#offsets",
