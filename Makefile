@@ -1,5 +1,5 @@
 # make run             a real Kafka and schema registry, a Spark ingest, a worker with live tables; Ctrl-C stops everything
-# make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
+# make run ARGS=--once the same, then compares every table with a batch on Spark of the same topology, and ends
 # make test            checks and all tests, from nothing, on a new machine: workers that are killed, Java, Spark, Chromium
 # make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...

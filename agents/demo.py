@@ -1,7 +1,7 @@
 """Runs the whole application with one command: Kafka, a schema registry, the ingest with Spark, a worker, live tables.
 
     python -m agents.demo                         runs until Ctrl-C; a later run continues where this one stopped
-    python -m agents.demo --once                  compares every table with Spark's own answer, and ends
+    python -m agents.demo --once                  compares every table with a batch on Spark, and ends
 
 The demo uses an existing Kafka if STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP_SECURITY_PROTOCOL ...). The demo
 uses an existing schema registry if STREAMAPP_SCHEMA_REGISTRY_URL is set.
@@ -45,7 +45,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Compare every table with Spark's own batch answer, and end.")
+@click.option("--once", is_flag=True, help="Compare every table with a batch on Spark of the same topology, and end.")
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d"]),

@@ -38,8 +38,8 @@ class OrderedPartitionGroup(PartitionGroup):
 def _no_wall_clock(node: str) -> UnsupportedOperation:
     return UnsupportedOperation(
         node,
-        "Spark in batch",
-        "it asks for the wall clock, and a batch runs through history at a pace of its own",
+        "Spark",
+        "it asks for the wall clock, and batches run through the records at a pace of their own",
         "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
     )
 

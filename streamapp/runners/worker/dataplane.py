@@ -450,9 +450,11 @@ class DataPlane(threading.Thread):
             failpoints.hit("tasks-revoked")
 
     def _pause(self) -> None:
-        if not self.suspended and not self.paused:
-            self._commit_to_the_end()
-        self.paused = True
+        try:
+            if not self.suspended and not self.paused:
+                self._commit_to_the_end()
+        finally:
+            self.paused = True
         logger.info("paused")
 
     def _resume(self) -> None:

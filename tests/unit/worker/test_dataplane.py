@@ -624,6 +624,23 @@ def test_what_does_not_come_out_of_a_step_in_time_is_begun_again(
 
 
 @pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
+def test_a_pause_holds_even_if_a_step_does_not_end_in_time(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataplane, "_DRAIN_SECONDS", 0.0)
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.pause()
+    plane._turn()
+    assert plane.paused
+    assert "roll_back" in plane.ledger.asked
+    plane.fetcher.arrived = {ONE: 2}  # type: ignore[attr-defined]
+    plane._turn()
+    assert plane.tasks[ONE].task.pending == 0
+
+
+@pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
 def test_a_due_commit_lets_steps_run_empty_first(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     plane.given(1, ONE)
     plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
