@@ -45,7 +45,9 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Compare every table with a batch on Spark of the same topology, and end.")
+@click.option(
+    "--once", is_flag=True, help="Compare every table with a batch on Spark of the same topology, and end."
+)
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d"]),

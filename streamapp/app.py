@@ -37,6 +37,7 @@ from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
+from streamapp.runners.worker.agents.taken_batches import WatchedStream
 from streamapp.runners.worker.clients import client_id
 from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
@@ -248,6 +249,7 @@ COMMAND_LINE_DATADIR = "FAUST_DATADIR"
 _AGENT_SETTINGS: dict[str, Any] = {
     "Agent": WatchedAgent,
     "Topic": WatchedTopic,
+    "Stream": WatchedStream,
     "TableManager": AgentTableManager,
     "PartitionAssignor": AgentAssignor,
     "HttpClient": "streamapp.web.cluster.open_session",

@@ -15,7 +15,11 @@ from streamapp.errors import BrokerError
 __all__ = ["NotBack", "Transacting", "abandon_transaction", "in_time", "open_transactions", "retrying"]
 
 _PAUSE_SECONDS = 0.05
-_MARGIN_SECONDS = 1.0
+_LEAST_SECONDS = 1.0
+"""The least time-out of a call. With less, a commit that librdkafka resumes may fail before its first step. The commit
+then counts as ended, although its request is still under way. When brokers answer the request, an assertion
+of librdkafka ends the process (``Invalid transaction state transition``)."""
+_MARGIN_SECONDS = 1.0 + _LEAST_SECONDS
 _ABANDON_SECONDS = 0.2
 
 
@@ -64,7 +68,7 @@ def open_transactions(producer: Transacting, timeout: float) -> None:
 
 
 def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:
-    """Runs ``call`` in a thread, and raises `NotBack` if it has not returned one second after ``seconds``.
+    """Runs ``call`` in a thread, and raises `NotBack` if it has not returned two seconds after ``seconds``.
 
     librdkafka does not always keep its time-outs: after a restart of a broker, a call may hang for minutes. The thread
     then goes on alone, and calls ``late`` when the call returns. The thread keeps the producer alive until then,
@@ -94,11 +98,14 @@ def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) 
 
 def retrying(call: Callable[[float], object], timeout: float) -> None:
     """Calls ``call(seconds left)``, and repeats the call after errors that librdkafka calls retriable, until
-    ``timeout``."""
+    ``timeout``.
+
+    Each call gets at least a second, so the last one may end a second late.
+    """
     deadline = time.monotonic() + timeout
     while True:
         try:
-            call(max(0.0, deadline - time.monotonic()))
+            call(max(_LEAST_SECONDS, deadline - time.monotonic()))
             return
         except KafkaException as exc:
             if not exc.args[0].retriable() or time.monotonic() >= deadline:

@@ -65,3 +65,14 @@ if "APP_ID" in env:
             value = event.value if isinstance(event.value, bytes) else str(event.value).encode()
             await answers.send(key=event.key, value=b"sent " + value + number)
             yield b"yielded " + value
+
+    if "BATCH" in env:
+        topic = app.topic(env["BATCH"], value_serializer="raw", key_serializer="raw")
+
+        @app.agent(topic)
+        async def answer_batches(stream):  # type: ignore[no-untyped-def]
+            async for batch in stream.take(10, within=0.2):
+                for value in batch:
+                    await answers.send(key=None, value=b"batch " + value)
+                if b"poison" in batch and env["POISON"] == "raise":
+                    raise ValueError("this batch cannot be answered")

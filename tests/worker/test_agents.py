@@ -279,6 +279,57 @@ def test_records_that_cannot_be_decoded_become_dead_letters(cluster: Cluster) ->
     assert len(answered.answers()) == 100
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_the_records_of_a_batch_that_fails_come_again(cluster: Cluster, guarantee: str) -> None:
+    answered = Answered(cluster)
+    batches = f"{cluster.id}-batches"
+    cluster.create(batches)
+    env = {"GUARANTEE": guarantee, "BATCH": batches, "ON_ERROR": "continue", "COMMIT_MS": "1000"}
+    worker = answered.start(**env, POISON="raise")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    values = [b"poison" if number == 37 else b"%d" % number for number in range(60)]
+    for number, value in enumerate(values):
+        producer.produce(batches, value, b"k", partition=number % 4)
+    producer.flush()
+    assert worker.wait() == 1
+    last = worker.text().splitlines()[-1]
+    assert "a batch of 10 records" in last
+    assert "this batch cannot be answered; a worker cannot go on without a batch" in last
+    again = answered.start(**env, POISON="answer")
+
+    def found() -> list[bytes]:
+        return [value for _, value in answered.answers(b"batch ")]
+
+    until(lambda: set(found()) == set(values), 60, again.text)
+    assert again.terminate() == 0
+    if guarantee == "exactly_once_v2":  # the messages of the batch were rolled back with it
+        assert sorted(found()) == sorted(values)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2"])
+def test_the_messages_of_batches_are_written_once_whatever_is_killed(
+    cluster: Cluster, guarantee: str
+) -> None:
+    answered = Answered(cluster)
+    batches = f"{cluster.id}-batches"
+    cluster.create(batches)
+    env = {"GUARANTEE": "exactly_once_v2", "BATCH": batches, "POISON": "answer", "COMMIT_MS": "300"}
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    worker = answered.start(**env)
+    for number in range(600):
+        producer.produce(batches, b"%d" % number, b"k", partition=number % 4)
+        if number % 100 == 50:
+            producer.flush()
+            until(lambda: len(answered.answers(b"batch ")) > number - 90, 60, worker.text)  # noqa: B023
+            worker.signal(signal.SIGKILL)
+            worker.wait()
+            worker = answered.start(**env)
+    producer.flush()
+    until(lambda: len(answered.answers(b"batch ")) >= 600, 60, worker.text)
+    assert worker.terminate() == 0
+    assert sorted(int(value) for _, value in answered.answers(b"batch ")) == list(range(600))
+
+
 def test_the_topology_counts_on_beside_its_agents(cluster: Cluster) -> None:
     answered = Answered(cluster, topology=True)
     worker = answered.start()

@@ -99,7 +99,7 @@ def _commit(producer: Sender, timeout: float, brokers_answer: Callable[[], bool]
     while True:
         now = time.monotonic()
         try:
-            retrying(producer.commit_transaction, min(_LOOK_SECONDS, max(0.0, deadline - now)))
+            retrying(producer.commit_transaction, min(_LOOK_SECONDS, deadline - now))
             return
         except KafkaException as exc:
             if not exc.args[0].retriable() or time.monotonic() >= deadline:

@@ -93,6 +93,22 @@ def test_a_position_that_is_lowered_may_lower_others() -> None:
     run(check())
 
 
+def test_a_commit_takes_all_records_of_a_batch_or_none() -> None:
+    async def check() -> None:
+        bound = sends(("c", 1, "out"))
+        batch = tuple(
+            SimpleNamespace(tp=TP(topic, 0), offset=at) for topic, at in (("a", 3), ("b", 1), ("a", 4))
+        )
+        (sent,) = bound._bound.pop(TP("c", 0))
+        bound._bound[TP("a", 0)] = [sent._replace(record=TP("a", 0), offset=4, batch=batch)]  # type: ignore[arg-type]
+        assert await trimmed(bound, a=5, b=2) == ({"a": 5, "b": 2}, [("a", 4)])
+        assert await trimmed(bound, a=5, b=1) == ({"a": 3, "b": 1}, [])
+        assert await trimmed(bound, a=4, b=9) == ({"a": 3, "b": 1}, [])
+        assert await trimmed(bound, a=3, b=1) == ({"a": 3, "b": 1}, [])
+
+    run(check())
+
+
 def test_a_commit_takes_no_more_bytes_than_it_may_but_one_record_at_least() -> None:
     async def check() -> None:
         bound = sends(("a", 1, "out"), ("b", 1, "out"), ("a", 2, "out"), ("a", 2, "out"), ("b", 2, "out"))

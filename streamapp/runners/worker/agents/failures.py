@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import faust
 from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
+from faust.types import EventT
 
+from streamapp._base.counted import counted
 from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.judging import (
     ProcessingFailed,
@@ -20,6 +22,7 @@ from streamapp.engine.judging import (
     topics_of,
 )
 from streamapp.records import OutputRecord
+from streamapp.runners.worker.agents.taken_batches import batch_under_work
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
@@ -36,6 +39,9 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         try:
             await coro
         except Exception as exc:
+            if batch := batch_under_work():
+                await self.app.consumer.fail(self._failed_batch(batch, exc), None)
+                raise
             event = current_event()
             record = None if event is None else event.message
             await _decide(
@@ -48,6 +54,15 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
                 "processing_exception_handler",
             )
             raise  # Faust calls on_error and starts the agent anew
+
+    def _failed_batch(self, batch: Sequence[EventT], exc: Exception) -> ProcessingFailed:
+        """The error for a batch. No handler is asked: Faust would start the agent anew without its next record."""
+        first = batch[0].message
+        return ProcessingFailed(
+            f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the record of {first.topic}-"
+            f"{first.partition} at offset {first.offset}, failed: {said(exc, self.app.config)}; a worker cannot go on "
+            "without a batch: handle the exception in the agent, or take the records one by one"
+        )
 
 
 class WatchedTopic(faust.Topic):  # type: ignore[misc]

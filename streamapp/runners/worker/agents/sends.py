@@ -21,6 +21,7 @@ from mode.utils.times import Seconds, want_seconds
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.agents.taken_batches import batch_under_work
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
 
@@ -42,6 +43,8 @@ class BoundMessage(NamedTuple):
     future: FutureMessage
     table: TP | None
     """The partition of a table's changelog, if the message is a change of that table."""
+    batch: tuple[Message, ...] = ()
+    """The records of the batch (``stream.take()``) on which the agent worked. They are committed together."""
 
     @property
     def size(self) -> int:
@@ -77,6 +80,7 @@ class _SentAtCommit(FutureMessage):  # type: ignore[misc]
 
 
 def _current_record() -> Message | None:
+    """The record on which the agent works; of a batch, the last record."""
     event = current_event()
     return None if event is None else event.message
 
@@ -120,30 +124,41 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return record is not None
 
     def _bind(self, record: Message, future: FutureMessage) -> None:
-        if not self.app.consumer.has(record):
+        batch = tuple(event.message for event in batch_under_work())
+        if not all(map(self.app.consumer.has, batch or (record,))):
             raise asyncio.CancelledError(
                 "the record belongs to another worker now; Faust starts the agent anew"
             )
         message = future.message
         topic = message.channel.get_topic_name()
         table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None
-        bound = BoundMessage(next(self._numbers), record.tp, record.offset, future, table)
+        bound = BoundMessage(next(self._numbers), record.tp, record.offset, future, table, batch)
         self._bound[record.tp].append(bound)
 
     # For the commit.
 
     def trim(self, positions: dict[TP, int]) -> None:
-        """Lowers positions until no table has an uncommitted change before a committed change.
+        """Lowers positions until no table has an uncommitted change before a committed change, and no batch is divided.
 
         A later change may be computed from an earlier one, by another agent or from another record.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
+        batches: dict[tuple[TP, int], tuple[Message, ...]] = {}
         for bound in self._all():
             if bound.table is not None:
                 changes[bound.table].append(bound)
+            if bound.batch:
+                batches[bound.record, bound.offset] = bound.batch
         lowered = True
         while lowered:
             lowered = False
+            for batch in batches.values():
+                if all(each.offset < positions.get(each.tp, -1) for each in batch):
+                    continue
+                for each in batch:
+                    if each.offset < positions.get(each.tp, -1):
+                        positions[each.tp] = each.offset
+                        lowered = True
             for written in changes.values():
                 behind = False
                 for bound in written:

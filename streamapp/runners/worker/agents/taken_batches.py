@@ -1,0 +1,66 @@
+"""`WatchedStream`: a stream that knows the records of the batch that its agent works on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextvars import ContextVar
+from typing import Any
+from weakref import ref
+
+import faust
+from faust.streams import _current_event
+from faust.types import EventT
+
+__all__ = ["WatchedStream", "batch_under_work"]
+
+_batch: ContextVar[tuple[EventT, ...]] = ContextVar("batch", default=())
+
+
+def batch_under_work() -> tuple[EventT, ...]:
+    """The events of the batch that the running agent has taken (``stream.take()``); empty for single records."""
+    return _batch.get()
+
+
+class WatchedStream(faust.Stream):  # type: ignore[misc]
+    """A stream that tells the batch on which its agent works.
+
+    Faust's `current_event` is the last event of the batch. Faust itself has none, and would send the messages of the
+    agent at once.
+    """
+
+    def take(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:
+        return self._noting(super().take(*arguments, **options))
+
+    def take_events(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:
+        return self._noting(super().take_events(*arguments, **options))
+
+    def take_with_timestamp(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:
+        return self._noting(super().take_with_timestamp(*arguments, **options))
+
+    def noack_take(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:
+        return self._noting(super().noack_take(*arguments, **options))
+
+    async def _noting(
+        self, batches: AsyncGenerator[Sequence[Any], None]
+    ) -> AsyncGenerator[Sequence[Any], None]:
+        taken: list[EventT] = []
+
+        async def note(value: Any) -> Any:
+            assert self.current_event is not None
+            taken.append(self.current_event)
+            return value
+
+        # Faust's own processor fills the batch in the same order, and comes later.
+        self.add_processor(note)
+        try:
+            async for batch in batches:
+                events = tuple(taken[: len(batch)])
+                del taken[: len(batch)]
+                _batch.set(events)
+                _current_event.set(ref(events[-1]))
+                yield batch
+                _batch.set(())
+                _current_event.set(None)
+        finally:
+            self._processors.remove(note)
+            await batches.aclose()
