@@ -126,3 +126,15 @@ def test_a_deletion_is_written_where_there_was_state(task: Task) -> None:
     task.begin(store=12)
     task.write(CHANGES)
     assert task.records("log") == [(b"a", b"2"), (b"b", None), (b"c", b"3")]
+
+
+def test_a_deletion_is_left_out_of_changelogs_only() -> None:
+    """An output topic may have the name of a store."""
+    writer = TaskWriter(StreamsConfig("app"), "job", 0, {}, {"app-counts-changelog": "counts"})
+    rows = [
+        (topic, 0, b"a", value, 1, ())
+        for topic in ("counts", "app-counts-changelog")
+        for value in (b"1", None)
+    ]
+    assert [*writer._wanted(iter(rows), logs=())] == rows[:2]
+    assert [*writer._wanted(iter(rows), logs=("counts",))] == [*rows[:2], rows[3]]
