@@ -180,7 +180,7 @@ class TaskWriter:
         for row in rows:
             if held is not None and not (row[2] == held[2] and row[0] == held[0] and row[0] in compacted):
                 yield held
-            held = None if row[3] is None and compacted.get(row[0], row[0]) in pointless else row
+            held = None if row[3] is None and compacted.get(row[0]) in pointless else row
         if held is not None:
             yield held
 
