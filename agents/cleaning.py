@@ -75,11 +75,11 @@ def raw_table(spark: SparkSession, folder: Path, name: str) -> DataFrame:
 
 
 def clean(raw: DataFrame, dataset: Dataset) -> DataFrame:
-    """Columns ``event`` (a struct of the event's fields), ``reason`` (why the row is refused, or null) and
-    ``raw`` (such a row as JSON).
+    """The rows with three columns: ``event``, ``reason`` and ``raw``.
 
-    A row is refused if a value is missing that the event requires, or if a number or time is other text. `RULES` has
-    further reasons.
+    ``event`` is a struct of the event's fields. For a refused row, ``reason`` says why, and ``raw`` has the row as
+    JSON. Both are null for other rows. A row is refused if a value is missing that the event requires. A row is also
+    refused if a column of numbers or times has a text that is no number or time. `RULES` has further reasons.
     """
     from pyspark.sql import functions as F
 

@@ -226,8 +226,9 @@ def avg(of: Expression) -> Aggregate:
 class Aggregates:
     """Several aggregates at once, as a dict by name, for ``aggregate()`` of a grouped stream.
 
-    An object ``totals`` is the aggregator, and its method the initializer: ``aggregate(totals.initializer, totals)``.
-    Raises `TypeError` if an argument is no aggregate.
+    The keyword arguments are the aggregates with their names. An object of this class is an aggregator, and its method
+    `initializer` is the initializer. For example, use ``totals`` below as ``aggregate(totals.initializer, totals)``.
+    Raises `TypeError` without arguments, and if an argument is no aggregate.
 
     >>> totals = Aggregates(flights=count(), minutes=sum_of(value.dep_delay), worst=max_of(value.dep_delay))
     >>> first = totals("JFK", {"dep_delay": 10}, totals.initializer())

@@ -43,8 +43,9 @@ class KafkaSettings:
     """The address of a Kafka cluster, with TLS and SASL credentials if the cluster needs them.
 
     The fields are librdkafka's options with underscores for dots. Certificates and private keys are PEM files. Without
-    ``ssl_ca_location``, clients trust the system's certificate authorities. With OAUTHBEARER, clients get a token from
-    ``sasl_oauthbearer_token_endpoint_url`` for the client's id and secret.
+    ``ssl_ca_location``, clients trust the system's certificate authorities, and Spark's Kafka source trusts Java's own.
+    With OAUTHBEARER, clients get a token from ``sasl_oauthbearer_token_endpoint_url`` for the client's id and secret.
+    For Spark's Kafka source, OAUTHBEARER is refused.
 
     Raises `ConfigError`, which names the option, for combinations that cannot work.
 

@@ -78,7 +78,8 @@ def join_streams(
 ) -> JoinedKStream[Any, Any, Any, Any]:
     """Adds two window stores, a join node for each side, and a merger of their results.
 
-    A left or outer join also gets a store of the records without a match.
+    A left or outer join also gets a store of the records without a match. With windows of `JoinWindows.of` there is no
+    such store, because records without a match are emitted at once.
 
     Source: ``KStreamImplJoin``.
     """

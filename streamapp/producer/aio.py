@@ -36,7 +36,8 @@ class ReliableProducer(ProducerFace[K, V]):
       the buffer moves to the local log from three quarters of a limit on.
     - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers have not confirmed a
       record after ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka exactly
-      once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no more records.
+      once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no
+      more records, except those in memory at the end of the producer.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
     - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error.
     - ``close_timeout_ms``: the longest time for which the end of the ``async with`` block waits for confirmations.

@@ -116,7 +116,8 @@ class LocalSchemaRegistry:
     All processes compute the same id for a schema, and the id is the same under all subjects. `id_of` raises
     `SerializationError` if another schema has the same id already. To read a value, a process needs the schema with
     which the value was written. So give all processes the same folder as ``path``: each schema becomes a file there,
-    which is written atomically and never changes. Without ``path`` a process knows only the schemas that it registers.
+    which is written atomically and never changes. Without ``path``, an object of this class knows only the schemas that
+    were registered with it.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")

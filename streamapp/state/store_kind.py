@@ -111,8 +111,8 @@ class StoreKind:
 def register(kind: T) -> T:
     """A decorator that registers a kind under its ``persistent_name``.
 
-    Raises `InvalidStoreError` if another kind has this name. A subclass of a registered kind may keep the name if it
-    has the same rows in the changelog. Such a variant is not registered.
+    Raises `InvalidStoreError` if another kind has this name already. A subclass of a registered kind may inherit its
+    name, if both have the same rows in the changelog. Do not decorate such a subclass.
     """
     known = _REGISTERED.setdefault(kind.persistent_name, kind)
     if known is not kind:

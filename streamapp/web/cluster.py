@@ -64,8 +64,8 @@ def open_session() -> aiohttp.ClientSession:
 class Peers:
     """An HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
 
-    With ``signatures``, requests are signed in the name of the caller, so that the caller's password or token is not
-    sent to other workers.
+    With ``signatures``, a request of a web user is signed in the user's name. Then other workers do not get the user's
+    password or token. Without web users, ``Authorization`` and ``Cookie`` of a request are passed on.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class NotAvailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One source partition of a task.
+    """One source partition of a task, or one partition of a global topic.
 
     ``position`` is the next offset to process. ``end`` is the end of the log. ``buffered`` records have arrived but
     are not processed. ``behind_others`` is True if no record arrives because the worker takes records of other inputs

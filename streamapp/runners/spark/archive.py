@@ -1,7 +1,7 @@
-"""Records of a topic in Parquet files, which the tasks read themselves.
+"""Records of a topic in Parquet files, which streamapp's tasks on Spark read in Python.
 
 If Spark reads files, it reads them in Java, shuffles and sorts the rows, and sends them to Python. These steps are most
-of the cost of a batch. Files that are in the order of the topic do not need them.
+of the cost of a batch. Files that are in the order of the topic do not need these steps.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ class Backfill:
     def run(self, tell: Callable[[str], None] = lambda _: None) -> BackfillReport | None:
         """Runs the backfill; None if there is nothing to do. ``tell`` is called with a line when a phase begins.
 
-        Raises a `StreamsError` if the backfill cannot continue. After an error or a kill, run the same backfill again.
+        Raises a `StreamsError` if the backfill cannot continue. After an error or a kill, run a new `Backfill` with
+        the same arguments, or the same command again.
         """
         if self.nothing_to_do:
             return None

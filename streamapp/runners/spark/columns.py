@@ -145,8 +145,9 @@ class _Encoded(NamedTuple):
 class _Encoder:
     """Turns rows into records, in executors.
 
-    For a row that cannot become a record, the result has a row with ``rejected``, and a row for each dead letter. The
-    ``topic`` of this row is the topic of the letter.
+    If a row cannot become a record, and the handler does not answer "fail", the result has other rows in its place. The
+    flag ``rejected`` is true in all of them. The first row only counts the dropped row, and its ``topic`` is None. Each
+    further row is a dead letter, with the letter's topic as ``topic``. The answer "fail" raises `ProcessingFailed`.
     """
 
     topic: str

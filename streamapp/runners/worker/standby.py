@@ -120,10 +120,11 @@ class Standbys(ChangelogReader):
         return [tp for live in tasks for tp in live.changelogs if tp in live.inputs]
 
     def _refresh(self, bounded: list[TopicPartition]) -> None:
-        """Notes the ends of the changelogs.
+        """Notes the ends of the changelogs, from which the lags of the standbys are computed.
 
-        A changelog that is a source topic counts only up to the committed offset of its task. Beyond, the table would
-        be ahead of the other inputs of the task.
+        If a changelog is a source topic, too, its end is the committed offset of its task. The standby copies up to
+        this end only (`_limit`), because a table with later rows would be ahead of the other inputs of the task.
+        Standbys of other changelogs copy all records that arrive.
         """
         committed = committed_offsets(self._admin, self._config.application_id, bounded)
         for tp, progress in self._open.items():

@@ -27,8 +27,9 @@ def deleted_unread(survey: Survey) -> Found:
     "SA402",
     "the group is beyond the end of the log",
     "loses",
-    reason="The topic was deleted and created again, or its brokers have lost records. New records get offsets below "
-    "the committed offset, so the group does not read them. A worker of streamapp ends with an error.",
+    reason="The topic was deleted and created again, or its brokers have lost records. A worker whose topology reads "
+    "the topic ends with an error. Other readers of the group, such as agents, go on at the first or the last offset, "
+    "as their auto.offset.reset says. So these readers may read records again, or leave records out.",
     remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
     "tables again.",
     page="operations.md#offsets",
