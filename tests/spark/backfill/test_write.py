@@ -76,18 +76,6 @@ ROWS: list[Row] = [("out", b"k%d" % i, b"%d" % i) for i in range(10)]
 
 
 @pytest.mark.parametrize(("point", "left"), [("sent", 4), ("committed", 8)])
-def test_a_deletion_is_left_out_of_changelogs_only() -> None:
-    """An output topic may have the name of a store."""
-    writer = TaskWriter(StreamsConfig("app"), "job", 0, {}, {"app-counts-changelog": "counts"})
-    rows = [
-        (topic, 0, b"a", value, 1, ())
-        for topic in ("counts", "app-counts-changelog")
-        for value in (b"1", None)
-    ]
-    assert [*writer._wanted(iter(rows), logs=())] == rows[:2]
-    assert [*writer._wanted(iter(rows), logs=("counts",))] == [*rows[:2], rows[3]]
-
-
 def test_a_second_run_writes_what_the_first_has_not(task: Task, point: str, left: int) -> None:
     task.begin()
     failpoints.arm(f"backfill-rows-{point}:raise:2")
