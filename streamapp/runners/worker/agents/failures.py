@@ -55,7 +55,7 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             )
             raise  # Faust calls on_error and starts the agent anew
 
-    def _failed_batch(self, batch: Sequence[EventT], exc: Exception) -> ProcessingFailed:
+    def _failed_batch(self, batch: Sequence[EventT[Any]], exc: Exception) -> ProcessingFailed:
         """The error for a batch. No handler is asked: Faust would start the agent anew without its next record."""
         first = batch[0].message
         return ProcessingFailed(

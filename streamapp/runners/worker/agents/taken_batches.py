@@ -13,15 +13,15 @@ from faust.types import EventT
 
 __all__ = ["WatchedStream", "batch_under_work"]
 
-_batch: ContextVar[tuple[EventT, ...]] = ContextVar("batch", default=())
+_batch: ContextVar[tuple[EventT[Any], ...]] = ContextVar("batch", default=())
 
 
-def batch_under_work() -> tuple[EventT, ...]:
+def batch_under_work() -> tuple[EventT[Any], ...]:
     """The events of the batch that the running agent has taken (``stream.take()``); empty for single records."""
     return _batch.get()
 
 
-class WatchedStream(faust.Stream):  # type: ignore[misc]
+class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
     """A stream that tells the batch on which its agent works.
 
     Faust's `current_event` is the last event of the batch. Faust itself has none, and would send the messages of the
@@ -43,7 +43,7 @@ class WatchedStream(faust.Stream):  # type: ignore[misc]
     async def _noting(
         self, batches: AsyncGenerator[Sequence[Any], None]
     ) -> AsyncGenerator[Sequence[Any], None]:
-        taken: list[EventT] = []
+        taken: list[EventT[Any]] = []
 
         async def note(value: Any) -> Any:
             assert self.current_event is not None
