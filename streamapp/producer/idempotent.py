@@ -217,6 +217,8 @@ class IdempotentChannel:
         suspects = self._judge()
         if suspects:
             self._send_alone(suspects)
+            if self._closed:
+                return  # `close` gives back the records that this client still has
         self._counts.retried(1)
         self._client = self._open(together=True)
         self._hand_over()

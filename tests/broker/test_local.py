@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread, Timer
 
@@ -176,18 +175,29 @@ def test_no_transaction_hangs_after_a_kill_while_many_end(tmp_path: Path) -> Non
             settings = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
             producer = Producer({**settings, "transactional.id": f"writer-{partition}"})
             producer.init_transactions(60)
-            with suppress(KafkaException):
-                while not over.is_set():
-                    producer.begin_transaction()
-                    producer.produce("out", b"v", partition=partition)
-                    producer.commit_transaction(2)
-                    committed[partition] += 1
+            while not over.is_set():
+                producer.begin_transaction()
+                producer.produce("out", b"v", partition=partition)
+                while not commit(producer):
+                    if over.is_set():
+                        return
+                committed[partition] += 1
+
+        def commit(producer: Producer) -> bool:
+            try:
+                producer.commit_transaction(2)
+            except KafkaException as exc:
+                if not exc.args[0].retriable() and not over.is_set():
+                    raise
+                return False
+            return True
 
         committed = [0] * 8
         writers = [Thread(target=write, args=(partition,)) for partition in range(8)]
         for writer in writers:
             writer.start()
         while min(committed) < 20:
+            assert all(writer.is_alive() for writer in writers)
             time.sleep(0.01)
         kafka.kill_broker(1)
         over.set()

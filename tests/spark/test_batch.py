@@ -397,7 +397,9 @@ class Ticking(Processor):
 
 def test_wall_clock_punctuators_are_refused_before_anything_runs(spark: SparkSession) -> None:
     built = topology(lambda builder: builder.stream("in").process(Ticking, name="ticking"))
-    with pytest.raises(UnsupportedOperation, match=r"ticking cannot run on Spark in batch.*STREAM_TIME"):
+    with pytest.raises(
+        UnsupportedOperation, match=r"ticking cannot run on Spark: it asks for the wall clock.*STREAM_TIME"
+    ):
         SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": []}, 1))
 
 
@@ -406,7 +408,9 @@ def test_windows_that_close_when_it_is_quiet_are_refused_too(spark: SparkSession
         windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(SECOND))
         windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE, idle_timeout=SECOND).count(name="hourly")
 
-    with pytest.raises(UnsupportedOperation, match=r"hourly cannot run on Spark in batch.*idle_timeout"):
+    with pytest.raises(
+        UnsupportedOperation, match=r"hourly cannot run on Spark: it asks for the wall clock.*idle_timeout"
+    ):
         SparkRunner(topology(idle), CONFIG, spark).batch(frames(spark, {"in": []}, 1))
 
 
