@@ -276,10 +276,8 @@ def _changes(
             )
         else:
             yield Need.RESET, f"its kind changes from {old['kind']} to {new['kind']}", _REBUILD
-    elif {old.get("time_index"), new.get("time_index")} == {
-        0,
-        1,
-    }:  # snapshots of earlier releases do not have it
+    # Snapshots of earlier releases have no "time_index".
+    elif {old.get("time_index"), new.get("time_index")} == {0, 1}:
         yield (
             Need.MIGRATION,
             "its rows on disk have an index by time only with final results; the changelog serves both",

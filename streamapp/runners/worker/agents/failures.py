@@ -9,7 +9,7 @@ from typing import Any
 import faust
 from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
-from faust.types import EventT
+from faust.types import Message
 
 from streamapp._base.counted import counted
 from streamapp.config import ErrorContext, ExceptionHandler
@@ -55,9 +55,9 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             )
             raise  # Faust calls on_error and starts the agent anew
 
-    def _failed_batch(self, batch: Sequence[EventT[Any]], exc: Exception) -> ProcessingFailed:
+    def _failed_batch(self, batch: Sequence[Message], exc: Exception) -> ProcessingFailed:
         """The error for a batch. No handler is asked: Faust would start the agent anew without its next record."""
-        first = batch[0].message
+        first = batch[0]
         return ProcessingFailed(
             f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the record of {first.topic}-"
             f"{first.partition} at offset {first.offset}, failed: {said(exc, self.app.config)}; a worker cannot go on "

@@ -124,7 +124,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return record is not None
 
     def _bind(self, record: Message, future: FutureMessage) -> None:
-        batch = tuple(event.message for event in batch_under_work())
+        batch = batch_under_work()
         if not all(map(self.app.consumer.has, batch or (record,))):
             raise asyncio.CancelledError(
                 "the record belongs to another worker now; Faust starts the agent anew"

@@ -9,15 +9,15 @@ from weakref import ref
 
 import faust
 from faust.streams import _current_event
-from faust.types import EventT
+from faust.types import EventT, Message
 
 __all__ = ["WatchedStream", "batch_under_work"]
 
-_batch: ContextVar[tuple[EventT[Any], ...]] = ContextVar("batch", default=())
+_batch: ContextVar[tuple[Message, ...]] = ContextVar("batch", default=())
 
 
-def batch_under_work() -> tuple[EventT[Any], ...]:
-    """The events of the batch that the running agent has taken (``stream.take()``); empty for single records."""
+def batch_under_work() -> tuple[Message, ...]:
+    """The records of the batch that the running agent has taken (``stream.take()``); empty for single records."""
     return _batch.get()
 
 
@@ -54,9 +54,9 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
         self.add_processor(note)
         try:
             async for batch in batches:
-                events = tuple(taken[: len(batch)])
+                events = taken[: len(batch)]
                 del taken[: len(batch)]
-                _batch.set(events)
+                _batch.set(tuple(event.message for event in events))
                 _current_event.set(ref(events[-1]))
                 yield batch
                 _batch.set(())
