@@ -135,7 +135,7 @@ def _run(
         command = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {REGISTRY_URL}={registry} {command}"
         start = f"{command} worker agents"
         second = f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}"
-        _show_addresses(worker.url, second, f"{command} dlq list agents")
+        _show_addresses(worker.url, command, second)
         try:
             with console.status("") as line:
                 while True:
@@ -205,7 +205,7 @@ def show_letters(groups: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def _show_addresses(url: str, second_worker: str, letters: str) -> None:
+def _show_addresses(url: str, command: str, second_worker: str) -> None:
     console.print(
         f"""
   The page              {url}/
@@ -213,8 +213,8 @@ def _show_addresses(url: str, second_worker: str, letters: str) -> None:
   One key               curl {url}/tables/carrier-flights/UA
   The hours of a day    curl '{url}/tables/airport-delays/JFK?from=2013-07-01&to=2013-07-02'
   Delays by weather     curl '{url}/tables/weather-delays/?limit=10'
-  The schemas           {REGISTRY_URL}={os.environ[REGISTRY_URL]} streamapp schema list
-  What has failed       {letters}
+  The schemas           {command} schema list
+  What has failed       {command} dlq list agents
   A second worker       {second_worker}
 
 Ctrl-C stops everything."""
