@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from streamapp.producer.ledger import Difference, Ledger
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.reconciliation import (
     Reconciliation,
+    Span,
     account,
     count_of,
     expectation,
@@ -94,6 +95,9 @@ def reconcile_command(
     The source must have stopped sending, because a record that has not arrived yet counts as missing. With --republish,
     such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.
 
+    --from and --to leave out records of TOPIC by their timestamps, and lines of the source by their "timestamp" or by
+    the window's start. A line that is only an id has no time: leave such lines out of the file yourself.
+
     With --spark, the executors read the source and the topic, so all executors must reach the file, folder or URI of
     --source.
     """
@@ -109,7 +113,9 @@ def reconcile_command(
             )
         if not on_spark and not Path(source).is_file():
             raise ConfigError(f"--source: there is no file {source}")
-        span = {"from_ms": _milliseconds(begin, "--from"), "to_ms": _milliseconds(end, "--to")}
+        span = Span(_milliseconds(begin, "--from"), _milliseconds(end, "--to"))
+        if window_ms is not None:
+            span.check_windows(window_ms)
         sent = None
         if on_spark:
             identity_of(identity)  # a wrong one is refused before Spark starts
@@ -133,7 +139,7 @@ def _on_spark(
     source: str,
     identity: str,
     window_ms: int | None,
-    span: Mapping[str, int | None],
+    span: Span,
     gap: Path | None,
     master: str,
     conf: dict[str, str],
@@ -144,8 +150,9 @@ def _on_spark(
     with session(f"reconcile {topic}", master, conf) as spark:
         from streamapp.operations.spark_reconciliation import reconcile_on_spark
 
-        options = {"window_ms": window_ms, **span}
-        with reconcile_on_spark(spark, client, topic, source, identity, **options) as found:
+        with reconcile_on_spark(
+            spark, client, topic, source, identity, window_ms=window_ms, span=span
+        ) as found:
             _write_gap(gap, found.differences())
             return found.result
 
@@ -155,7 +162,7 @@ def _here(
     source: Path,
     identity: str,
     window_ms: int | None,
-    span: Mapping[str, int | None],
+    span: Span,
     gap: Path | None,
     per_second: float | None,
 ) -> tuple[Reconciliation, int | None]:
@@ -173,15 +180,15 @@ def _here(
         result = reconcile(
             settings,
             topic,
-            _expected(source, window_ms),
+            _expected(source, window_ms, span),
             of_record if window_ms is None else count_of(of_record, window_ms),
             ledger,
-            **span,
+            span,
         )
         _write_gap(gap, ledger.differences())
         sent = None
         if transactions is not None and per_second is not None:
-            sent = republish(transactions, _records(source, topic), ledger, per_second=per_second)
+            sent = republish(transactions, _records(source, topic, span), ledger, per_second=per_second)
         return result, sent
 
 
@@ -210,17 +217,21 @@ def _lines(source: Path) -> Iterator[tuple[int, str]]:
                 yield number, text
 
 
-def _expected(source: Path, window_ms: int | None) -> Iterator[tuple[str, int]]:
+def _expected(source: Path, window_ms: int | None, span: Span) -> Iterator[tuple[str, int]]:
     for number, line in _lines(source):
         try:
-            yield expectation(line, window_ms)
+            found = expectation(line, window_ms, span)
         except ConfigError as error:
             raise ConfigError(f"{source}, line {number}: {error}") from None
+        if found is not None:
+            yield found
 
 
-def _records(source: Path, topic: str) -> Iterator[tuple[str, OutputRecord]]:
+def _records(source: Path, topic: str, span: Span) -> Iterator[tuple[str, OutputRecord]]:
     for number, line in _lines(source):
         row = _json(source, number, line)
+        if expectation(line, None, span) is None:
+            continue
         key, value = row.get("key"), row.get("value")
         record = OutputRecord(
             topic,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Difference
-from streamapp.producer.reconciliation import Reconciliation, count_of, expectation, identity_of, within
+from streamapp.producer.reconciliation import EVERYTHING, Reconciliation, Span, count_of, expectation, identity_of
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
@@ -52,8 +52,7 @@ def reconcile_on_spark(
     identity: str,
     *,
     window_ms: int | None = None,
-    from_ms: int | None = None,
-    to_ms: int | None = None,
+    span: Span = EVERYTHING,
 ) -> Iterator[SparkReconciliation]:
     """`streamapp.producer.reconciliation.reconcile` on Spark, for a topic and a source of any size.
 
@@ -62,14 +61,14 @@ def reconcile_on_spark(
     """
     from pyspark.sql import functions as F
 
-    ranges = _ranges(client, topic, from_ms)
+    ranges = _ranges(client, topic, span.from_ms)
     slices = _slices(ranges)
     with raised_in_tasks():
         lines = _read_text(spark, source).mapInArrow(
-            _reader_of_lines(window_ms), "name string, expected bigint"
+            _reader_of_lines(window_ms, span), "name string, expected bigint"
         )
         records = _one_task_each(spark, len(slices)).mapInArrow(
-            _reader_of_records(client, topic, slices, identity, window_ms, from_ms, to_ms),
+            _reader_of_records(client, topic, slices, identity, window_ms, span),
             "name string, found bigint",
         )
         expected = lines.groupBy("name").agg(F.sum("expected").alias("expected"))
@@ -130,8 +129,7 @@ def _reader_of_records(
     slices: Sequence[tuple[int, int, int]],
     identity: str,
     window_ms: int | None,
-    from_ms: int | None,
-    to_ms: int | None,
+    span: Span,
 ) -> Callable[[Batches], Batches]:
     def names(records: RecordBatch) -> Iterator[str | None]:
         of_record = identity_of(identity)
@@ -139,7 +137,7 @@ def _reader_of_records(
         for at, (key, value, timestamp) in enumerate(
             zip(records.keys, records.values, records.timestamps, strict=True)
         ):
-            if within(timestamp, from_ms, to_ms):
+            if span.covers(timestamp):
                 headers = NO_HEADERS if records.headers is None else records.headers[at]
                 yield name(key, value, timestamp, headers)
 
@@ -162,13 +160,13 @@ def _reader_of_records(
     return read
 
 
-def _reader_of_lines(window_ms: int | None) -> Callable[[Batches], Batches]:
+def _reader_of_lines(window_ms: int | None, span: Span) -> Callable[[Batches], Batches]:
     def read(batches: Batches) -> Batches:
         for batch in batches:
             counts: Counter[str | None] = Counter()
             for line in batch.column(0).to_pylist():
-                if line:
-                    name, times = expectation(line, window_ms)
+                if line and (found := expectation(line, window_ms, span)) is not None:
+                    name, times = found
                     counts[name] += times
             yield _counted("expected", counts)
 

@@ -22,13 +22,13 @@ from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
 __all__ = [
     "Identity",
     "Reconciliation",
+    "Span",
     "account",
     "count_of",
     "expectation",
     "identity_of",
     "reconcile",
     "republish",
-    "within",
 ]
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -101,31 +101,74 @@ def count_of(identity: Identity, window_ms: int) -> Identity:
     return name
 
 
-def expectation(line: str, window_ms: int | None) -> tuple[str, int]:
-    """Name and number of records from one line of a source. Raises `ConfigError`.
+class Span(NamedTuple):
+    """The times that a comparison covers, in ms since the epoch: from ``from_ms`` to before ``to_ms`` (None: no limit).
+
+    >>> Span(1_000, None).covers(999), Span(1_000, 2_000).covers(1_999)
+    (False, True)
+    """
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def covers(self, timestamp: int) -> bool:
+        """True if the comparison has records of this time."""
+        return (self.from_ms is None or timestamp >= self.from_ms) and (
+            self.to_ms is None or timestamp < self.to_ms
+        )
+
+    def check_windows(self, window_ms: int) -> None:
+        """Raises `ConfigError` if a limit divides a window of this size: its count would be of a part of its records."""
+        for limit in self:
+            if limit is not None and limit % window_ms:
+                raise ConfigError(
+                    f"{limit} is within a window of {window_ms} ms, but the source counts whole windows: end the "
+                    f"comparison at {limit - limit % window_ms} or {limit - limit % window_ms + window_ms}"
+                )
+
+
+EVERYTHING = Span()
+
+
+def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tuple[str, int] | None:
+    """Name and number of records from one line of a source; None if the line's time is outside of ``span``.
+
+    A line that is only an id has no time, so ``span`` does not leave the line out. Raises `ConfigError`, also for a
+    JSON object without "timestamp" if ``span`` has a limit.
 
     >>> expectation("o1", None), expectation("3600000\\to1\\t2", 3_600_000)
     (('o1', 1), ('3600000\\to1', 2))
+    >>> expectation('{"id": "o2", "timestamp": 5000}', None, Span(to_ms=5_000)) is None
+    True
     """
     if line.startswith("{"):
-        try:
-            return str(json.loads(line)["id"]), 1
-        except (ValueError, KeyError):
-            raise ConfigError(f'{line!r} is not a JSON object with "id"') from None
+        return _expected_object(line, span)
     if window_ms is None:
         return line, 1
     try:
         start, name, count = line.split("\t")
-        return f"{int(start)}\t{name}", int(count)
+        found = f"{int(start)}\t{name}", int(count)
     except ValueError:
         raise ConfigError(
             f"{line!r} is not a window's start in ms, an id and a count, separated by tabs"
         ) from None
+    return found if span.covers(int(start)) else None
 
 
-def within(timestamp: int, from_ms: int | None, to_ms: int | None) -> bool:
-    """True if a record with this timestamp is compared: from ``from_ms`` to before ``to_ms`` (None: no limit)."""
-    return (from_ms is None or timestamp >= from_ms) and (to_ms is None or timestamp < to_ms)
+def _expected_object(line: str, span: Span) -> tuple[str, int] | None:
+    try:
+        row = json.loads(line)
+        name, time = str(row["id"]), row.get("timestamp")
+    except (ValueError, KeyError):
+        raise ConfigError(f'{line!r} is not a JSON object with "id"') from None
+    if span != EVERYTHING:
+        if type(time) is not int:
+            raise ConfigError(
+                f'{line!r} needs "timestamp" in ms, because only records of some times are compared'
+            )
+        if not span.covers(time):
+            return None
+    return name, 1
 
 
 def reconcile(
@@ -134,23 +177,21 @@ def reconcile(
     expected: Iterable[tuple[str, int]],
     identity: Identity,
     ledger: Ledger,
-    *,
-    from_ms: int | None = None,
-    to_ms: int | None = None,
+    span: Span = EVERYTHING,
 ) -> Reconciliation:
     """Compares the ids of a source with those of a topic's committed records, up to the topic's present end.
 
-    ``expected`` has each id of the source, and how often the topic should have it. Only records with a timestamp from
-    ``from_ms`` to before ``to_ms`` (ms since the epoch) count. The ids are counted in ``ledger``, on disk, so memory
+    ``expected`` has each id of the source, and how often the topic should have it. Only records of the topic whose
+    timestamps are within ``span`` count. The ids are counted in ``ledger``, on disk, so memory
     does not grow with the topic. Raises `BrokerError`.
     """
     for name, times in expected:
         ledger.expect(name, times)
     unidentified = 0
     ranges: dict[int, tuple[int, int]] = {}
-    for message in _records(settings, topic, from_ms, ranges):
+    for message in _records(settings, topic, span.from_ms, ranges):
         at = message.timestamp()[1]
-        if not within(at, from_ms, to_ms):
+        if not span.covers(at):
             continue
         found_name = identity(message.key(), message.value(), at, message.headers() or NO_HEADERS)
         if found_name is None:

@@ -155,6 +155,31 @@ def test_only_records_of_a_time_count(topics: Topics) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_lines_of_another_time_are_left_out_as_their_records_are(topics: Topics) -> None:
+    topic = topics.create()
+    send(topics, topic, ["early"], timestamp=900)
+    rows = [
+        {"id": name, "key": name, "value": {}, "timestamp": at}
+        for name, at in (("early", 900), ("a", 1_000), ("b", 1_999), ("under-way", 2_000))
+    ]
+    Path("source").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = run(topic, "--source", "source", "--from", "1000", "--to", "2000", "--republish", "100")
+    assert result.exit_code == 0, result.output
+    assert "| in the source | 2 |" in result.output
+    assert "| republished | 2 |" in result.output
+    keys = [key for rows in topics.read(topic).values() for key, _ in rows]
+    assert sorted(keys) == [b"a", b"b", b"early"]
+
+
+def test_windows_of_another_time_are_left_out_of_the_source(topics: Topics) -> None:
+    topic = topics.create()
+    for at in (1_000, 2_500, 5_000):
+        send(topics, topic, ["a"], timestamp=at)
+    Path("counts").write_text("0\ta\t9\n2000\ta\t1\n4000\ta\t9\n")
+    result = run(topic, "--source", "counts", "--window", "2000", "--from", "2000", "--to", "4000")
+    assert result.exit_code == 0, result.output
+
+
 def test_ids_in_headers_and_values(topics: Topics) -> None:
     topic = topics.create()
     with SyncReliableProducer("source", bootstrap_servers=topics.bootstrap) as producer:
@@ -172,6 +197,7 @@ def test_ids_in_headers_and_values(topics: Topics) -> None:
         (("--window", "1000"), "line 1"),
         (("--window", "1000", "--republish", "1"), "needs ids"),
         (("--republish", "1"), 'a JSON object with "id"'),
+        (("--window", "1000", "--from", "500"), "500 is within a window of 1000 ms"),
     ],
 )
 def test_what_cannot_be_right_is_refused(topics: Topics, arguments: tuple[str, ...], message: str) -> None:
@@ -180,6 +206,13 @@ def test_what_cannot_be_right_is_refused(topics: Topics, arguments: tuple[str, .
     result = run(topic, "--source", "ids", *arguments)
     assert result.exit_code == 1
     assert message in result.output
+
+
+def test_a_line_without_a_time_is_refused_if_times_are_chosen(topics: Topics) -> None:
+    Path("source").write_text('{"id": "a"}\n')
+    result = run(topics.create(), "--source", "source", "--to", "5000")
+    assert result.exit_code == 1
+    assert 'source, line 1: \'{"id": "a"}\' needs "timestamp"' in result.output
 
 
 def test_a_topic_that_is_not_there(topics: Topics) -> None:
