@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest
-from streamapp.broker.requests import LastingAdmin, ask, ask_controller
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import StateDirectory
@@ -70,7 +70,7 @@ def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:
     """
     group = plan.application_id
     try:
-        existing = admin.list_topics(timeout=_SECONDS).topics
+        existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as exc:
         raise unreachable(plan.config, exc) from exc
     check_at_rest(admin, group, plan.config.session_timeout_ms)
