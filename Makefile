@@ -49,7 +49,7 @@ release-check: $(VENV)/installed
 	$(BIN)/python scripts/release_check.py first-use
 	$(BIN)/python scripts/release_check.py matrix
 
-$(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/broker/native/*)
+$(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/*/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamapp needs Python 3.11 or newer; name one with PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip

@@ -18,12 +18,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = Path("streamapp/broker/native")
-LIBRARY = SOURCES.with_name("_native.abi3.so")
+LIBRARIES = {
+    Path("streamapp/broker/_native.abi3.so"): Path("streamapp/broker/native"),
+    Path("streamapp/state/_row_cache.abi3.so"): Path("streamapp/state/native"),
+}
+"""Each library, and the folder of its C files."""
 
 
 class CompileNative(BuildHookInterface):
-    """Adds the library to the wheel, or leaves it beside its source for an editable installation."""
+    """Adds the libraries to the wheel, or leaves them beside their sources for an editable installation."""
 
     PLUGIN_NAME = "custom"
 
@@ -34,16 +37,17 @@ class CompileNative(BuildHookInterface):
         if native == "no":
             return
         try:
-            self._compile(Path(self.root))
+            for library, sources in LIBRARIES.items():
+                self._compile(Path(self.root), sources, library)
         except (OSError, subprocess.SubprocessError) as error:
             told = f"{error}\n{getattr(error, 'stderr', '')}"
             if native == "yes":
-                raise RuntimeError(f"{SOURCES} cannot be compiled: {told}") from error
-            self.app.display_warning(f"{SOURCES} is not compiled, workers will need more CPU: {told}")
+                raise RuntimeError(f"the C files cannot be compiled: {told}") from error
+            self.app.display_warning(f"the C files are not compiled, workers will need more CPU: {told}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-        build_data["artifacts"].append(f"/{LIBRARY}")
+        build_data["artifacts"] += [f"/{library}" for library in LIBRARIES]
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._folder.cleanup()
@@ -84,13 +88,13 @@ class CompileNative(BuildHookInterface):
         written.write_text(json.dumps(bom, indent=2) + "\n")
         return written
 
-    def _compile(self, root: Path) -> None:
+    def _compile(self, root: Path, folder: Path, library: Path) -> None:
         if os.name != "posix":
             raise OSError("only done on Linux and macOS")
         compiler = shlex.split(os.environ.get("CC") or "cc")
         shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
         include = sysconfig.get_paths()["include"]
-        sources = map(str, sorted((root / SOURCES).glob("*.c")))
+        sources = map(str, sorted((root / folder).glob("*.c")))
         flags = [
             "-O2",
             "-Werror=implicit-function-declaration",
@@ -99,7 +103,7 @@ class CompileNative(BuildHookInterface):
             *shared,
             f"-I{include}",
         ]
-        built = root / LIBRARY.with_suffix(f".{os.getpid()}")
+        built = root / library.with_suffix(f".{os.getpid()}")
         try:
             subprocess.run(
                 [*compiler, *flags, *sources, "-o", str(built)],
@@ -107,6 +111,6 @@ class CompileNative(BuildHookInterface):
                 capture_output=True,
                 text=True,
             )
-            built.replace(root / LIBRARY)  # whole or not at all: a worker may have the old one loaded
+            built.replace(root / library)  # whole or not at all: a worker may have the old one loaded
         finally:
             built.unlink(missing_ok=True)

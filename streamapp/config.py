@@ -30,12 +30,14 @@ class MemoryShares:
     """The parts into which ``state_memory_bytes`` is divided, in bytes. All tasks of a process share each part.
 
     >>> shares = StreamsConfig().memory
-    >>> shares.block_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20, shares.uncommitted >> 20
-    (64, 32, 48, 32)
+    >>> shares.block_cache >> 20, shares.row_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20
+    (40, 48, 32, 32)
     """
 
     block_cache: int
     """Bytes for the block cache of RocksDB."""
+    row_cache: int
+    """Bytes for small rows as they are on disk, so that the next read of the row needs no look-up in RocksDB."""
     write_buffers: int
     """Bytes for the write buffers of RocksDB. The buffers may grow to one and a half times this size before writes have
     to wait."""
@@ -54,9 +56,10 @@ class MemoryShares:
         """The parts of this number of bytes, in fixed proportions."""
         part = max(1, state_memory_bytes // 32)
         return cls(
-            block_cache=8 * part,
+            block_cache=5 * part,
+            row_cache=6 * part,
             write_buffers=4 * part,
-            rows=6 * part,
+            rows=4 * part,
             uncommitted=4 * part,
             fetched=2 * part,
             waiting=2 * part,

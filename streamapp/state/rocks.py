@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,15 @@ from rocksdict import (
 from streamapp.errors import LockError, ProcessorStateError
 from streamapp.state.directory import state_error
 
+try:
+    from streamapp.state._row_cache import RowCache
+except ImportError:  # it was not compiled (hatch_build.py)
+    RowCache = None  # type: ignore[assignment, misc]
+
 if TYPE_CHECKING:
     from rocksdict import ColumnFamily
 
+    from streamapp.state._row_cache import Table
     from streamapp.state.backend import WriteSet
 
 __all__ = ["RocksBackend", "RocksMemory", "offsets_in"]
@@ -44,22 +50,32 @@ _MANY_ROWS = 1_000
 
 
 class RocksMemory:
-    """RocksDB's memory, which all tasks of a process share: a block cache, and a limit for write buffers, in bytes.
+    """The memory for rows on disk, which all tasks of a process share: a block cache, a limit for write buffers, and a
+    row cache, in bytes.
 
-    The two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are in
-    the cache, too. At the limit for write buffers, RocksDB starts to write them to disk in the background. If the disk
-    is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write buffers of
-    its task are on disk.
+    The first two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are
+    in the block cache, too. At the limit for write buffers, RocksDB starts to write them to disk in the background. If
+    the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write
+    buffers of its task are on disk.
+
+    The row cache has the bytes of rows of up to 240 bytes that were written or read. A look-up there takes a tenth of
+    the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
 
     A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. A filter
     takes all its memory as soon as the buffer has a row. So stores with small buffers get none, and all filters
     together take at most a sixteenth of the limit for write buffers.
     """
 
-    def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
+    def __init__(
+        self,
+        block_cache_bytes: int = 128 * _MIB,
+        write_buffer_bytes: int = 64 * _MIB,
+        row_cache_bytes: int = 32 * _MIB,
+    ) -> None:
         self.cache: Cache = Cache(block_cache_bytes)
         # False: RocksDB's own stall of writes could wait for ever, if no database has a reason to flush.
         self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
+        self.rows: RowCache | None = RowCache and RowCache(row_cache_bytes)
         self._most = write_buffer_bytes * 3 // 2
         self.filters: int = write_buffer_bytes // 16 // _FILTER_BYTES
         """The number of further stores that may have a filter in their write buffers."""
@@ -150,6 +166,7 @@ class RocksBackend:
             put(store.encode(), _OFFSET.pack(offset))  # into the column family "default"
         try:
             self._db.write(writes)
+            self._remember(batch)
             for store, puts in batch.puts.items():
                 if len(puts) >= _MANY_ROWS:
                     self.table(store).filter_large_buffer(self._memory)
@@ -158,6 +175,14 @@ class RocksBackend:
                     table.flush()
         except Exception as error:
             raise state_error(self.path, error) from error
+
+    def _remember(self, batch: WriteSet) -> None:
+        """Takes written rows into the row cache."""
+        for store, ranges in batch.range_deletes.items():
+            if ranges:
+                self.table(store).forget()
+        for store, puts in batch.puts.items():
+            self.table(store).remember(puts)
 
     def close(self) -> None:
         """Closes the database and releases its folder. A second call does nothing."""
@@ -170,7 +195,8 @@ class RocksBackend:
 
     def _open(self, store: str, rows: Rdict) -> _RocksTable:
         family = self._db.get_column_family_handle(_STORE + store)
-        table = self._tables[store] = _RocksTable(f"{self.path} (store {store})", rows, family)
+        cached = None if self._memory.rows is None else self._memory.rows.table()
+        table = self._tables[store] = _RocksTable(f"{self.path} (store {store})", rows, family, cached)
         return table
 
 
@@ -196,21 +222,31 @@ def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 class _RocksTable:
-    __slots__ = ("_get", "_path", "_rows", "family", "filtered")
+    """The rows of a column family. ``cached`` is the table's part of the row cache, if it has one."""
 
-    def __init__(self, path: str, rows: Rdict, family: ColumnFamily | None = None) -> None:
+    __slots__ = ("_cached", "_path", "_rows", "family", "filtered", "get")
+
+    def __init__(
+        self, path: str, rows: Rdict, family: ColumnFamily | None = None, cached: Table | None = None
+    ) -> None:
         self.family = family
         self._path = path
         self._rows = rows
-        self._get = rows.get
+        self._cached = cached
+        self.get: Callable[[bytes], bytes | None] = _reader(path, rows.get, cached)
+        """The value of a key, or None."""
         self.filtered: bool = False
         """True if new write buffers have a bloom filter."""
 
-    def get(self, key: bytes) -> bytes | None:
-        try:
-            return self._get(key)  # type: ignore[no-any-return]
-        except Exception as error:
-            raise state_error(self._path, error) from error
+    def remember(self, rows: list[tuple[bytes, bytes | None]]) -> None:
+        """Takes written rows into the row cache. None: the row was deleted."""
+        if self._cached is not None:
+            self._cached.put_all(rows)
+
+    def forget(self) -> None:
+        """Drops all rows from the row cache, because a range of rows was deleted."""
+        if self._cached is not None:
+            self._cached.clear()
 
     def range(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
@@ -272,6 +308,30 @@ class _RocksTable:
     def close(self) -> None:
         self._rows.close()
         self.family = None  # a handle keeps the database open
+
+
+def _reader(
+    path: str, read: Callable[[bytes], bytes | None], cached: Table | None
+) -> Callable[[bytes], bytes | None]:
+    def get(key: bytes) -> bytes | None:
+        try:
+            return read(key)
+        except Exception as error:
+            raise state_error(path, error) from error
+
+    if cached is None:
+        return get
+    known, keep = cached.get, cached.put
+
+    def get_known(key: bytes) -> bytes | None:
+        data = known(key)
+        if data is None:
+            data = get(key)
+            if data is not None:
+                keep(key, data)
+        return data
+
+    return get_known
 
 
 def _decoded(offsets: _RocksTable) -> dict[str, int]:

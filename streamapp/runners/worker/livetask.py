@@ -53,7 +53,7 @@ class WorkerDisk:
 
     def __init__(self, directory: StateDirectory, memory: MemoryShares) -> None:
         self._directory = directory
-        self._memory = RocksMemory(memory.block_cache, memory.write_buffers)
+        self._memory = RocksMemory(memory.block_cache, memory.write_buffers, memory.row_cache)
 
     def open(self, task: str, stores: Collection[str]) -> StateBackend:
         return RocksBackend(self._directory.task_path(task), self._memory, stores)
