@@ -50,8 +50,9 @@ _MANY_ROWS = 1_000
 
 
 class RocksMemory:
-    """The memory for rows on disk, which all tasks of a process share: a block cache, a limit for write buffers, and a
-    row cache, in bytes.
+    """The memory for rows on disk, which all tasks of a process share.
+
+    The parts are a block cache, write buffers with a limit, and a row cache. All sizes are in bytes.
 
     The first two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are
     in the block cache, too. At the limit for write buffers, RocksDB starts to write them to disk in the background. If
