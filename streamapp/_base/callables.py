@@ -8,7 +8,7 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, TopologyError
 
-__all__ = ["accepts", "check_supplier", "require_function", "stores_of"]
+__all__ = ["accepts", "check_supplier", "gives_coroutine", "require_function", "stores_of"]
 
 
 def accepts(function: Any, arguments: int) -> bool:
@@ -55,13 +55,13 @@ def require_function(
     """
     if not callable(function):
         raise TopologyError(f"{operator} needs {what}, got {function!r}")
-    if inspect.iscoroutinefunction(function) and not coroutine:
+    name = getattr(function, "__name__", type(function).__name__)
+    if not coroutine and gives_coroutine(function):
         raise TopologyError(
-            f"{operator} needs {what}, but {function.__name__} is a coroutine function, and the operator awaits "
+            f"{operator} needs {what}, but {name} is a coroutine function, and the operator awaits "
             "no result. Give a plain function, or use map_async() or map_values_async()"
         )
     if takes is not None and not accepts(function, takes):
-        name = getattr(function, "__name__", type(function).__name__)
         called = counted(takes, "argument") if takes else "no arguments"
         hint = ""
         if key_option is not None and accepts(function, takes + 1):
@@ -69,6 +69,11 @@ def require_function(
         raise TopologyError(
             f"{operator} needs {what}: it is called with {called}, but {name} takes {inspect.signature(function)}{hint}"
         )
+
+
+def gives_coroutine(function: Any) -> bool:
+    """True for a coroutine function, also in a ``functools.partial``, and for an object whose call is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> None:

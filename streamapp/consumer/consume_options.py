@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from streamapp._base.callables import accepts
+from streamapp._base.callables import accepts, gives_coroutine
 from streamapp._base.names import check_name, check_topic_name
 from streamapp.config import StreamsConfig
 from streamapp.consumer.batching import Batch
@@ -139,8 +138,7 @@ class ConsumeOptions:
     @property
     def asynchronous(self) -> bool:
         """True if the handler is a coroutine function, which runs on the event loop and not on a thread."""
-        call = getattr(self.handler, "__call__", None)  # noqa: B004
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
+        return gives_coroutine(self.handler)
 
     @property
     def commit_seconds(self) -> float:

@@ -73,6 +73,11 @@ async def late_or_not(key, value):
     return True
 
 
+class Awaited:
+    async def __call__(self, key, value):
+        return True
+
+
 def other():
     return StreamsBuilder().stream("elsewhere", **TEXT, name="foreign")
 
@@ -82,6 +87,14 @@ FUNCTIONS = {
     "filter by a coroutine": (
         lambda d: d.stream.filter(late_or_not),
         r"filter\(\) of flights .* late_or_not is a coroutine function, .* map_async",
+    ),
+    "filter by a part of a coroutine": (
+        lambda d: d.stream.filter(functools.partial(late_or_not)),
+        r"filter\(\) of flights .* partial is a coroutine function",
+    ),
+    "filter by an object whose call is a coroutine": (
+        lambda d: d.stream.filter(Awaited()),
+        r"filter\(\) of flights .* Awaited is a coroutine function",
     ),
     "filter_not": (
         lambda d: d.stream.filter_not("late"),
