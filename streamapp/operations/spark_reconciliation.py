@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Difference
-from streamapp.producer.reconciliation import EVERYTHING, Reconciliation, Span, count_of, expectation, identity_of
+from streamapp.producer.reconciliation import (
+    EVERYTHING,
+    Reconciliation,
+    Span,
+    count_of,
+    expectation,
+    identity_of,
+)
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks

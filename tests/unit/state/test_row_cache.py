@@ -17,7 +17,9 @@ row_cache = pytest.importorskip("streamapp.state._row_cache", reason="the C file
 keys = st.binary(max_size=4) | st.binary(min_size=200, max_size=260)
 values = st.none() | st.binary(max_size=4) | st.binary(max_size=300)
 rows = st.lists(st.tuples(keys, values), max_size=30)
-steps = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["put", "put_all", "clear"]), rows), max_size=40)
+steps = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["put", "put_all", "clear"]), rows), max_size=40
+)
 
 
 @pytest.mark.parametrize("size", [0, 1_024, 64 << 10])
