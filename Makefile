@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
-# Three processes, each with a broker and a Spark session of its own: most tests wait for something. One that crashes ends with its test
-# as failed and is not replaced: xdist would wait for the new one for ever (pytest-xdist#1323).
+# More processes than cores, because most tests wait for something; tests/conftest.py says which tests each of them gets. One that
+# crashes ends with its test as failed and is not replaced: xdist would wait for the new one for ever (pytest-xdist#1323).
 test: check
 	scripts/test-packages
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 $(ARGS)
+	$(BIN)/pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from streamapp.broker import LocalKafka
 
@@ -14,6 +15,45 @@ from .brokers import SteadyKafka
 # A busy machine makes examples slow, not wrong.
 settings.register_profile("streamapp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamapp")
+
+
+FIRST = (
+    "spark",
+    "doctor",
+    "interop",
+    "registry",
+    "app",
+    "operations",
+    "worker",
+    "broker",
+    "producer",
+    "consumer",
+)
+"""The folders whose tests take longest, in this order. Those of the other folders fill the gaps at the end."""
+TOGETHER = {"spark", "doctor", "interop", "registry"}
+"""The folders whose files share something that costs much to start: one process runs all of their tests."""
+
+
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a process a file, or a folder of those in `TOGETHER`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = _folder(nodeid)
+        return folder if folder in TOGETHER else nodeid.split("::", 1)[0]
+
+
+def _folder(nodeid: str) -> str:
+    return nodeid.removeprefix("tests/").split("/")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
+    return Sharing(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(_folder(item.nodeid), len(order)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

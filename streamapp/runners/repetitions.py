@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from functools import cache
 
-__all__ = ["Repetitions", "quieten_drops"]
+__all__ = ["LOGGERS_OF_DROPS", "Repetitions", "quieten_drops"]
 
 _SECONDS = 30.0
 _MOST = 1_000
 _NUMBERS = re.compile(r"\d+")
-_DROPS = ("streamapp.engine.failures", "streamapp.runners.worker.producer")
+LOGGERS_OF_DROPS = ("streamapp.engine.failures", "streamapp.runners.worker.producer")
 """The loggers of records that an exception handler drops."""
 
 
@@ -53,5 +53,5 @@ class Repetitions(logging.Filter):
 def quieten_drops() -> None:
     """Adds one `Repetitions` to the loggers of dropped records, because a fault may drop every record."""
     repetitions = Repetitions()
-    for name in _DROPS:
+    for name in LOGGERS_OF_DROPS:
         logging.getLogger(name).addFilter(repetitions)

@@ -18,13 +18,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.broker)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     with ThreeRacks(tmp_path_factory.mktemp("three"), brokers=3, port=0, heap_mb=256) as kafka:
         yield kafka
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     with SickKafka(tmp_path_factory.mktemp("sick"), brokers=1, port=0, heap_mb=256) as kafka:
         yield kafka

@@ -20,20 +20,20 @@ from .records import make_parts
 HOUR = 3_600_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java_class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     if not Path(find_java()).with_name("javac").exists():
         pytest.skip("compiling the Java side needs a JDK (javac)")
     return class_path(tmp_path_factory.mktemp("classes"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def start_ms() -> int:
     """Kafka Streams lets the broker delete old windows by the machine's clock, so the input is of today."""
     return int(time.time() * 1000) // HOUR * HOUR - 8 * HOUR
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def application(
     kafka: LocalKafka, java_class_path: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Application]:
@@ -46,7 +46,7 @@ def application(
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def run(application: Callable[[str], Application], start_ms: int) -> Callable[[str, tuple[Side, ...]], Left]:
     """Runs an application in turns, each with the next half of the input; a single turn gets all of it."""
 
@@ -62,6 +62,6 @@ def run(application: Callable[[str], Application], start_ms: int) -> Callable[[s
     return in_turns
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java_alone(run: Callable[[str, tuple[Side, ...]], Left]) -> Left:
     return run("at_least_once", ("java",))

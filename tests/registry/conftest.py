@@ -20,7 +20,7 @@ PROTOBUF_SERDES = "2.6.13.Final"
 """Maven Central lacks the Protobuf serdes of the version that runs as the registry, and of 3.1 and later."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRegistry]:
     with LocalRegistry(tmp_path_factory.mktemp("registry"), port=0) as registry:
         yield registry
@@ -131,14 +131,14 @@ def _files(file: Any) -> list[str]:
     return [*dict.fromkeys(imports), file.serialized_pb.hex()]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java(local: LocalRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSerdes]:
     serdes = JavaSerdes(tmp_path_factory.mktemp("classes"), local.url)
     yield serdes
     serdes.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java_protobuf(local: LocalRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProtobuf]:
     classes = tmp_path_factory.mktemp("protobuf")
     process = JavaProtobuf(classes, local.url)

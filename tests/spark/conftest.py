@@ -16,7 +16,7 @@ from ..brokers import SteadyKafka
 from .backfill.cluster import Cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     # Small data and short jobs: compiling for speed would cost more than it brings.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
@@ -30,7 +30,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker of its own: the ingest writes to topics with fixed names."""
     with SteadyKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:

@@ -1,14 +1,23 @@
-"""Certificates of a client that tests replace."""
+"""Certificates of a client that tests replace; a log in which each line of a test stands."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
 import pytest
 
 from streamapp.broker import certificates
+from streamapp.runners.repetitions import LOGGERS_OF_DROPS
 from tests.secured import make_certificates
+
+
+@pytest.fixture(autouse=True)
+def each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the filter of repeated lines that another test's runner has left in this process."""
+    for name in LOGGERS_OF_DROPS:
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
 
 
 @pytest.fixture(scope="session")
