@@ -31,7 +31,7 @@ class MemoryShares:
 
     >>> shares = StreamsConfig().memory
     >>> shares.block_cache >> 20, shares.row_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20
-    (40, 48, 32, 32)
+    (32, 48, 32, 48)
     """
 
     block_cache: int
@@ -56,10 +56,10 @@ class MemoryShares:
         """The parts of this number of bytes, in fixed proportions."""
         part = max(1, state_memory_bytes // 32)
         return cls(
-            block_cache=5 * part,
+            block_cache=4 * part,
             row_cache=6 * part,
             write_buffers=4 * part,
-            rows=4 * part,
+            rows=6 * part,
             uncommitted=4 * part,
             fetched=2 * part,
             waiting=2 * part,

@@ -76,7 +76,7 @@ class RocksMemory:
         self.cache: Cache = Cache(block_cache_bytes)
         # False: RocksDB's own stall of writes could wait for ever, if no database has a reason to flush.
         self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
-        self.rows: RowCache | None = RowCache and RowCache(row_cache_bytes)
+        self.rows: RowCache | None = None if RowCache is None else RowCache(row_cache_bytes)
         self._most = write_buffer_bytes * 3 // 2
         self.filters: int = write_buffer_bytes // 16 // _FILTER_BYTES
         """The number of further stores that may have a filter in their write buffers."""

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKET_BYTES = 512, MOST_ROWS = 28, MOST_BYTES = 240 };
+enum { BUCKET_BYTES = 512, MOST_ROWS = 28, MOST_BYTES = 240, WRITES_PER_READ = 16 };
 
 typedef struct {
     uint32_t table;
@@ -38,6 +38,8 @@ typedef struct {
     PyObject_HEAD
     RowCache *cache;
     uint32_t number;
+    uint32_t reads, writes; /* lately */
+    int filled; /* false: the cache has never had a row of it, so that nothing is looked for */
 } Table;
 
 static PyTypeObject *table_type;
@@ -95,7 +97,12 @@ static PyObject *table_get(Table *self, PyObject *key) {
     Bucket *bucket;
     uint8_t tag;
     int at;
-    if (PyBytes_AsStringAndSize(key, &data, &length) < 0 || locate(self, key, &bucket, &tag) < 0)
+    self->reads++;
+    if (PyBytes_AsStringAndSize(key, &data, &length) < 0)
+        return NULL;
+    if (!self->filled)
+        Py_RETURN_NONE;
+    if (locate(self, key, &bucket, &tag) < 0)
         return NULL;
     Row *row = find(bucket, tag, self->number, data, (size_t)length, &at);
     if (row == NULL)
@@ -103,25 +110,39 @@ static PyObject *table_get(Table *self, PyObject *key) {
     return PyBytes_FromStringAndSize(row->bytes + length, row->value_length);
 }
 
-static int put(Table *self, PyObject *key, PyObject *value) {
+/* A table that is seldom read takes no room from the others: only rows that were read, or that it has already. */
+static int is_read(Table *self) {
+    if (++self->writes >= 1 << 20 || self->reads >= 1 << 20) {
+        self->writes /= 2;
+        self->reads /= 2;
+    }
+    return self->reads >= self->writes / WRITES_PER_READ;
+}
+
+static int put(Table *self, PyObject *key, PyObject *value, int wanted) {
     char *data, *bytes = NULL;
     Py_ssize_t length, size = 0;
     Bucket *bucket;
     uint8_t tag;
     int at;
-    if (PyBytes_AsStringAndSize(key, &data, &length) < 0 || locate(self, key, &bucket, &tag) < 0)
+    if (PyBytes_AsStringAndSize(key, &data, &length) < 0 ||
+        (value != Py_None && PyBytes_AsStringAndSize(value, &bytes, &size) < 0))
         return -1;
-    if (value != Py_None && PyBytes_AsStringAndSize(value, &bytes, &size) < 0)
+    size_t whole = sizeof(Row) + length + size;
+    int fits = bytes != NULL && length <= MOST_BYTES && whole <= MOST_BYTES;
+    if (!self->filled && !(fits && wanted))
+        return 0;
+    if (locate(self, key, &bucket, &tag) < 0)
         return -1;
     Row *row = find(bucket, tag, self->number, data, (size_t)length, &at);
-    if (row != NULL && bytes != NULL && row->value_length == size) {
-        memcpy(row->bytes + length, bytes, size);
-        return 0;
-    }
-    if (row != NULL)
+    if (row != NULL) {
+        if (bytes != NULL && row->value_length == size) {
+            memcpy(row->bytes + length, bytes, size);
+            return 0;
+        }
         drop(bucket, row, at);
-    size_t whole = sizeof(Row) + length + size;
-    if (bytes == NULL || length > MOST_BYTES || whole > MOST_BYTES)
+    }
+    if (!fits || (row == NULL && !wanted))
         return 0;
     while (bucket->count == MOST_ROWS || bucket->used + whole > sizeof(bucket->rows))
         drop_any(self->cache, bucket);
@@ -133,6 +154,7 @@ static int put(Table *self, PyObject *key, PyObject *value) {
     memcpy(row->bytes + length, bytes, size);
     bucket->tags[bucket->count++] = tag;
     bucket->used += whole;
+    self->filled = 1;
     return 0;
 }
 
@@ -141,7 +163,7 @@ static PyObject *table_put(Table *self, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "put(key, value)");
         return NULL;
     }
-    if (put(self, args[0], args[1]) < 0)
+    if (put(self, args[0], args[1], 1) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -157,7 +179,7 @@ static PyObject *table_put_all(Table *self, PyObject *rows) {
             PyErr_SetString(PyExc_TypeError, "put_all([(key, value), ...])");
             return NULL;
         }
-        if (put(self, PyTuple_GetItem(row, 0), PyTuple_GetItem(row, 1)) < 0)
+        if (put(self, PyTuple_GetItem(row, 0), PyTuple_GetItem(row, 1), is_read(self)) < 0)
             return NULL;
     }
     Py_RETURN_NONE;
@@ -166,6 +188,7 @@ static PyObject *table_put_all(Table *self, PyObject *rows) {
 /* A new number hides all rows of the table, which other rows replace in the course of time. */
 static PyObject *table_clear(Table *self, PyObject *Py_UNUSED(ignored)) {
     self->number = ++self->cache->tables;
+    self->filled = 0;
     Py_RETURN_NONE;
 }
 
@@ -223,6 +246,8 @@ static PyObject *cache_table(RowCache *self, PyObject *Py_UNUSED(ignored)) {
     Py_INCREF((PyObject *)self);
     table->cache = self;
     table->number = ++self->tables;
+    table->reads = table->writes = 0;
+    table->filled = 0;
     return (PyObject *)table;
 }
 

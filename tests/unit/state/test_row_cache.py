@@ -44,8 +44,27 @@ def test_a_row_is_the_last_written_one_or_missing(size: int, steps: list[tuple[i
                 assert table.get(key) in (value, None)
 
 
-def test_small_rows_stay_while_there_is_room() -> None:
+def read_table(size: int) -> Any:
+    """A table that was often read, so that it keeps what it writes."""
+    table = row_cache.RowCache(size).table()
+    for number in range(1_000):
+        table.get(b"%d" % number)
+    return table
+
+
+def test_a_table_that_nobody_reads_takes_no_room_for_its_writes() -> None:
     table = row_cache.RowCache(1 << 20).table()
+    rows = [(b"key-%04d" % number, b"value") for number in range(1_000)]
+    table.put(b"key-0999", b"before")  # was read
+    table.put_all(rows)
+    assert table.get(b"key-0999") == b"value"
+    assert sum(table.get(key) is not None for key, _ in rows) < 50
+    table.put_all(rows)
+    assert sum(table.get(key) is not None for key, _ in rows) == 1_000
+
+
+def test_small_rows_stay_while_there_is_room() -> None:
+    table = read_table(1 << 20)
     expected = {b"key-%04d" % number: b"%d" % number for number in range(5_000)}
     table.put_all([*expected.items()])
     assert {key: table.get(key) for key in expected} == expected
@@ -65,7 +84,7 @@ def test_a_row_that_grew_too_large_is_not_found_as_it_was() -> None:
 
 
 def test_more_rows_than_room_leave_some_of_them_however_they_come() -> None:
-    table = row_cache.RowCache(64 << 10).table()  # about 1,800 such rows
+    table = read_table(64 << 10)  # about 1,800 such rows
     scanned = [b"key-%06d" % number for number in range(2_500)]
     for _ in range(3):
         table.put_all([(key, b"0123456789abcdef") for key in scanned])
