@@ -118,7 +118,7 @@ class Span(NamedTuple):
         )
 
     def check_windows(self, window_ms: int) -> None:
-        """Raises `ConfigError` if a limit divides a window of this size: its count would be of a part of its records."""
+        """Raises `ConfigError` if a limit divides a window of this size, because the source has the whole count."""
         for limit in self:
             if limit is not None and limit % window_ms:
                 raise ConfigError(

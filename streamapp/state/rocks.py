@@ -24,16 +24,16 @@ from rocksdict import (
 from streamapp.errors import LockError, ProcessorStateError
 from streamapp.state.directory import state_error
 
-try:
-    from streamapp.state._row_cache import RowCache
-except ImportError:  # it was not compiled (hatch_build.py)
-    RowCache = None  # type: ignore[assignment, misc]
-
 if TYPE_CHECKING:
     from rocksdict import ColumnFamily
 
-    from streamapp.state._row_cache import Table
+    from streamapp.state import _row_cache
     from streamapp.state.backend import WriteSet
+else:
+    try:
+        from streamapp.state import _row_cache
+    except ImportError:  # the C files are not compiled (hatch_build.py)
+        _row_cache = None
 
 __all__ = ["RocksBackend", "RocksMemory", "offsets_in"]
 
@@ -76,7 +76,9 @@ class RocksMemory:
         self.cache: Cache = Cache(block_cache_bytes)
         # False: RocksDB's own stall of writes could wait for ever, if no database has a reason to flush.
         self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
-        self.rows: RowCache | None = None if RowCache is None else RowCache(row_cache_bytes)
+        self.rows: _row_cache.RowCache | None = (
+            None if _row_cache is None else _row_cache.RowCache(row_cache_bytes)
+        )
         self._most = write_buffer_bytes * 3 // 2
         self.filters: int = write_buffer_bytes // 16 // _FILTER_BYTES
         """The number of further stores that may have a filter in their write buffers."""
@@ -228,7 +230,11 @@ class _RocksTable:
     __slots__ = ("_cached", "_path", "_rows", "family", "filtered", "get")
 
     def __init__(
-        self, path: str, rows: Rdict, family: ColumnFamily | None = None, cached: Table | None = None
+        self,
+        path: str,
+        rows: Rdict,
+        family: ColumnFamily | None = None,
+        cached: _row_cache.Table | None = None,
     ) -> None:
         self.family = family
         self._path = path
@@ -312,7 +318,7 @@ class _RocksTable:
 
 
 def _reader(
-    path: str, read: Callable[[bytes], bytes | None], cached: Table | None
+    path: str, read: Callable[[bytes], bytes | None], cached: _row_cache.Table | None
 ) -> Callable[[bytes], bytes | None]:
     def get(key: bytes) -> bytes | None:
         try:
