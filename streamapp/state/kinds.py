@@ -60,7 +60,7 @@ See docs/decisions/window-changelogs-keep-records.md.
 """
 _MIN_SEGMENT_MS = 60_000
 _MOST_BUCKETS = 1_000
-"""The number of buckets that a store of tumbling or hopping windows with final results has at most."""
+"""The largest number of buckets, about, of a store of tumbling or hopping windows with final results."""
 
 
 def same_changelog(one: str, other: str) -> bool:
@@ -187,7 +187,7 @@ class _ByTime(StoreKind):
 
     @property
     def time_index(self) -> bool:
-        """True if the rows of a bucket have many different times at which their windows close."""
+        """True if the store has an index of its rows by time, because the windows of a bucket close at many times."""
         return self.time_ordered
 
     @property

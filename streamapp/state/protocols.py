@@ -235,7 +235,7 @@ class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
     """The reads of a store with all versions of each key's value. (``VersionedKeyValueStore``, KIP-889, KIP-968)
 
     A version is ``(value, valid from, valid to)``. The latest version has None as its last element. An earlier version
-    expires when its ``valid to`` is further behind the stream time than the history retention.
+    stays at least until its ``valid to`` is further behind the stream time than the history retention.
     """
 
     @property

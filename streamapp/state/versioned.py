@@ -171,8 +171,8 @@ class VersionedStore(Store):
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
             # Each version is part of the state, so each is logged. The order of the puts matters, because the effect of
-            # a deletion depends on the version before it. Only a value (or a deletion) that the key's next put replaces
-            # is left out.
+            # a deletion depends on the version before it. Only a value (or a deletion) that the key's next put, with
+            # the same timestamp, replaces is left out.
             last = self._last_puts.get(kept_key)
             if last is not None and last.timestamp == timestamp and (last.value is None) == (kept is None):
                 last.value = kept
