@@ -197,7 +197,9 @@ class StreamStreamJoin(LateOutput):
 class StreamStreamSelfJoin(Operator):
     """Joins a stream with itself, with one window store instead of two (the ``single.store.self.join`` optimisation).
 
-    Results and their order are the same as with two stores. Source: ``KStreamKStreamSelfJoin``.
+    As in Kafka Streams, a late record may give other results than with two stores. Without a grace period, records
+    exactly at the ends of a window may do so, too. All other results, and their order, are the same. Source:
+    ``KStreamKStreamSelfJoin``.
     """
 
     persistent_name = "StreamStreamSelfJoin"
