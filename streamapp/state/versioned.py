@@ -125,8 +125,8 @@ class VersionedStore(Store):
     - ``all()``: (key, value, timestamp, valid_to) of all versions, ordered by key bytes, then time.
 
     The observed stream time is the largest timestamp of all puts. `get` gives no earlier version for a time that is
-    further back than the history retention. `history` and `all` give an earlier version until its segment expires. The
-    latest version of a key never expires.
+    further back than the history retention, and `history` none for a ``time_to`` that is. Otherwise `history` and `all`
+    give an earlier version until its segment expires. The latest version of a key never expires.
     """
 
     versioned = True
