@@ -211,7 +211,10 @@ class NodeContext(Protocol):
         """
 
     def store(self, name: str) -> Any:
-        """The state store of this task or the global store with this name."""
+        """The store of this task with this name, if it is connected to the node, or the global store with this name.
+
+        Raises `StreamsError` if there is no such store.
+        """
 
 
 class Operator:

@@ -1,7 +1,6 @@
 """The kinds of stores that users choose with `Stores` and `Materialized`.
 
-`operator_kinds.py` has the kinds that only operators use. The fields of a kind are its parameters: times in ms, and
-numbers of entries.
+`operator_kinds.py` has the kinds that only operators use. The fields of a kind are its parameters. Times are in ms.
 """
 
 from __future__ import annotations
@@ -264,7 +263,7 @@ class Window(_ByTime):
 @register
 @dataclass(frozen=True, kw_only=True)
 class TimestampedWindow(Window):
-    """One value with the timestamp of its last update for each key and window start, for windowed tables of the DSL."""
+    """One value with the timestamp of its last update for each key and window start, for the DSL and for processors."""
 
     persistent_name = "timestamped_window"
     shape: ClassVar[RowShape | None] = row_shape.WINDOWS_TIMESTAMPED
