@@ -52,7 +52,7 @@ class StoreKind:
 
     @property
     def store_options(self) -> Mapping[str, Any]:
-        """The keyword arguments with which `store_class` is called: the parameters of the kind."""
+        """The keyword arguments with which `store_class` is called, by default the parameters of the kind."""
         return vars(self)
 
     @property

@@ -34,7 +34,8 @@ class TimeIndex:
     def __init__(self, table: OrderedBytes, row_key_of: Callable[[bytes], Any], time_at: int) -> None:
         self._table, self._row_key_of, self._time_at = table, row_key_of, time_at
         self._rows_at: dict[int, set[Any]] = {}
-        """The keys of the rows of each time. All dirty rows are here, and all rows before `_complete_to`."""
+        """The keys of the rows of each time: all dirty rows, and all rows before `_complete_to`, but no row that `take`
+        has given."""
         self._times: list[int] = []
         """A heap of the times in `_rows_at`."""
         self._complete_to = 0

@@ -1,8 +1,8 @@
 """Versioned key-value stores (KIP-889): for each key, the present value and earlier values with their times.
 
-A row in the backend has only some versions of a key (`_ROW_VERSIONS`). So writes and reads take the same time for any
-number of versions. The *latest row* of a key has its newest versions. An *earlier row* has versions before them, and
-ends at the time of the version that follows its last one:
+A row in the backend has only some versions of a key (`_ROW_VERSIONS`). So a write, and a read of one version, take
+about the same time for any number of versions. The *latest row* of a key has its newest versions. An *earlier row* has
+versions before them, and ends at the time of the version that follows its last one:
 
 | row | key in the backend | value |
 | --- | --- | --- |
