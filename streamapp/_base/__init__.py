@@ -1,1 +1,2 @@
-"""Helpers for all other packages of streamapp, but not for applications. Helpers import only the errors."""
+"""Helpers for all other packages of streamapp, but not for applications. From other packages of streamapp, helpers
+import only the errors."""

@@ -15,7 +15,7 @@ _SCHEME = re.compile(r"[A-Za-z_]+://(.*)")
 
 
 def check_addresses(servers: Any) -> None:
-    """Raises `ConfigError` if an address in ``bootstrap_servers`` is not ``host:port``.
+    """Raises `ConfigError` if ``servers`` is no string, or has an address that is not ``host:port``.
 
     A port is required, because librdkafka silently takes 9092 for a missing port.
 

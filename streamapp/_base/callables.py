@@ -41,11 +41,12 @@ def require_function(
     coroutine: bool = False,
     key_option: str | None = None,
 ) -> None:
-    """Raises `TopologyError` if ``function`` cannot be called with ``takes`` positional arguments.
+    """Raises `TopologyError` if ``function`` is not callable, or not with ``takes`` positional arguments.
 
-    ``operator`` and ``what`` name the operator and the needed function in the error. Coroutine functions are refused,
-    unless ``coroutine`` is true. ``key_option`` is the name of the option with which the operator also passes the key,
-    for example ``with_key``. If ``function`` takes one argument too many, the error suggests this option.
+    With ``takes=None``, the number of arguments is not checked. ``operator`` and ``what`` name the operator and the
+    needed function in the error. Coroutine functions are refused, unless ``coroutine`` is true. ``key_option`` is the
+    name of the option with which the operator also passes the key, for example ``with_key``. If ``function`` takes one
+    argument too many, the error suggests this option.
 
     >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
     Traceback (most recent call last):
@@ -77,9 +78,10 @@ def gives_coroutine(function: Any) -> bool:
 
 
 def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> None:
-    """Raises `TopologyError` unless each call of the supplier returns a new object with the method ``method``.
+    """Raises `TopologyError` unless each call of the supplier returns a new object with the needed methods.
 
-    A new object is needed for each task, because tasks must not share one. A class is such a supplier.
+    The needed methods are ``method``, ``init`` and ``close``. Each task needs a new object, because tasks must not
+    share one. A class is such a supplier, and is not called here. Any other supplier is called twice.
     """
     if not callable(supplier):
         hint = f"; give {type(supplier).__name__} itself" if hasattr(supplier, method) else ""

@@ -6,7 +6,7 @@ __all__ = ["counted"]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """The number and its noun; ``many`` is the words for other numbers than one, by default ``one`` with an s.
+    """The number and its noun; ``many`` has the words for other numbers than 1, by default ``one`` with an s.
 
     Words behind the noun may follow its number:
 

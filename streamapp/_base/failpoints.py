@@ -1,6 +1,7 @@
 """Failpoints: named places in the code where a test can make a process fail, for example at each step of a commit.
 
-A failpoint does nothing unless the environment arms it::
+A failpoint does nothing unless an environment variable arms it. The process reads the variable when it imports this
+module::
 
     STREAMAPP_FAILPOINT=offsets-committed:kill      # the first time the code gets there
     STREAMAPP_FAILPOINT=restore-batch:sleep=30:5    # the fifth time
@@ -42,13 +43,13 @@ POINTS = (
     "spill-written",  # records of a producer are in the local log; the callers do not know yet
     "spill-removed",  # the records of a committed transaction left the local log; the callers do not know yet
     "outbox-deleted",  # the outbox no longer has the rows of a committed transaction
-    "consumer-handing-out",  # a consumer is about to call the handler for a record
+    "consumer-handing-out",  # a consumer is about to call the handler
     "consumer-handled",  # the handler has come back; nothing is committed
     "consumer-saved",  # a database's transaction has the handler's work and the position, and is still open
     "consumer-sink-committed",  # the database's transaction is committed; the consumer does not know yet
     "consumer-committed",  # a consumer's positions are committed to Kafka
     "restore-batch",  # a batch of changelog records was applied
-    "batch-stage",  # Spark is about to compute a sub-topology; nothing is written
+    "batch-stage",  # Spark is about to compute a stage of a batch; Kafka has no results of the batch
     "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written
     "backfill-computed",  # Spark has computed every stage; nothing is written
     "backfill-rows-sent",  # records of a task and its progress are part of a transaction, which is still open

@@ -1,7 +1,8 @@
 """Kafka's default partitioner: the partition of a key.
 
 Producers, readers of tables and backfills must compute the same partition for a key, otherwise one key has rows in two
-partitions. For records that workers write, librdkafka computes the partition in C (``partitioner=murmur2_random``).
+partitions. For most records that workers write, librdkafka computes the partition in C
+(``partitioner=murmur2_random``).
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def open_worker(
 ) -> Any:
     """The answer of a worker, as ``urllib.request.urlopen`` gives it. The login comes from the environment.
 
-    Raises `OSError` as urlopen does, and `ConfigError` if the variables of the login are incomplete or contradict each
-    other.
+    Raises `OSError` as urlopen does. Raises `ConfigError` if the variables of the login are incomplete or contradict
+    each other, or if a file that a variable names cannot be read.
     """
     environ = os.environ if environ is None else environ
     host = urlsplit(url).hostname or ""

@@ -1,1 +1,2 @@
-"""The engine: tasks, which run sub-topologies, and operators. A runner does all I/O and gives the time."""
+"""The engine: tasks, which run sub-topologies, and operators. A runner reads and writes Kafka, opens
+the state, and gives the time."""

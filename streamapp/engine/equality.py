@@ -15,7 +15,7 @@ _PLAIN = frozenset((str, int, bytes, bool))
 
 def same(one: Any, other: Any) -> bool:
     """True if two values have the same type and are equal. Elements of lists and tuples, and values of dicts, are
-    compared likewise.
+    compared by the same rule.
 
     0.0 and -0.0 are different, and two NaNs are equal.
 

@@ -108,8 +108,9 @@ class Failures:
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
         """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
 
-        The answers "skip" and "dead_letter" stop the worker if a service has failed (`FAILURES`). The record is not the
-        cause, so it must not be lost. The answer "continue", as in Kafka Streams, does not stop the worker.
+        If a service has failed (`FAILURES`), ``on_error="skip"`` and ``on_error="dead_letter"`` stop the worker. The
+        record is not the cause of the failure, so the record must not be lost. ``on_error="continue"``, as in Kafka
+        Streams, does not stop the worker. A function as ``on_error`` decides itself.
         """
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
         if on_error in ("skip", "dead_letter") and service_failed(error):

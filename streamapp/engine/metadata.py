@@ -96,7 +96,8 @@ class RememberedTimes:
     def remember(self, name: str, read: Callable[[], int]) -> int:
         """Registers a number: each commit calls ``read`` and writes the result under this name.
 
-        Returns the number of the commit from which the task continues; -1 if that commit does not have the name.
+        Returns the number of the commit from which the task continues; -1 if that commit does not have the name. A
+        negative number is not written.
         """
         self._readers[name] = read
         return self._recalled.get(name, -1)

@@ -60,7 +60,7 @@ class TaskContext(Protocol):
     """Largest timestamp that the task, or an earlier task of this partition, has seen, in ms; -1: none."""
     log_each_write: bool
     """True: stores send a changelog record for every write, as Kafka Streams without a cache does (the test driver).
-    False: stores send the last value of each key at a commit (workers and Spark)."""
+    False: stores send the last value of each key at a commit, versioned stores each version (workers and Spark)."""
     retries_at_once: bool
     """True: the attempts of a `Retry` follow each other without a wait (Spark)."""
     one_task: bool
@@ -211,7 +211,10 @@ class NodeContext(Protocol):
         """
 
     def store(self, name: str) -> Any:
-        """The state store of this task or the global store with this name."""
+        """The store of this task with this name, if it is connected to the node, or the global store with this name.
+
+        Raises `StreamsError` if there is no such store.
+        """
 
 
 class Operator:

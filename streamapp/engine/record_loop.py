@@ -50,7 +50,8 @@ class RecordLoop:
         """The next offset to read of each input: the offset of the last processed record + 1, or behind markers and
         gaps that follow the record."""
         self.partition_times: dict[TopicPartition, int] = {}
-        """The partition time of each input in ms, as an earlier task has committed it. A new queue begins with it."""
+        """The partition time of each input in ms, as an earlier task has committed it. A new queue begins with this
+        time."""
         self.queues: dict[TopicPartition, RecordQueue] = self._group.queues
 
     def open(self, bound: Mapping[str, ProcessFn], inputs: Collection[TopicPartition]) -> None:

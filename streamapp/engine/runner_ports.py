@@ -60,7 +60,7 @@ class TaskRules:
     """True: a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
     log_each_write: bool = False
     """True: every write to a store is a changelog record, as in Kafka Streams without a cache. False: a commit writes
-    the last value of each key."""
+    the last value of each key, and for versioned stores each version."""
     always_recheck: bool = False
     """True: foreign-key joins always behave as with `StreamsConfig.foreign_key_join_recheck`."""
     retries_at_once: bool = False
@@ -165,7 +165,7 @@ class Transaction(Protocol):
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The end offsets of changelogs, which include the records of this commit.
 
-        The ends are read before the commit, because other workers may write more records after it.
+        The ends are read before the commit, because after the commit other workers may write more records.
         """
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:

@@ -1,4 +1,5 @@
-"""`Task`: runs one sub-topology on one partition. A task does no I/O and starts no thread; the runner gives the time.
+"""`Task`: runs one sub-topology on one partition. A task starts no thread, and its only I/O is that of its state
+backend. The runner does all other I/O, and gives the time.
 
 A `TaskSession` creates the task and calls its methods in the right order. Between `init` and `close` a runner hands
 over batches of records (`Task.enqueue`) and has them processed (`Task.process`).
@@ -140,7 +141,7 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ records
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
-        """Buffers records of one input partition. Keeps references to the batch, and copies nothing."""
+        """Buffers records of one input partition."""
         # The bytes are needed only if records may wait in the task.
         size = batch_bytes(batch) if self.holds_back else 0
         self._loop.enqueue(partition, batch, size)

@@ -69,7 +69,7 @@ def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_ti
 
 
 def wallclock_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The time of the machine while the record is processed.
+    """The time of the machine when the task asks for the record's time, shortly before the record is processed.
 
     A second run over the same records gives other times, and so may give other results.
     """

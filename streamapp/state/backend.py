@@ -12,8 +12,8 @@ from streamapp.state.sorted_entries import SortedEntries
 __all__ = ["STATE_FORMAT", "MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError", "WriteSet"]
 
 STATE_FORMAT = 2
-"""The version of the format of local state. A release with a format that older state does not have increases it, so
-that the old state is refused and not read wrongly."""
+"""The version of the format of local state. A release that changes the format increases this number, so that state of
+another format is refused and not read wrongly."""
 
 
 class StateDamagedError(ProcessorStateError):
@@ -30,7 +30,7 @@ class OrderedBytes(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values from ``start`` (inclusive) to ``end`` (exclusive); None means no bound.
 
-        The iterator is valid until the next `StateBackend.write`.
+        The iterator goes on after a `StateBackend.write`, with or without the changes of this write.
         """
         ...
 
@@ -104,8 +104,8 @@ class MemoryBackend:
 
 
 class _MemoryTable:
-    """A dict, with its keys in order for range scans. Only a scan orders the keys that have changed since the last
-    scan."""
+    """A dict, with its keys in order for scans and range deletes. Only these two order the keys that have changed
+    meanwhile."""
 
     __slots__ = ("_added", "_data", "_keys", "_removed", "get")
 

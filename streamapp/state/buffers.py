@@ -15,7 +15,7 @@
 join.
 
     put(key, value, timestamp, headers) -> bool
-        adds a record; False if the record is older than the grace period, and so is not added
+        adds a record; False, and nothing is added, if the record's grace period is over already
     evict(callback)
         for each record whose grace period is over, by time: calls callback(key, value, context), then deletes it
 
@@ -326,7 +326,7 @@ class SuppressBuffer(Store):
             if value is not None:
                 if record_headers != _VERSION_3:
                     raise ProcessorStateError(
-                        f"the changelog of {self.name!r} has records of a Kafka Streams before 2.4: let that"
+                        f"the changelog of {self.name!r} has records of Kafka Streams 2.5.0 or earlier: let that"
                         " application drain its suppression first, or start with an empty changelog"
                     )
                 change, time = BufferedChange.unpack(value)

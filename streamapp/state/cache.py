@@ -1,11 +1,12 @@
 """Record caches, which join several updates of a key: operators downstream get only the last one, at a flush.
 
-Reads of a store with a cache see all updates. The cache has an entry for each row that was written or, in a table,
-read, until the entry is dropped. The entry of a changed row also has the row as of the last flush, and the source of
-its last change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call,
-the task's topic, offset, timestamp and headers are those of the record that made the last change.
+Reads of a store with a cache see all updates. The cache has an entry for each row that was written, until the entry is
+dropped. In a store by key, a row that was read also gets an entry. The entry of a changed row also has the row as of
+the last flush, and the source of its last change. `Store.flush` calls the listener for each changed row, in the order
+of the last updates. During a call, the task's topic, offset, timestamp and headers are those of the record that made
+the last change.
 
-All stores of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
+All caches of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
 exceeds the limit drops its own entries, beginning with the one used longest ago. If a dropped entry has changed, the
 whole store is flushed. Sources: Kafka Streams' ThreadCache and NamedCache; docs/decisions/record-cache.md.
 
@@ -75,12 +76,12 @@ class CachedStore(WriteBehindStore):
         self._asked = False
         """True during a read from outside of the task."""
         self._silent = False
-        """True if no listener needs updates, so that writes do not go through the cache."""
+        """True if writes do not go through the cache, because no listener needs updates (`let_through`)."""
         self._stored = super().row
         self._listener: FlushListener | None = None
         self._of_table = False
         """True for a table, whose listener does not need a row that was inserted and deleted since the last flush."""
-        # A write is not logged at once, but when a flush hands its row to the store below.
+        # A store that logs each write waits for the flush that hands the row to the store below.
         self._log_at_flush, self._log_each = self._log_each, False
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)
@@ -95,7 +96,7 @@ class CachedStore(WriteBehindStore):
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def last_written(self) -> LastWritten | None:
-        # The listener gets another object than the one that was written, so `_tell` notes this object.
+        # The listener gets another object than the put, so `_tell` notes the object that the listener gets.
         if self._last is None and not self._shown:
             self._last = LastWritten()
         return self._last
@@ -104,8 +105,11 @@ class CachedStore(WriteBehindStore):
         self._listener, self._of_table = listener, True
 
     def let_through(self) -> None:
-        """Called if the store has no listener. Writes then do not go through the cache, unless the cache delays their
-        changelog records."""
+        """Called if the store has no listener. Writes then do not go through the cache, with two exceptions.
+
+        The exceptions are a store that logs each write, whose changelog records the cache delays, and a store in the
+        headers format.
+        """
         self._of_table = True
         self._silent = not self._log_at_flush and not self.spec.headers_format
         self.open_writes()
@@ -146,7 +150,8 @@ class CachedStore(WriteBehindStore):
         return put_news
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. A read marks the row's entry as used; a row without an entry gets one."""
+        """The row of a key. A read marks the row's entry as used. A row of the store without an entry gets an entry,
+        unless a reader from outside of the task asks (`ask`)."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -313,7 +318,7 @@ class CachedStore(WriteBehindStore):
     def _make_room(self) -> None:
         """Drops entries of this store until the limit holds or no entry is left.
 
-        Other stores drop entries at their own writes.
+        Other stores drop entries at their own writes and reads.
         """
         cache, entries, news = self._cache, self._held, self._news
         while entries and cache.used > cache.max_bytes:
@@ -351,8 +356,8 @@ class ShowingCachedStore(CachedStore):
     """A store with a cache whose reads also show rows that only the cache still has.
 
     As in Kafka Streams, a cache keeps entries after a flush. In three kinds of stores, the cache then has more than the
-    store below. The store has deleted expired windows, or evicted rows (``max_entries``), or keeps no timestamps (a
-    plain table).
+    store below. The store has deleted expired windows or sessions, or evicted rows (``max_entries``), or keeps no
+    timestamps (a plain table).
     """
 
     def let_through(self) -> None:

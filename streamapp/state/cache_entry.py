@@ -46,9 +46,10 @@ class CacheEntry:
     timestamp: int
     headers: Headers
     number: int
-    """The number of the last write. All reads and writes of a cache are numbered in their order."""
+    """The number of the last write, or of the read that made the entry. All reads and writes of a cache are numbered in
+    their order."""
     used: int
-    """The number of the last read; 0 if there was none."""
+    """The number of the last read of the entry; 0 if there was none."""
     value: Any
     """The decoded value of the row, if it is known; None if it has to be decoded from its bytes."""
     key_bytes: int
@@ -67,8 +68,8 @@ class LeastRecentlyUsed:
 
     A use only writes a number into the entry, because uses are much more frequent than searches. The first search sorts
     all entries by this number, and later searches take the next entry of this order. An entry that was used after the
-    sort is skipped. At the end of the order, all entries are sorted again. So the average time of a search does not
-    depend on the number of entries.
+    sort is skipped. At the end of the order, all entries are sorted again. So usually one sort serves many
+    searches.
 
     >>> from itertools import count
     >>> uses, entries = count(1), {}
@@ -89,7 +90,7 @@ class LeastRecentlyUsed:
         self._sorted_at = 0
 
     def find(self) -> tuple[Any, CacheEntry]:
-        """The key and the entry that was used longest ago. The next call gives another one. The cache must not be
+        """The key and the entry that was used longest ago. The caller removes the entry. The cache must not be
         empty."""
         entries, sorted_at = self._entries, self._sorted_at
         while True:

@@ -43,7 +43,7 @@ class StateDirectory:
     """The folder ``root/application_id``, locked by this process, with a folder for each task.
 
     The name of a task's folder is the task id (``0_3``: sub-topology 0, partition 3). The operating system releases the
-    lock when the process ends, even after a crash. Raises `LockError` if another process has the lock.
+    lock when the process ends, even after a crash. Raises `LockError` if the folder is locked already.
 
     >>> import tempfile
     >>> with StateDirectory(tempfile.mkdtemp(), "flights") as directory:
@@ -78,10 +78,11 @@ class StateDirectory:
     ) -> None:
         """Checks that the state on disk fits these arguments, and writes them beside the state for the next check.
 
-        Raises `ProcessorStateError` for state of another application, plan, partition count or format. The format does
-        not matter for a folder without tasks. State is also refused if its changelog was deleted and created anew,
-        because offsets of the old changelog mean nothing in the new one. ``changelog_ids`` are Kafka's ids of the
-        topics, by which the check notices a new topic. New topics, which a pattern subscription may find, are added.
+        Raises `ProcessorStateError` for state of another application, plan, partition count or format. For a folder
+        without tasks, the format does not matter. State of tasks is also refused if its changelog was deleted and
+        created anew: offsets of the old changelog mean nothing in the new changelog. ``changelog_ids`` are Kafka's ids
+        of the topics, by which the check notices a new topic. New topics, which a pattern subscription may find, are
+        added.
 
         ``topology`` is kept as JSON. If the plan differs, ``compare`` gets the topology that wrote the state, and
         returns the differences as text for the error.
@@ -112,7 +113,7 @@ class StateDirectory:
             if ids.get(topic, topic_id) != topic_id:
                 raise self._refused(
                     f"was written with a changelog {topic} that was deleted and created anew since "
-                    "(as `streamapp reset` does)"
+                    "(`streamapp reset` deletes changelogs)"
                 )
         wanted: dict[str, Any] = {
             "application_id": self.application_id,
@@ -211,9 +212,9 @@ class StateDirectory:
 
 
 def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:
-    """The fingerprint of the plan that wrote the state in ``root``; None if there is no state.
+    """The fingerprint of the plan that wrote the state in ``root``; None if no fingerprint can be read.
 
-    The state is not locked, so a worker may use it meanwhile.
+    The function takes no lock, so a worker may use the state meanwhile.
     """
     try:
         known = json.loads((Path(root) / application_id / _METADATA).read_bytes())
@@ -226,8 +227,8 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
     """The `ProcessorStateError` for an error of the disk or of RocksDB. Its message says what to do."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return DiskFullError(
-            f"No space is left on the disk of {path} ({error}). Free some, or set state_dir to a larger "
-            "disk; the state is then restored from the changelogs."
+            f"No space is left on the disk of {path} ({error}). Free some space, or set state_dir to a "
+            "larger disk; the state is then restored from the changelogs."
         )
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "Too many open files" in str(error):
         return ProcessorStateError(

@@ -109,7 +109,7 @@ class DirtyOrder:
         return end if first <= (start or b"") < end else start
 
     def note_gap(self, start: bytes | None, end: bytes) -> None:
-        """Notes that no row of the store, in the backend or dirty, has a local key in [start, end)."""
+        """Notes that a reader finds no row with a local key in [start, end): all such rows are deleted."""
         self._drop_gap()
         self._gap = start or b"", end, self.watch()
 

@@ -73,10 +73,11 @@ def as_it_is(value: Any) -> Any:
 class Codec:
     """Converts the keys or the values of a store between three forms: value, kept form, and bytes.
 
-    The *kept form* is the form in memory: the value itself for some serdes (text, integers), and bytes for all others.
+    The *kept form* is the form in memory: the value itself for simple serdes (for example text and integers), and bytes
+    for all others.
     ``keep`` makes the kept form of a value, and ``show`` the value of a kept form. ``to_bytes`` and ``from_bytes``
     convert between kept form and bytes. ``kept_class`` is the class of values that are kept as objects. ``sound`` is
-    true for an object that can surely be serialized. Both are None if bytes are kept.
+    true for an object that can surely be serialized. Both are None if the kept form is the serialized value.
     """
 
     __slots__ = (
@@ -251,8 +252,8 @@ class BufferedChange(NamedTuple):
         """The bytes of the update in the changelog: ``context``, ``prior``, ``old``, ``new``, then ``time``.
 
         ``prior`` is the value before the first buffered update, and ``old`` the value before the latest. If both are
-        the same, the length of ``old`` is written as -2 and its bytes are left out. ``time``, in ms, is the time by
-        which the buffer of the suppression orders its rows.
+        the same and not None, the length of ``old`` is written as -2 and its bytes are left out. ``time``, in ms, is
+        the time by which the buffer of the suppression orders its rows.
         """
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)

@@ -1,4 +1,4 @@
-"""Stores whose rows keep the headers of their records, for joins in memory and ``dsl_store_format="headers"``.
+"""Stores whose rows keep the headers of their records, for stream joins and foreign-key joins.
 
 In memory and on disk, headers are part of the value. In the changelog they are the headers of the changelog record, as
 in Kafka Streams.
@@ -80,7 +80,7 @@ class _HeadersStore(WriteBehindStore):
         return HeadersCodec(self.spec.value_serde, self.name)
 
     def last_written(self) -> LastWritten | None:
-        return None  # the kept form is no bytes, but bytes and headers
+        return None  # the kept form is a pair of value and headers, not bytes
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         headers = batch.headers or [NO_HEADERS] * len(batch.offsets)

@@ -27,9 +27,10 @@ class KeyImage:
 
     ``slots`` are the sort keys of the rows: tuples that begin with the row's time.
 
-    Most reads want only the last rows. So an image with more than ``limit`` rows is shortened: its older half goes, if
-    the present read does not want it. A read of earlier rows loads the image anew. ``limit`` is then at least twice the
-    number of rows that the load has read. So the image takes at least as many new rows before it is shortened again.
+    Most reads want only the last rows. So an image with more than ``limit`` rows is shortened: its older half goes,
+    except for rows that the present read wants. A read of earlier rows loads the image anew. ``limit`` is then at least
+    twice the number of rows that the load has read. So the image takes at least as many new rows before it is shortened
+    again.
     """
 
     __slots__ = ("complete_from", "complete_to", "limit", "rows", "size", "slots")

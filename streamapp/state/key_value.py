@@ -130,7 +130,7 @@ class TimestampedKeyValueStore(KeyValueStore):
     def reader_before_put(self) -> Callable[[Any], tuple[Any, int] | None]:
         """The function with which a table reads the row that it writes next.
 
-        The row is not kept for later reads, because it is out of date then.
+        The row is not kept for later reads, because the write replaces it.
         """
         if type(self).get is not TimestampedKeyValueStore.get or self.put_row is not self._remember:
             return self.get  # other stores, and other steps of a write, read the row again

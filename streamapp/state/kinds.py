@@ -1,7 +1,6 @@
 """The kinds of stores that users choose with `Stores` and `Materialized`.
 
-`operator_kinds.py` has the kinds that only operators use. The fields of a kind are its parameters: times in ms, and
-numbers of entries.
+`operator_kinds.py` has the kinds that only operators use. The fields of a kind are its parameters. Times are in ms.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ See docs/decisions/window-changelogs-keep-records.md.
 """
 _MIN_SEGMENT_MS = 60_000
 _MOST_BUCKETS = 1_000
-"""The number of buckets that a store of tumbling or hopping windows with final results has at most."""
+"""The largest number of buckets, about, of a store of tumbling or hopping windows with final results."""
 
 
 def same_changelog(one: str, other: str) -> bool:
@@ -187,7 +186,7 @@ class _ByTime(StoreKind):
 
     @property
     def time_index(self) -> bool:
-        """True if the rows of a bucket have many different times at which their windows close."""
+        """True if the store has an index of its rows by time, because the windows of a bucket close at many times."""
         return self.time_ordered
 
     @property
@@ -264,7 +263,7 @@ class Window(_ByTime):
 @register
 @dataclass(frozen=True, kw_only=True)
 class TimestampedWindow(Window):
-    """One value with the timestamp of its last update for each key and window start, for windowed tables of the DSL."""
+    """One value with the timestamp of its last update for each key and window start, for the DSL and for processors."""
 
     persistent_name = "timestamped_window"
     shape: ClassVar[RowShape | None] = row_shape.WINDOWS_TIMESTAMPED

@@ -39,9 +39,9 @@ class LastWritten:
     def known_or(
         self, serialize: Callable[[Any], bytes], exact: type | None = None
     ) -> Callable[[Any], bytes]:
-        """``serialize``, which takes the bytes of the value that was written last.
+        """``serialize``, except for the value that was written last: its known bytes are returned.
 
-        With ``exact``, only the bytes of values of this class are taken.
+        With ``exact``, known bytes are returned only for a value of this class.
         """
 
         def of_any(value: Any) -> bytes:

@@ -34,7 +34,7 @@ def lenient(store: Any) -> Iterator[None]:
     b'no'
     """
     changed: list[tuple[Any, str, Any]] = []
-    # A versioned store may keep rows that a scan has read with from_bytes, so only show is replaced.
+    # A versioned store may keep rows that a read has decoded with from_bytes, so only show is replaced.
     parts = ("show",) if getattr(store, "versioned", False) else ("show", "from_bytes")
     for codec in (getattr(store, "_keys", None), getattr(store, "_values", None)):
         if codec is not None:

@@ -95,8 +95,9 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
 class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol[K, V]):
     """A store with one value for each key, and the timestamp of the value's last update. (``TimestampedKeyValueStore``)
 
-    Tables of the DSL without windows and versions have such stores. Reads give ``(value, timestamp)``. Writes take
-    value and timestamp as two arguments; the default timestamp is that of the current record.
+    Tables of the DSL without windows and versions have such stores, and `Stores.timestamped_key_value` makes them.
+    Reads give ``(value, timestamp)``. Writes take value and timestamp as two arguments; the default timestamp is that
+    of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
@@ -153,8 +154,9 @@ class WindowStore(ReadOnlyWindowStore[K, V], Protocol[K, V]):
 class TimestampedWindowStore(Protocol[K, V]):
     """A store with a value and its timestamp for each key and window start. (``TimestampedWindowStore``)
 
-    Windowed tables of the DSL, except those of sessions, have such stores. The methods are those of `WindowStore`.
-    `get` gives ``(value, timestamp)``, and rows of the other reads have the timestamp as their last element.
+    Windowed tables of the DSL, except those of sessions, have such stores, and `Stores.window` with
+    ``timestamped=True`` makes them. The methods are those of `WindowStore`. `get` gives ``(value, timestamp)``, and
+    rows of the other reads have the timestamp as their last element.
     """
 
     @property
@@ -235,7 +237,7 @@ class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
     """The reads of a store with all versions of each key's value. (``VersionedKeyValueStore``, KIP-889, KIP-968)
 
     A version is ``(value, valid from, valid to)``. The latest version has None as its last element. An earlier version
-    expires when its ``valid to`` is further behind the stream time than the history retention.
+    stays at least until its ``valid to`` is further behind the stream time than the history retention.
     """
 
     @property

@@ -55,7 +55,7 @@ class RocksMemory:
     The parts are a block cache, write buffers with a limit, and a row cache. All sizes are in bytes.
 
     The first two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are
-    in the block cache, too. At the limit for write buffers, RocksDB starts to write them to disk in the background. If
+    in the block cache, too. Near the limit for write buffers, RocksDB starts to write them to disk in the background. If
     the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write
     buffers of its task are on disk.
 
@@ -204,7 +204,9 @@ class RocksBackend:
 
 
 def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
-    """The offsets of the backend in a folder, which may be open elsewhere. Raises `ProcessorStateError`.
+    """The offsets of the backend in a folder, which may be open elsewhere.
+
+    Raises `ProcessorStateError` if the files cannot be read.
 
     The database is opened for reads only, because an opening for writes would write and sync several files.
     """
@@ -365,8 +367,8 @@ def _options(memory: RocksMemory) -> Options:
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_arena_block_size(_MIB // 16)  # each store of each task takes a block, even without rows
     options.set_compression_type(DBCompressionType.lz4())
-    # The offsets never fill their write buffer. Without a limit, the log would keep growing, and so would the time to
-    # open the database.
+    # The offsets never fill their write buffer, so only the limit of the log makes RocksDB write them to a file.
+    # RocksDB's default limit is 128 MiB for each store here. A longer log takes more time when the database opens.
     options.set_max_total_wal_size(64 * _MIB)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)

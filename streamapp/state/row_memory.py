@@ -1,9 +1,10 @@
 """Rows that stores keep in memory for later reads, with one limit for all stores of a process.
 
-Only clean rows are kept here: rows that are written to the backend, too. A store has two generations of clean rows,
-young and old. When the young rows of the process would take more than half of the limit, all stores *turn*. A turn
-drops the old generation, and the young one becomes the old one. A read makes an old row young again, so rows in use
-stay. Rows need not be sorted by their use, so a read takes the same time for any number of rows.
+The rows are clean, that is, they are also in the backend; only a `KeyImage` has rows that wait for the commit, too. A
+store has two generations of rows, young and old. When the young rows of the process would take more than half of the
+limit, all stores *turn*. A turn drops the old generation, and the young one becomes the old one. A read makes an old
+row young again, so rows in use stay. Rows need not be sorted by their use, so a read takes the same time for any number
+of rows.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Generations(Generic[T]):
         memory.share(self)
 
     def keep(self, key: Any, value: T, size: int) -> None:
-        """Keeps a value of ``size`` bytes. If it is too large for the limit, the key is dropped."""
+        """Keeps a value of ``size`` bytes. If the value is too large for the limit, the key is dropped."""
         if self._take(size):
             self.young[key] = value
         else:

@@ -185,8 +185,8 @@ class SessionStore(TimeBucketedStore):
     def find_closed(self, end_from: int, end_to: int) -> Iterator[tuple[Windowed, Any]]:
         """(Windowed, value) of the sessions whose end is between two times, ordered by end, start and key bytes.
 
-        Unlike the other reads, `find_closed` also gives expired sessions, until their segment is deleted. In memory the
-        order is the order of the other reads.
+        In a persistent store, unlike the other reads, `find_closed` also gives expired sessions, until their segment is
+        deleted. A store in memory gives no expired sessions, and the order is the order of its other reads.
         """
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:

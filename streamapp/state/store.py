@@ -2,10 +2,10 @@
 
 The life of a store between two commits:
 
-    put ...            the store notes rows; with `log_each_write` each row goes to the changelog at once
-    flush()            a store with a record cache (`cache.py`) calls its listener for each change
+    put ...            the store notes rows; with `log_each_write` most stores send each row to the changelog at once
+    flush()            a store with a record cache (`cache.py`) calls its listener for each changed row
     log_dirty()        the last row of each key is encoded, and sent to the changelog unless each write was logged
-    drain(write_set)   after the commit: the encoded rows join the write set; rows put since then stay dirty
+    drain(write_set)   after the commit: the encoded rows join the write set; rows put after `log_dirty` stay dirty
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Store:
         self._log_at_commit = spec.logged and not task.log_each_write
 
     def last_written(self) -> LastWritten | None:
-        """Notes each written value and its bytes from now on. None: the store serializes values only at a commit."""
+        """Notes each written value and its bytes from now on. None: the store cannot note them."""
         return None
 
     def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:

@@ -27,7 +27,7 @@ T = TypeVar("T", bound="type[StoreKind]")
 class StoreKind:
     """A kind of store. A subclass is a frozen dataclass, and its fields are the parameters of this kind.
 
-    streamapp reads the attributes of a kind when it plans a topology and when it opens a store, never for each record.
+    streamapp reads the attributes of a kind for a topology or a store as a whole, never for each record.
     """
 
     persistent_name: ClassVar[str]
@@ -52,7 +52,7 @@ class StoreKind:
 
     @property
     def store_options(self) -> Mapping[str, Any]:
-        """The keyword arguments with which `store_class` is called: the parameters of the kind."""
+        """The keyword arguments with which `store_class` is called, by default the parameters of the kind."""
         return vars(self)
 
     @property

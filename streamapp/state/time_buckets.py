@@ -33,7 +33,8 @@ _META = b"\xff"
 after all buckets."""
 _NO_TIME = -1
 _LATER_ROWS, _LATER_PARTS = 8, 4
-"""A load of an image ends with later rows after so many rows, or after so many times the rows of the read."""
+"""A load of an image ends within the rows behind the read, as soon as the image has so many rows. The second number
+is a factor of the rows of the read; the larger result counts."""
 _INDEXED_BYTES = 350
 """The estimated bytes in memory of a row in the time index: a set, and an entry of a dictionary and of a heap."""
 
@@ -200,8 +201,9 @@ class TimeBucketedStore(WriteBehindStore):
         """Reads the image of a key between two times: its rows in the backend, with its dirty rows in their place.
 
         The image also gets the later rows, unless they are many more than the rows between the times. ``further`` is
-        not 0 if the key had an image without these rows. The image then gets at least ``further`` later rows and about
-        as many earlier rows. So the image grows while reads miss it, and is not loaded for each read.
+        not 0 if the key had an image without these rows. The load then reads at least ``further`` rows from
+        ``time_from`` on, if there are so many. The load also reads earlier rows of the first bucket, at most as many.
+        So the image grows while reads miss it, and is not loaded for each read.
         """
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
         image = KeyImage(time_from)

@@ -21,7 +21,8 @@ __all__ = ["INDEX", "TimeIndex"]
 
 INDEX, _END = b"\x80", b"\x81"
 _PART = 500
-"""The number of rows that are read from the backend at once. At most twice as many stay in memory after a commit."""
+"""The number of rows that are read from the backend at once. About three times as many stay in memory after a commit,
+at most."""
 
 
 class TimeIndex:
@@ -33,13 +34,14 @@ class TimeIndex:
     def __init__(self, table: OrderedBytes, row_key_of: Callable[[bytes], Any], time_at: int) -> None:
         self._table, self._row_key_of, self._time_at = table, row_key_of, time_at
         self._rows_at: dict[int, set[Any]] = {}
-        """The keys of the rows of each time. All dirty rows are here, and all rows before `_complete_to`."""
+        """The keys of the rows of each time: all dirty rows, and all rows before `_complete_to`, but no row that `take`
+        has given."""
         self._times: list[int] = []
         """A heap of the times in `_rows_at`."""
         self._complete_to = 0
         self._taken_to = -1
         self._noted = 0
-        """The number of rows that were noted since the rows in memory were counted, and the rows of the count."""
+        """The number of rows in memory at the last count, plus the rows of the commits since this count."""
 
     def noting(self, write: Write) -> Write:
         """A step of a write that also notes the row in the index."""
@@ -57,8 +59,8 @@ class TimeIndex:
     def take(self, time_from: int, time_to: int, dirty: Iterable[Any]) -> Iterator[set[Any]]:
         """The keys of the rows between two times, as a set for each time, in the order of the times.
 
-        Both bounds are inclusive. The rows may have been deleted meanwhile. The index does not give a row again, so
-        ``time_from`` has to be after the last ``time_to``. For any other range the index is read anew, with the help of
+        Both bounds are inclusive. The rows may have been deleted meanwhile. The index gives each row once, so
+        ``time_from`` should be after the last ``time_to``. If it is not, the index is read anew, with the help of
         ``dirty``, the keys of all dirty rows.
         """
         if time_to < time_from:
@@ -87,7 +89,8 @@ class TimeIndex:
         self._note_all(dirty)
 
     def written(self, count: int, dirty: Iterable[Any]) -> None:
-        """Called after a commit of ``count`` rows. Later rows leave memory, without the rows that are still dirty."""
+        """Called after a commit of ``count`` rows. If memory has many rows, the rows with the latest times leave
+        memory, except rows that are still dirty."""
         self._noted += count
         if self._noted <= 2 * _PART:
             return

@@ -1,8 +1,8 @@
 """Versioned key-value stores (KIP-889): for each key, the present value and earlier values with their times.
 
-A row in the backend has only some versions of a key (`_ROW_VERSIONS`). So writes and reads take the same time for any
-number of versions. The *latest row* of a key has its newest versions. An *earlier row* has versions before them, and
-ends at the time of the version that follows its last one:
+A row in the backend has only some versions of a key (`_ROW_VERSIONS`). So a write, and a read of one version, take
+about the same time for any number of versions. The *latest row* of a key has its newest versions. An *earlier row* has
+versions before them, and ends at the time of the version that follows its last one:
 
 | row | key in the backend | value |
 | --- | --- | --- |
@@ -125,8 +125,8 @@ class VersionedStore(Store):
     - ``all()``: (key, value, timestamp, valid_to) of all versions, ordered by key bytes, then time.
 
     The observed stream time is the largest timestamp of all puts. `get` gives no earlier version for a time that is
-    further back than the history retention. `history` and `all` give an earlier version until its segment expires. The
-    latest version of a key never expires.
+    further back than the history retention, and `history` none for a ``time_to`` that is. Otherwise `history` and `all`
+    give an earlier version until its segment expires. The latest version of a key never expires.
     """
 
     versioned = True
@@ -171,8 +171,8 @@ class VersionedStore(Store):
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
             # Each version is part of the state, so each is logged. The order of the puts matters, because the effect of
-            # a deletion depends on the version before it. Only a value (or a deletion) that the key's next put replaces
-            # is left out.
+            # a deletion depends on the version before it. Only a value (or a deletion) that the key's next put, with
+            # the same timestamp, replaces is left out.
             last = self._last_puts.get(kept_key)
             if last is not None and last.timestamp == timestamp and (last.value is None) == (kept is None):
                 last.value = kept

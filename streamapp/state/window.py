@@ -1,9 +1,10 @@
 """Window stores: rows by key and window start, which expire by the stream time of the store.
 
 The observed stream time is the largest start of all puts. A row is visible while its start > observed stream time -
-retention. As in Kafka Streams, a persistent store deletes rows by segments, which are spans of time. A put into a
-segment that still exists is logged, even if the row itself has expired and reads do not show it. A put into a deleted
-segment is dropped and counted; in a store in memory, each put of an expired row is.
+retention; a store for final results on disk shows the row for 1 ms more. As in Kafka Streams, a persistent store
+deletes rows by segments, which are spans of time. A put into a segment that still exists is logged, even if the row
+itself has expired and reads do not show it. A put into a deleted segment is dropped and counted. A store in memory
+drops and counts each put of an expired row.
 """
 
 from __future__ import annotations

@@ -435,8 +435,8 @@ class WriteBehindStore(Store):
     ) -> tuple[tuple[bytes, Row] | None, Iterator[tuple[bytes, bytes]]]:
         """Passes over the deleted rows at the front of a scan. After many of them, later scans begin behind them.
 
-        A queue, which deletes each first row, so does not pass over all rows deleted since the commit. Returns the
-        first dirty row that is left, and the rows of the backend that are left.
+        So a queue, whose user deletes the first row again and again, does not pass over all rows deleted since the
+        commit. Returns the first dirty row that is left, and the rows of the backend that are left.
         """
         stored, passed, end = next(rows, None), 0, b""
         while entry is not None and entry[1][0] is None and (stored is None or entry[0] <= stored[0]):

@@ -166,7 +166,7 @@ class SubscriptionSerde(Serde[Subscription]):
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
     """The bytes of an answer, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
 
-    One byte for flag and version, the hash, the value.
+    The first byte has the version, and a flag if no hash follows. Then come the hash (16 bytes) and the value.
     """
 
     persistent_name = "SubscriptionResponseSerde"
@@ -227,8 +227,8 @@ class LeftSide:
 
     def __init__(self) -> None:
         self.last: LastWritten = LastWritten()
-        """The left row that was written last, if its bytes are those that are hashed. `ResponseJoin`, which may read
-        the left table, sets it."""
+        """The left row that was written last, if its bytes are those that are hashed. `ResponseJoin`, which reads the
+        left table, sets this field."""
 
     ask: Callable[[Any, Any, int, Headers], bool]
     """Subscribes for a left row (key, value, timestamp in ms, headers), with an instruction that is always answered.
@@ -301,7 +301,7 @@ class SubscriptionSend(Operator):
                     drop("null_key")
                 if old_key is None:
                     return
-                # The only subscription deletes the result, too.
+                # One message is enough: this one deletes the subscription, and its answer deletes the result.
                 new_key, old_key, instruction = old_key, None, delete_and_tell
             if old_key is not None and changed(new_key, old_key):
                 forward(old_key, Subscription(digest, delete, key, task.partition), timestamp, headers)
@@ -433,7 +433,8 @@ class ResponseJoin(Operator):
 
     In an inner join, the dropped answer may be the one that deletes the result. The subscription of the row's new value
     gets no answer if the right row is missing, so the old result would stay for ever. Therefore, with
-    ``foreign_key_join_recheck``, the join subscribes again, with an instruction that is always answered.
+    ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a right row. The instruction
+    of this subscription is always answered.
     """
 
     persistent_name = "ResponseJoin"

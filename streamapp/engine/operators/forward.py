@@ -26,8 +26,8 @@ TableForward = Callable[[Any, Any, Any, int, Headers], None]
 class TableWrite(Protocol):
     """As `TableForward`, with a further argument ``arrived``: the timestamp in ms of the record that caused the update.
 
-    The store and its changelog get this timestamp for a deletion, as in Kafka Streams. None: they get the update's
-    timestamp.
+    The store and its changelog get this timestamp for a deletion, as in Kafka Streams. If ``arrived`` is None, or if
+    the store is versioned, they get the update's timestamp.
     """
 
     def __call__(

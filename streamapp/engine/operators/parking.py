@@ -172,7 +172,8 @@ class _Waiting:
         now, retry = self._task.wall_clock_ms(), self._retry
         if self._full and retry.when_full != "wait" and answer != "pause" and self._circuit is None:
             full = OverflowError(
-                f"{self._name} has {counted(self._records.records, 'record')} waiting for a retry, which is its limit"
+                f"{self._name} has no room for another waiting record: it has "
+                f"{counted(self._records.records, 'record')} with {counted(self._records.bytes, 'byte')}"
             )
             full.__cause__ = error
             self._ctx.failures.settle(full, self._name, retry.when_full, reason="parking_full")

@@ -60,9 +60,9 @@ class StreamStreamJoin(LateOutput):
     the larger timestamp of its two records. Source: ``KStreamKStreamJoin``.
 
     On an ``outer`` side, a record without a match waits in ``outer_store`` until its window is closed. The next record
-    that is not behind stream time then emits the waiting records with None as the other value. The waiting records are
-    ordered by time, right side before left, then by key. A record that comes after the end of its window does not wait.
-    Without an outer store (`JoinWindows.of`), no record waits.
+    with key and value that is not behind stream time then emits the waiting records, with None as the other value. The
+    waiting records are ordered by time, right side before left, then by key. A record that comes after the end of its
+    window does not wait. Without an outer store (`JoinWindows.of`), no record waits.
 
     An inner side drops null keys and null values. An outer side drops null values, and joins null keys with None
     (KIP-962). The child ``late`` gets each record whose window is already closed when the record comes. Such a record
@@ -197,7 +197,9 @@ class StreamStreamJoin(LateOutput):
 class StreamStreamSelfJoin(Operator):
     """Joins a stream with itself, with one window store instead of two (the ``single.store.self.join`` optimisation).
 
-    Results and their order are the same as with two stores. Source: ``KStreamKStreamSelfJoin``.
+    As in Kafka Streams, a late record may give other results than with two stores. Without a grace period, records
+    exactly at the ends of a window may do so, too. All other results, and their order, are the same. Source:
+    ``KStreamKStreamSelfJoin``.
     """
 
     persistent_name = "StreamStreamSelfJoin"

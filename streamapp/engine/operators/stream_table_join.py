@@ -22,8 +22,9 @@ class StreamTableJoin(Operator):
 
     A versioned table gives the row that was valid at the record's time; any other table gives its current row. With a
     grace period, a record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record. So late updates
-    of the (versioned) table count, too. An inner join drops null keys and null values, a left join only null values. In
-    a left join with a grace period, a null key raises `StreamsError`. Source: ``KStreamKTableJoinProcessor``.
+    of the (versioned) table count, too. A record that is that late already when it comes is joined at once. An inner
+    join drops null keys and null values, a left join only null values. In a left join with a grace period, a null key
+    raises `StreamsError`. Source: ``KStreamKTableJoinProcessor``.
     """
 
     persistent_name = "StreamTableJoin"

@@ -54,9 +54,9 @@ class TableView:
     def bind_flushed(self, ctx: NodeContext) -> ValueGetter:
         """As `bind`, but an update of the row that waits in a record cache is flushed before the row is read.
 
-        A join of tables that hands on the rows it reads needs this flush. Otherwise an insertion and a deletion between
-        two flushes cancel each other in the cache. A join that has read the row in between would not learn of the
-        deletion, and its result would keep the row.
+        A foreign-key join needs this flush. Otherwise an insertion and a deletion between two flushes cancel each other
+        in the cache. A join that has read the row in between would not learn of the deletion, and its result would keep
+        the row.
         """
         return self._flushing(ctx, self.bind(ctx))
 
