@@ -78,7 +78,8 @@ class SpillingBackend:
         # Spark gives its workers folders for local data, and deletes the folders if the executor is killed.
         places = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         self._folder = tempfile.mkdtemp(prefix="streamapp-state-", dir=places.split(",")[0])
-        disk = RocksBackend(self._folder, RocksMemory(self._limit * 2 // 3, self._limit // 3), self._tables)
+        third = self._limit // 3
+        disk = RocksBackend(self._folder, RocksMemory(third, third, third), self._tables)
         disk.write(WriteSet(offsets=self._inner.offsets()))
         for store, table in self._tables.items():
             entries = table.range(None, None)
