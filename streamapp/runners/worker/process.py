@@ -1,4 +1,5 @@
-"""The worker's process, which is Faust's. The last line on the terminal is the error that ended it."""
+"""The worker's process, which is Faust's. If a `StreamsError` ended the worker, the last line on the terminal is this
+error."""
 
 from __future__ import annotations
 
