@@ -16,8 +16,9 @@ BIN := $(VENV)/bin
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
-# Three processes, each with a broker and a Spark session of its own: most tests wait for something. One that crashes ends with its test
-# as failed and is not replaced: xdist would wait for the new one for ever (pytest-xdist#1323).
+# Three processes, each with a broker and a Spark session of its own, because most tests wait for something. A process
+# that crashes is not replaced, because xdist would wait for the new process for ever (pytest-xdist#1323). The test of
+# the crashed process counts as failed.
 test: check
 	scripts/test-packages
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 $(ARGS)

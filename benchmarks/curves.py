@@ -81,7 +81,7 @@ CURVES = {
     "retention": Curve((10, 100, 1_000, 10_000), _retention),
     "sessions": Curve((1, 10, 100, 1_500), _sessions),
 }
-"""Values of ``retention`` are seconds. A thousand windows come in each second of event time.
+"""Values of ``retention`` are seconds. A thousand windows, each of another key, come in each second of event time.
 
 Values of ``sessions`` are days of grace, and nearly each flight of three years makes a new session.
 """

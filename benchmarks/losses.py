@@ -2,8 +2,8 @@
 
     python -m benchmarks losses
 
-Both clients get the same source, the same fault and the same time. The source counts the events that it has handed
-over. At the end, the judge reads the committed records of the topic.
+Both clients get the same source and the same fault. The source counts the events that it has handed over. At the end,
+the judge reads the committed records of the topic.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> 
 
 
 def noise_topic(kafka: KafkaSettings, size: int, keys: int, count: int) -> str:
-    """A topic with so many values of ``size`` bytes that nothing compresses."""
+    """A topic with so many values of ``size`` random bytes. A value alone cannot be compressed."""
     noise = os.urandom(2 * size)
     rows = ((f"key-{n % keys:08d}", noise[n % size :][:size], data.BEFORE_ALL + n) for n in range(count))
     return _topic(kafka, f"bench-values-{size}-{keys}-{count}", rows)

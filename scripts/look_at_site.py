@@ -3,8 +3,9 @@
 
 make site && python -m scripts.look_at_site FOLDER [PART ...]   # pictures into FOLDER; PART: of a page's path
 
-The list has links and pictures that lead nowhere, pages that scroll sideways, requests without an answer and errors of
-scripts. The site's search must lead to a page. The exit code is 1 if the list has an entry.
+The list has links and pictures that lead nowhere, pages that scroll sideways, failed requests and errors of scripts. A
+search that leads to the wrong page, and the colours of the wrong scheme are in the list, too. The exit code is 1 if the
+list has an entry.
 """
 
 from __future__ import annotations
