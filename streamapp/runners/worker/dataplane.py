@@ -48,7 +48,7 @@ _FEW_RECORDS = 100
 """After a turn with at most so many records, results are sent at once. Under load turns are larger, and results wait
 for more results, because larger batches are cheaper."""
 _LINGER_SECONDS = 0.1
-"""Results wait for more results until the first end of a turn after this time: Kafka Streams' ``linger.ms``."""
+"""Results wait for more results until the first end of a turn after this time, Kafka Streams' default ``linger.ms``."""
 _LATE_SECONDS = 5.0
 """If this thread has not looked at the ends of the logs for so long, another thread looks, so that the lag is known."""
 _CONFIRM_SECONDS = 10.0

@@ -165,7 +165,7 @@ class StreamsRuntime(WorkerView):
         ]
         if conf.web_enabled:
             page = self._app.web_server_url
-            # Workers call this machine by such a name, which not every browser knows.
+            # A worker on loopback has the name <host>.localhost, which not every browser can resolve.
             if str(page.host).endswith(".localhost"):
                 page = page.with_host("localhost")
             parts.append(f"page and tables at {page.with_path('/')}")

@@ -191,4 +191,4 @@ def partitions_added_live(run: Run) -> None:
     run.caught_up()
     for future in run.admin.create_partitions([NewPartitions(run.source, 6)]).values():
         future.result()
-    run.fails("a", "had 4 partitions when this worker started, and has at least 6 now")
+    run.fails("a", "had 4 partitions when this worker started, and now has at least 6")
