@@ -21,7 +21,7 @@ __all__ = ["CURVES", "KEYS", "measure", "table"]
 KEYS, PARTITIONS = 10_000, 4
 """The values of the dimensions that a curve does not change."""
 VALUE_BYTES = 5 * 10**8
-"""The most that the values of a topic take together."""
+"""The most bytes that the values of a topic take together."""
 
 
 class Work(NamedTuple):
@@ -68,9 +68,9 @@ class Curve:
     work: Callable[[KafkaSettings, int, int], Work]
     """The work at one value, with about so many events."""
     per: str = ""
-    """Something that each event has in proportion to the value."""
+    """The unit of one more column: each event has units in proportion to the value. Empty: no such column."""
     each: int = 1
-    """The part of the value that makes one of these."""
+    """The part of the value that makes one unit."""
 
 
 CURVES = {

@@ -89,7 +89,10 @@ message Order {
 """
 
 SUBJECT = {"subject.name.strategy": topic_subject_name_strategy}
-"""As streamapp names subjects. The default asks the registry about associations, and takes a little longer."""
+"""The setting with which Confluent's serializers name subjects as streamapp does.
+
+Their default asks the registry about associations, and takes a little longer.
+"""
 
 Work = Callable[[], Any]
 

@@ -67,7 +67,7 @@ class Committer:
         self._begin_outputs()
 
     def poll(self) -> None:
-        """Raises the first error of results that could not be written; the errors of `RecordProducer.poll`."""
+        """Raises the errors of `RecordProducer.poll`, for results."""
         self._outputs.poll()
 
     def send_now(self) -> None:

@@ -99,7 +99,7 @@ class Refusals:
     def find(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int
     ) -> ResultRefused | None:
-        """The refusal of a result that is sent again. None: the result was not refused."""
+        """The refusal of this result, or of its topic. None: neither was refused."""
         error = self._topics.get(topic)
         if error is not None:
             self._met_topics.add(topic)

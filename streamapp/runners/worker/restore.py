@@ -212,7 +212,7 @@ class Restorer(ChangelogReader):
         self._last_log = time.monotonic()
 
     def drop(self, tasks: Iterable[LiveTask]) -> None:
-        """Forgets tasks that were taken away before the end of their restore."""
+        """Forgets tasks that were taken away. Their restore may have ended, or not."""
         gone = set(tasks)
         for task in gone:
             self._restored.pop(task, None)
