@@ -31,8 +31,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
-"""An input is paused when more of its records wait in a task. An input is also paused when all waiting records take too
-much memory."""
+"""An input is paused when more than this number of its records wait in a task. An input is also paused when all
+waiting records take too much memory."""
 
 
 class Fetcher:
