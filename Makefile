@@ -16,8 +16,9 @@ BIN := $(VENV)/bin
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
-# More processes than cores, because most tests wait for something; tests/conftest.py says which tests each of them gets. One that
-# crashes ends with its test as failed and is not replaced: xdist would wait for the new one for ever (pytest-xdist#1323).
+# More processes than cores, because most tests wait for something. tests/conftest.py says which tests each process gets. A
+# process that crashes is not replaced, because xdist would wait for the new process for ever (pytest-xdist#1323). The test of
+# the crashed process counts as failed.
 test: check
 	scripts/test-packages
 	$(BIN)/pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder --max-worker-restart 0 $(ARGS)

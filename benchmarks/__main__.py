@@ -1,6 +1,6 @@
 """streamapp and its peers side by side, on the flights of New York, 2013.
 
-    python -m benchmarks throughput                       W1 to W4, exactly once
+    python -m benchmarks throughput                       W1 to W4 at least once, and W3 exactly once, too
     python -m benchmarks throughput --workloads w2 --peers streamapp,kafka-streams --repetitions 5
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
@@ -13,7 +13,7 @@
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
 
-Runs are interleaved: each repetition runs every peer once, so that other work on the machine disturbs all peers alike.
+Runs are interleaved: each repetition runs every peer once, so that other work on the machine disturbs all of them.
 Compare the ratios of one run, because rates depend on that other work.
 """
 
@@ -134,7 +134,7 @@ def restore_command(place: Place, keys: int, repetitions: int) -> None:
 @click.option("--events", default=2_000_000, show_default=True)
 @click.pass_obj
 def curve(place: Place, dimension: str, values: str | None, events: int) -> None:
-    """CPU per event as keys, partitions, bytes of a value, stores or seconds of retention grow."""
+    """CPU per event as keys, partitions, bytes of a value, stores, seconds of retention or days of grace grow."""
     results, kafka = place()
     points = [int(value) for value in values.split(",")] if values else list(curves.CURVES[dimension].values)
     with _scratch(results) as folder:

@@ -21,7 +21,7 @@ __all__ = ["CURVES", "KEYS", "measure", "table"]
 KEYS, PARTITIONS = 10_000, 4
 """The values of the dimensions that a curve does not change."""
 VALUE_BYTES = 5 * 10**8
-"""The most that the values of a topic take together."""
+"""The most bytes that the values of a topic take together."""
 
 
 class Work(NamedTuple):
@@ -68,9 +68,9 @@ class Curve:
     work: Callable[[KafkaSettings, int, int], Work]
     """The work at one value, with about so many events."""
     per: str = ""
-    """Something that each event has in proportion to the value."""
+    """The unit of one more column: each event has units in proportion to the value. Empty: no such column."""
     each: int = 1
-    """The part of the value that makes one of these."""
+    """The part of the value that makes one unit."""
 
 
 CURVES = {
@@ -81,7 +81,7 @@ CURVES = {
     "retention": Curve((10, 100, 1_000, 10_000), _retention),
     "sessions": Curve((1, 10, 100, 1_500), _sessions),
 }
-"""Values of ``retention`` are seconds. A thousand windows come in each second of event time.
+"""Values of ``retention`` are seconds. A thousand windows, each of another key, come in each second of event time.
 
 Values of ``sessions`` are days of grace, and nearly each flight of three years makes a new session.
 """

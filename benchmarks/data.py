@@ -58,7 +58,10 @@ class Truth(NamedTuple):
 def load(
     settings: KafkaSettings, years: int, rows: int | None = None, partitions: int = 4
 ) -> tuple[str, str]:
-    """Makes and fills the input topics that are missing; their names. ``rows``: only the first so many of each year."""
+    """Makes and fills the input topics that are missing, and returns their names.
+
+    With ``rows``, a topic has only the first so many events of each year.
+    """
     admin = KafkaAdmin(settings)
     suffix = f"-{years}x{rows or 'all'}-{partitions}"
     names = FLIGHTS + suffix, CARRIERS + suffix

@@ -23,7 +23,7 @@ from streamapp.broker import KafkaAdmin, KafkaSettings
 __all__ = ["PEERS", "Latency", "measure", "table"]
 
 PEERS = {"direct": "", "streamapp": "", "kafka-streams": "no-linger", "kafka-streams-default": ""}
-"""``direct``: nothing in between; the other's variant of the program."""
+"""Peer -> the variant of its program. ``direct`` has no program: the reader reads the events themselves."""
 WARM_SECONDS = 6.0
 
 
@@ -109,7 +109,7 @@ class _Run:
         return Latency(self._name, len(times), at[0], at[1], times[-1])
 
     def _produce(self, topic: str, rate: int, seconds: float) -> int:
-        """Every event is one that gets through the filter. Returns the time (ns) from which on results count."""
+        """Produces events that all get through the filter. Returns the time (ns) from which on results count."""
         producer = Producer({**self._kafka.librdkafka(), "linger.ms": 0})
         deadline = time.monotonic() + 120
         while not self._latencies and time.monotonic() < deadline:  # until the peer is up

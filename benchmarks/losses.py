@@ -2,8 +2,8 @@
 
     python -m benchmarks losses
 
-Both clients get the same source, the same fault and the same time. The source counts the events that it has handed
-over. At the end, the judge reads the committed records of the topic.
+Both clients get the same source and the same fault. The source counts the events that it has handed over. At the end,
+the judge reads the committed records of the topic.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass
 class Stage:
-    """One run: a broker, a topic, a client's name, and what the client says."""
+    """One run of one client: its broker, its topic, and the events that the client has confirmed."""
 
     kafka: LocalKafka
     folder: Path
@@ -85,7 +85,7 @@ class Stage:
         return SyncReliableProducer(self.id, bootstrap_servers=self.kafka.bootstrap_servers, **settings)
 
     def send_plainly(self, producer: Producer, number: int) -> None:
-        """Fire and forget, as in many examples: an error of the report is not looked at."""
+        """Sends an event and ignores errors in its report, as many examples do (fire and forget)."""
 
         def report(error: KafkaError | None, _: Message) -> None:
             if error is None:
@@ -200,7 +200,7 @@ def own_retries(stage: Stage) -> float | None:
 
 
 def _retry_by_hand(stage: Stage) -> None:
-    """Sends again what has no report after a second, as an application does that takes silence for a loss."""
+    """Sends events without a report again after a second, as an application does that takes silence for a loss."""
     producer = stage.plain()
     waiting: dict[int, float] = {}
 
@@ -251,7 +251,7 @@ CASES: dict[str, tuple[Callable[[Stage], float | None], int]] = {
     "broker goes while producing": (broker_goes, 10_000),
     "home-made retries": (own_retries, 10_000),
 }
-"""Each with its number of events."""
+"""The cases by name, each with its function and its usual number of events."""
 
 
 def run_case(

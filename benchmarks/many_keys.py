@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 STEP = 7_368_787
-"""A prime: number * STEP % keys visits the keys in no order that a cache could like."""
+"""A prime. ``number * STEP % keys`` visits the keys in an order in which caches help little."""
 FLIGHTS_OF_A_YEAR = 336_776
 
 
@@ -66,7 +66,7 @@ def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> 
 
 
 def noise_topic(kafka: KafkaSettings, size: int, keys: int, count: int) -> str:
-    """A topic with so many values of ``size`` bytes that nothing compresses."""
+    """A topic with so many values of ``size`` random bytes. A value alone cannot be compressed."""
     noise = os.urandom(2 * size)
     rows = ((f"key-{n % keys:08d}", noise[n % size :][:size], data.BEFORE_ALL + n) for n in range(count))
     return _topic(kafka, f"bench-values-{size}-{keys}-{count}", rows)
@@ -96,7 +96,7 @@ def _hopping(kafka: KafkaSettings, limit: int | None) -> Inputs:
 
 
 def _numbered(limit: int | None) -> Iterator[tuple[str, Flight, int]]:
-    """Flights under a number each, in the order of time; those of planes that are known."""
+    """The flights of known planes in the order of time, each with a number as its key."""
     known = {plane.tailnum for plane in data.planes()}
     flights = [(flight, at) for flight, at in data.flights() if flight.tailnum in known][:limit]
     for number, (flight, at) in enumerate(flights):
@@ -120,7 +120,7 @@ def _stream_join(kafka: KafkaSettings, limit: int | None) -> Inputs:
 
 
 def _table(kafka: KafkaSettings, tag: str) -> Result:
-    """The counts that the changelog holds in the end."""
+    """The counts that the changelog has at the end."""
     made_for_all = f"{tag}-changelog"  # for peers without a changelog of their own
     changelogs = [topic for topic in data.topics(kafka) if tag in topic and topic.endswith("-changelog")]
     (changelog,) = [topic for topic in changelogs if topic != made_for_all] or [made_for_all]
@@ -134,7 +134,7 @@ def _table(kafka: KafkaSettings, tag: str) -> Result:
 
 
 def counted(rows: Iterable[tuple[bytes, bytes]]) -> Result:
-    """Stands for the rows of a table of counts."""
+    """The result that stands for the rows of a table of counts."""
     total = digest = 0
     for key, value in rows:
         total += int.from_bytes(value)

@@ -23,11 +23,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 class Peer:
     name: str
     command: Callable[[Path], list[str]]
-    """From a folder for what has to be built."""
+    """Gives the command that starts the program. The argument is a folder for files that have to be built."""
     workloads: tuple[str, ...] = ("w1", "w2", "w3", "w4")
     variant: str = ""
     slow: bool = False
-    """Reads the small input: the large one would take it hours."""
+    """True if the peer reads the small input, because the large one would take hours."""
 
     def start(self, job: Job, build: Path, log: Path) -> subprocess.Popen[str]:
         with log.open("wb") as errors:

@@ -27,7 +27,7 @@ class Shared:
     processes: int
     events: int
     seconds: float
-    """Until the last of them had committed its last record."""
+    """The time until the last process has committed its last record."""
     cpu_seconds: float
     memory_mib: int
     """The sum of the largest resident sizes."""
@@ -49,7 +49,7 @@ def measure(
     repetitions: int,
     tell: Callable[[str], None],
 ) -> Iterator[Shared]:
-    """Each number of processes once in each repetition. They have their tasks before the first record is processed."""
+    """Each number of processes once in each repetition. All processes have their tasks before a measurement begins."""
     counts = list(counts)
     partitions = 4 * max(counts)
     topic = even_topic(kafka, KEYS, partitions, events)

@@ -1,4 +1,4 @@
-"""Medians, ratios and a plot of what was measured."""
+"""Medians, ratios and a plot of the measurements."""
 
 from __future__ import annotations
 

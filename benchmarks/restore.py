@@ -19,11 +19,14 @@ from streamapp.broker import KafkaAdmin, KafkaSettings
 __all__ = ["measure", "table"]
 
 FILL = "abcdefghij" * 8
-"""With it, a record has about 100 bytes."""
+"""The filling of a value: key and value then have 100 bytes together."""
 
 
 def measure(kafka: KafkaSettings, folder: Path, keys: int, repetitions: int) -> Iterator[Run]:
-    """The source topic is the changelog. The group has committed its end, so all is restored, nothing processed."""
+    """Runs each peer once in each repetition.
+
+    The source topic is the changelog. The group has committed its end, so all is restored, and nothing is processed.
+    """
     admin, topic = KafkaAdmin(kafka), f"bench-restore-{keys}"
     if topic not in admin.partition_counts([topic]):
         data.create(admin, topic)

@@ -1,4 +1,7 @@
-"""Records for the comparison of serdes: two records in three formats, with the serdes of streamapp and of Confluent."""
+"""Records for the comparison of serdes: two records in three formats, and a third one in Avro.
+
+Each case has the serdes of streamapp and of Confluent.
+"""
 
 from __future__ import annotations
 
@@ -86,14 +89,17 @@ message Order {
 """
 
 SUBJECT = {"subject.name.strategy": topic_subject_name_strategy}
-"""As streamapp names subjects. The default asks the registry about associations, and takes a little longer."""
+"""The setting with which Confluent's serializers name subjects as streamapp does.
+
+Their default asks the registry about associations, and takes a little longer.
+"""
 
 Work = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One record's work on both sides, with the same schema, the same value and the same bytes."""
+    """One record's work on both sides, with the same schema and the same value."""
 
     format: str
     record: str
@@ -111,7 +117,10 @@ class _Sides:
     def cases(
         self, format: str, record: str, serde: Serde[Any], value: Any, write: Any, read: Any
     ) -> Iterator[Case]:
-        """Both sides read the bytes of Confluent's serializer. Raises AssertionError if bytes or values differ."""
+        """Both sides read the bytes of Confluent's serializer. Raises AssertionError if the values differ.
+
+        The written bytes must be equal, too, except for spaces in JSON, and the order of maps and ids in Protobuf.
+        """
         topic = f"{format}-{record}".replace(" ", "-")
         context = SerializationContext(topic, MessageField.VALUE)
         ours = serde.bind(topic, False)
@@ -129,7 +138,7 @@ class _Sides:
 
 
 def cases(url: str) -> list[Case]:
-    """Every format with every record, on the registry at ``url``. Serdes know their schemas afterwards."""
+    """All cases, on the registry at ``url``. Serdes know their schemas afterwards."""
     sides = _Sides(url)
     return [*_avro(sides), *_json(sides), *_protobuf(sides)]
 

@@ -36,7 +36,7 @@ class Cost:
 
 
 def costs(rounds: int = 21) -> list[Cost]:
-    """Each record in each format, written and read on both sides."""
+    """The costs of all cases, on both sides."""
     registry = ScriptedRegistry()
     try:
         prepared = cases(registry.url)

@@ -33,7 +33,7 @@ PHASES = 20
 """Each tenth of the run has one phase of each workload."""
 SAMPLE_SECONDS, TICK_SECONDS = 5.0, 0.005
 MOST_WAITING = 200_000
-"""Events of the first pass without result. Nobody measures the first pass: it goes as fast as the workers can."""
+"""The most events without result in the first pass. This pass is not measured: it goes as fast as the workers can."""
 PATIENCE = 900.0
 """Seconds without a new result after which the run fails."""
 
@@ -116,7 +116,7 @@ class _Input:
 
 
 class Soak:
-    """``out`` gets each sample as a line of ``samples.jsonl`` when it is taken, and the logs of the workers."""
+    """One soak. ``out`` gets the logs of the workers, and each sample at once as a line of ``samples.jsonl``."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class Soak:
         consumer.close()
 
     def _check(self) -> None:
-        """Every event has its result by now. The tables must have the rows of the model, byte for byte."""
+        """Checks that the tables have the rows of the model, byte for byte. Every event has its result by now."""
         found = self._found
         for each in self._inputs:
             found.events += len(each.sent)

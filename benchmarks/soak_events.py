@@ -16,7 +16,10 @@ from benchmarks.many_keys import STEP
 __all__ = ["GAP", "GRACE", "RETENTION", "Counts", "Sessions"]
 
 GAP, GRACE, RETENTION = timedelta(hours=1), timedelta(hours=1), timedelta(hours=9)
-"""The settings of the sessions. A pass over all keys takes at most 8 hours of event time, so each key has one."""
+"""The settings of the sessions. A pass over all keys takes at most 8 hours of event time, less than the retention.
+
+So each key has a session that is kept.
+"""
 PASS_MS = 8 * 3_600_000
 LONG = struct.Struct(">q")
 SESSION = struct.Struct(">qq")

@@ -60,7 +60,7 @@ def _parts(samples: list[Sample], count: int) -> list[list[Sample]]:
 
 
 def grows(samples: list[Sample], quantity: Quantity) -> bool | None:
-    """None if a third has no value."""
+    """True if the last third is larger than the middle third by more than the limit. None: a third has no value."""
     _, middle, last = (_median(third, quantity) for third in _parts(samples, 3))
     if middle is None or last is None:
         return None

@@ -31,7 +31,7 @@ class Taken(NamedTuple):
 
 
 class Workers:
-    """``job.folder`` gets a state folder for each worker, ``logs`` a file for each start."""
+    """The two workers. ``job.folder`` gets a state folder for each worker, and ``logs`` a file for each start."""
 
     def __init__(self, job: Job, build: Path, logs: Path) -> None:
         self._job, self._build, self._logs = job, build, logs

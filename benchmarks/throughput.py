@@ -1,4 +1,4 @@
-"""Runs a workload with one peer after the other, again and again, and checks what came out."""
+"""Runs a workload with one peer after the other, again and again, and checks the results."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Throughput:
 
 
 def measure_process(process: subprocess.Popen[str], log: Path) -> dict[str, Any]:
-    """Waits for a program and adds what the operating system knows about it to what it says itself."""
+    """Waits for a program. Returns its own measurements, and its CPU time as the operating system knows it."""
     assert process.stdout is not None
     try:
         text = process.stdout.read()
@@ -166,7 +166,7 @@ def _check_w4(kafka: KafkaSettings, tag: str, truth: data.Truth) -> bool:
 
 
 def _check_counts(kafka: KafkaSettings, tag: str, truth: data.Truth) -> bool:
-    """Every peer has a changelog; only their names and the way numbers are written differ."""
+    """Looks for the right sum of counts in the changelogs. Peers differ in their names, and in the form of numbers."""
     topics = [topic for topic in data.topics(kafka) if tag in topic and "changelog" in topic]
     totals = [sum(map(_number, dict(records(kafka, topic)).values())) for topic in topics]
     return truth.events in totals

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws the pictures of docs/explanation as SVG; run it after a change: python scripts/draw.py
 
-A picture has a light ground of its own, so that it is readable in every scheme; docs/site.css darkens it in a dark one.
+A picture has a light ground of its own, so that people can read the picture in every scheme. In a dark scheme,
+docs/site.css inverts its colours.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ def rebalance() -> None:
     p.text(485, 72, "worker A")
     p.box(425, 85, 120, 34, "task 0_0", GREEN)
     p.box(425, 130, 120, 34, "task 0_1", GREEN)
-    p.box(575, 50, 125, 130, "worker B\nis fenced", RED)
+    p.box(575, 50, 125, 130, "worker B\nis out of\nthe group", RED)
     p.text(
         20,
         220,

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Opens every page of the built site in Chromium at 1400 and 390 pixels, light and dark, and lists what is wrong.
 
-make site && python -m scripts.look_at_site FOLDER [PART ...]   # pictures into FOLDER; PART: of a page's path
+make site && python -m scripts.look_at_site FOLDER [PART ...]   # pictures into FOLDER; only pages with PART in the path
 
-The list has links and pictures that lead nowhere, pages that scroll sideways, requests without an answer and errors of
-scripts. The site's search must lead to a page. The exit code is 1 if the list has an entry.
+The list has links and pictures that lead nowhere, pages that scroll sideways, failed requests and errors of scripts. A
+search that leads to the wrong page, and the colours of the wrong scheme are in the list, too. The exit code is 1 if the
+list has an entry.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def problems(tab: Page, address: str, pages: Iterable[str], folder: Path | None 
 
 
 def found_by_search(tab: Page, address: str, words: str, result: str) -> str:
-    """Types words into the search of the site and opens the first result with a text: the heading of its page.
+    """Types words into the search of the site, opens the first result with a text, and returns the heading of its page.
 
     Waits at most ten seconds for the result.
     """

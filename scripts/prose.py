@@ -60,7 +60,7 @@ _COUNTED = (
 _PLURAL = re.compile(rf" (changelog |more |spilled )?({_COUNTED.replace(' ', '|')})\b(?!/)")
 _LOGGED = re.compile(rf"%[ds]{_PLURAL.pattern}")
 _LIMIT = re.compile(r"([\w.]+\.)?_?[A-Z][A-Z_]+")
-"""Constants, which are never one."""
+"""The names of constants. No constant is 1, so a plural noun may follow."""
 _PAST = re.compile(
     r"\b((?<!is )(?<!are )(?<!be )used to|had been|was found|were found|turned out|since then|until now)\b"
 )

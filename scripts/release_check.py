@@ -60,7 +60,10 @@ def _every_python() -> dict[str, str]:
 
 
 def first_use() -> None:
-    """Installs each wheel where no compiler is, and does what the README says with the first one."""
+    """Installs each wheel where no compiler is, and runs the Python of the README with it.
+
+    With the manylinux wheel, the commands at the beginning of the README run, too.
+    """
     with temporary() as folder:
         tools = folder / "tools"
         tools.mkdir()
@@ -104,7 +107,7 @@ _DRIVER = "\n".join(re.findall(r"```python\n(.*?)```", README.read_text(), re.DO
 
 
 def _as_the_readme_says(folder: Path, environ: dict[str, str]) -> None:
-    """The blocks at the beginning of the README, typed into an empty folder."""
+    """Runs the first blocks of the README in an empty folder: writes the application, and types the commands."""
     folder.mkdir()
     text = README.read_text().split("## See it work")[0]
     (folder / "departures.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
@@ -129,7 +132,8 @@ def _as_the_readme_says(folder: Path, environ: dict[str, str]) -> None:
 def matrix(*wanted: str) -> None:
     """Runs the suites with the newest dependencies on each Python, and with the lowest on the oldest Python.
 
-    With ``wanted``, only the runs that have all of these words: a Python, a resolution.
+    Leaves out a Python that this machine does not have. With ``wanted``, only the runs that have all of these words: a
+    Python, a resolution.
     """
     every = [(PYTHONS[0], "lowest-direct"), *((python, "highest") for python in PYTHONS)]
     chosen = [each for each in every if {*wanted} <= {*each}]

@@ -89,4 +89,4 @@ def pages() -> dict[str, str]:
     return found
 
 
-_SOURCE = "Each entry has the signature, the docstring and an example that runs."
+_SOURCE = "Each entry has the signature and the docstring. Many entries have an example that runs."

@@ -1,4 +1,5 @@
-// Kafka Streams with its default settings and one thread. The arguments are those of benchmarks/programs/meter.py.
+// Kafka Streams with one thread, and with default settings, except those in `settings`. The arguments are those of
+// benchmarks/programs/meter.py.
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
 import com.fasterxml.jackson.databind.ObjectWriter;
@@ -106,7 +107,7 @@ public class KafkaStreams {
     }
   }
 
-  /** Counts records in the stream thread, in every stage, as meter.py says; the main thread looks. */
+  /** Counts records in the stream thread, in each stage that the topology sees. The main thread reads the count. */
   static final class Meter {
     private final OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
     private final long stages, records;

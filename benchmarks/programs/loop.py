@@ -1,4 +1,4 @@
-"""A loop by hand over confluent-kafka and rocksdict: what is left if no framework does anything.
+"""A loop by hand over confluent-kafka and rocksdict: the work that is left without a framework.
 
 W1 and W4 produce per event. W2 and W3 keep their state in a dict. Once per batch, they write changed keys to RocksDB
 and to the changelog, and W3 also to the output. W3 writes and reads a repartition topic. The loops handle no restart,

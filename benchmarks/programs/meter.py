@@ -31,7 +31,7 @@ class Job:
     variant: str = ""
     partitions: int = 4
     limit: float = 120.0
-    """Seconds after which a run is ended unfinished."""
+    """The seconds after its first event at which an unfinished run ends."""
     memory: int = 0
     """``state_memory_bytes``; 0: streamapp's default."""
 
@@ -77,7 +77,7 @@ class Meter:
         self._half: tuple[int, float, float] | None = None
 
     def begin(self) -> None:
-        """At the first event; later calls do nothing."""
+        """Begins the measurement, at the first event. Later calls do nothing."""
         if self._began is None:
             self._began = time.perf_counter(), time.process_time()
 

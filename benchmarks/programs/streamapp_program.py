@@ -119,7 +119,7 @@ def describe_restore(builder: StreamsBuilder, job: Job) -> None:
 
 
 def describe_sessions(builder: StreamsBuilder, job: Job) -> None:
-    """Count by key and session: nearly a new session for each flight of a plane. A variant is the days of grace."""
+    """Count by key and session: nearly each flight of a plane begins a session. The variant is the days of grace."""
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     grace = timedelta(days=int(job.variant or 1))
     sessions = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), grace)
@@ -253,7 +253,7 @@ def make_app(job: Job) -> App:
 
 
 def watch(app: App, job: Job) -> None:
-    """Ends the worker with a commit once everything is processed; measures until that is done."""
+    """Ends the worker with a commit once everything is processed. The measurement includes this commit."""
     meter = Meter(job)
     streams, before = app.streams, 0
     if job.workload in ("w4", "foreign-key"):

@@ -23,7 +23,7 @@ ROW_GROUP = 100_000
 
 
 def archive(folder: Path, events: int) -> Path:
-    """Records as `ParquetSource` reads them, made unless it is there."""
+    """An archive of records for `ParquetSource`, which is made if it is missing."""
     target = folder / f"records-{events}"
 
     def write(place: Path) -> None:
@@ -44,7 +44,7 @@ def archive(folder: Path, events: int) -> Path:
 
 
 def columns(folder: Path, events: int) -> Path:
-    """The events as typed columns, with ``time`` in ms."""
+    """The events as typed columns, with ``timestamp`` in ms, made if they are missing."""
     target = folder / f"columns-{events}"
 
     def write(place: Path) -> None:
@@ -59,7 +59,7 @@ def columns(folder: Path, events: int) -> Path:
 
 
 def topic(kafka: KafkaSettings, events: int) -> str:
-    """The same events in Kafka; the name of the topic."""
+    """Writes the same events into Kafka, unless they are there, and returns the name of the topic."""
     name, admin = f"bench-spark-flights-{events}", KafkaAdmin(kafka)
     if name not in admin.partition_counts([name]):
         data.create(admin, name, partitions=PARTITIONS)
@@ -88,7 +88,7 @@ def _year() -> pa.Table:
 
 
 def _years(part: pa.Table, events: int, year: int) -> Iterator[pa.Table]:
-    """A part of the year as many times as it takes; of the last one, as much as it takes."""
+    """A part of the year, again and again with later times, until there are enough events. The last copy is cut."""
     for number in range(-(-events // year)):
         left = events - number * year
         table = part if left >= year else part.slice(0, part.num_rows * left // year)

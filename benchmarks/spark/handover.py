@@ -32,7 +32,7 @@ class Handover:
 
 
 def measure(kafka: KafkaSettings, keys: int, master: str) -> Handover:
-    """One event for each key, a counted table of them."""
+    """Hands a table over that counts events by key. Each key has one event."""
     name, admin = f"bench-handover-{uuid.uuid4().hex[:6]}", KafkaAdmin(kafka)
     data.create(admin, name, partitions=PARTITIONS)
     data.publish(kafka, name, ((f"key-{number:08d}", b"event", START_MS + number) for number in range(keys)))

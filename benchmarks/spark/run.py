@@ -48,7 +48,7 @@ GOALS = {
 
 @dataclass(frozen=True)
 class Pass:
-    """One measured run: ``load`` is the machine's, of the last minute, when it ended."""
+    """One measured run. ``load`` is the load average of the machine, of the last minute of the run."""
 
     work: str
     source: str
@@ -91,7 +91,7 @@ def measure(
 
 @contextmanager
 def session(master: str, memory: str = "3g") -> Iterator[Any]:
-    """A session whose Python workers run."""
+    """A Spark session whose Python workers have started already."""
     spark = spark_session("bench", master=master, settings={"spark.driver.memory": memory})
     try:
         spark.range(0, 4, 1, 4).mapInArrow(lambda batches: batches, "id bigint").count()

@@ -29,8 +29,7 @@ def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBat
     if any(map(Message.error, messages)):
         events = [m for m in messages if m.error() is not None]
         messages = [m for m in messages if m.error() is None]
-    # They come in runs of one partition, which sorting takes advantage of; it keeps the order within a
-    # partition.
+    # The messages come in runs of one partition, so sorting is quick. Sorting keeps the order within a partition.
     messages.sort(key=Message.partition)
     if len(set(map(Message.topic, messages))) > 1:
         messages.sort(key=Message.topic)

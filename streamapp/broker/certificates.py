@@ -1,4 +1,4 @@
-"""Certificates whose files change while clients run. New connections use the present content of the files."""
+"""Certificates whose files change while clients run. New connections use the present content of matching files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ class CertificateFiles:
 
 
 class FollowingContext(ssl.SSLContext):
-    """A TLS context for asyncio that uses the present content of the certificate files for each new connection."""
+    """A TLS context for asyncio that uses the present content of the certificate files for each new connection.
+
+    If the present files do not match, the context goes on with the previous ones.
+    """
 
     _make: Callable[[], ssl.SSLContext]
     _paths: tuple[str | None, ...]

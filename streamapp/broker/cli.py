@@ -58,7 +58,7 @@ def broker_group() -> None:
 )
 @_data_dir_option
 def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_dir: Path) -> None:
-    """Start the cluster; it keeps running until `streamapp broker stop`."""
+    """Start the cluster; it keeps running until `streamapp broker stop` (with --foreground: until Ctrl-C)."""
     with _clear_errors():
         kafka = LocalKafka(data_dir, int(brokers) if brokers else None, port, secure=secure)
         if kafka.status().running:

@@ -24,7 +24,10 @@ _METADATA = f"{LOG_FOLDER}/__cluster_metadata-0"
 _SECONDS = 30.0
 """The time that the controllers have to elect one of them."""
 _ACTIVE_SECONDS = 3.0
-"""The time that the elected controller has to fence the brokers. A broker that was killed early has no session."""
+"""The time that the elected controller has to declare the brokers gone (Kafka: to fence them).
+
+A broker that was killed early has no session.
+"""
 _ORDERLY_SECONDS = 2.0
 """The time for an orderly stop. A controller of three often waits for another one that has ended."""
 _STOP_SECONDS = 15.0
@@ -73,7 +76,10 @@ def end_former_sessions(
 
 
 def _fenced(controllers: Sequence[BrokerProcess], killed: Sequence[int]) -> bool:
-    """Waits until a controller has decided to fence the brokers. False: it has not, or a controller has ended."""
+    """Waits until a controller has declared the brokers gone (Kafka: has fenced them).
+
+    False: the time is over, or a controller has ended.
+    """
 
     def logged(text: str) -> bool:
         return any(each.has_logged(text) for each in controllers)

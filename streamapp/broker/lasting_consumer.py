@@ -221,7 +221,10 @@ class LastingConsumer:
         return found
 
     def look(self) -> None:
-        """Learns the ends of the logs, and fetches stalled partitions anew. `poll` calls this method once a second."""
+        """Learns the ends of the logs, and fetches stalled partitions anew.
+
+        `poll` calls this method at most once a second.
+        """
         self._looked_at = now = time.monotonic()
         found = self.look_beside()
         self.ends.update((tp, end) for tp in self._next if (end := self.end(tp)) >= 0)

@@ -73,8 +73,8 @@ class LocalKafka:
 
     ``brokers`` is 1 or 3 (None: as many as the cluster in the folder has, or 1 for a new folder). Broker n listens on
     ``port + n - 1``. Port 0 takes free ports, which stay the same for the life of this object. Each broker gets
-    ``heap_mb`` MB of Java heap, and has ``start_timeout`` seconds to start. Brokers do not create topics on first use,
-    so create them with `KafkaAdmin.ensure_topics`.
+    ``heap_mb`` MB of Java heap. The brokers have ``start_timeout`` seconds to start. Brokers do not create topics on
+    first use, so create topics with `KafkaAdmin.ensure_topics`.
 
     With ``secure``, brokers let in only clients with a password or a certificate, over TLS: `environment` has the
     variables of such a client. Without ``secure``, a new folder is open to all clients, and a folder that was made with
@@ -207,7 +207,7 @@ class LocalKafka:
         self._end([number])
 
     def kill_broker(self, number: int) -> None:
-        """End one broker at once, as a power cut would (SIGKILL)."""
+        """End one broker at once (SIGKILL), without an orderly shutdown."""
         process = self._broker(number)
         process.signal(SIGKILL)
         process.wait(_STOP_SECONDS)

@@ -128,7 +128,7 @@ class LocalSecurity:
         return self._write("login.env", exports(self.login(servers)))
 
     def add_user(self, servers: str, seconds: float) -> None:
-        """Tells brokers the password, which SCRAM needs once they run. Raises `BrokerError`."""
+        """Gives running brokers the user and the password for SCRAM. Raises `BrokerError`."""
         admin = AdminClient({**self.client(servers), "log_level": 0})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             credential = ScramCredentialInfo(mechanism, _ITERATIONS)

@@ -49,8 +49,11 @@ def _is_free(port: int) -> bool:
 
 
 def free_port(taken: Iterable[int]) -> int:
-    """Return a port without a listener that is not in ``taken``; raise `BrokerError` if there is none."""
+    """Return a port without a listener that is not in ``taken``. Raise `BrokerError` if none of 1,000 random ports is
+    free."""
     for port in random.sample(_FREE_PORTS, 1_000):
         if port not in taken and _is_free(port):
             return port
-    raise BrokerError(f"There is no free port from {_FREE_PORTS.start} to {_FREE_PORTS.stop}: name a port.")
+    raise BrokerError(
+        f"None of 1,000 random ports from {_FREE_PORTS.start} to {_FREE_PORTS.stop - 1} is free: name a port."
+    )

@@ -1,4 +1,5 @@
-"""Requests that no client library for Python offers: the open transactions of a cluster, and its feature levels."""
+"""Requests that neither confluent-kafka nor aiokafka offers: the open transactions of a cluster, and its feature
+levels."""
 
 from __future__ import annotations
 

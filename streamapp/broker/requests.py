@@ -54,7 +54,8 @@ for a broker or coordinator. Requests therefore have a very long time-out, and t
 
 _SILENCE_SECONDS = 9.0
 REQUEST_SECONDS = 10.0
-"""A request without an answer is made again after this time, with a new client (`LastingAdmin`)."""
+"""The time after which a request without an answer is made again, with a new client (`LastingAdmin`), if its caller
+repeats requests."""
 
 _PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,

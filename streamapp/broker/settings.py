@@ -166,8 +166,8 @@ class KafkaSettings:
     def spark(self) -> dict[str, str]:
         """Return the settings as options of Spark's Kafka source and sink.
 
-        The options have the contents of certificates and private keys, so executors need no files. Java reads only
-        private keys in PKCS #8 without password. Raises `ConfigError` for other keys, and for OAUTHBEARER.
+        The options have the contents of certificates and private keys, so executors need no files. A private key must
+        be in PKCS #8, without password. Raises `ConfigError` for other keys, and for OAUTHBEARER.
         """
         if self.sasl_mechanism == "OAUTHBEARER":
             raise ConfigError("Spark's own Kafka source has no OAUTHBEARER here: use SCRAM or PLAIN.")
@@ -188,8 +188,8 @@ class KafkaSettings:
             key = Path(self.ssl_key_location).read_text()
             if "-----BEGIN PRIVATE KEY-----" not in key:
                 raise ConfigError(
-                    f"ssl_key_location {self.ssl_key_location} is no unencrypted PKCS #8 key, and Java reads no "
-                    "other private keys. Convert the key: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
+                    f"ssl_key_location {self.ssl_key_location} is no unencrypted PKCS #8 key, which Spark's Kafka "
+                    "source needs here. Convert the key: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
                 )
             options["kafka.ssl.keystore.type"] = "PEM"
             options["kafka.ssl.keystore.key"] = key

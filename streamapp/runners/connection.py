@@ -1,7 +1,7 @@
 """Decides for all clients and commands which cluster and schema registry an application uses, with their credentials.
 
-An argument has precedence over the configuration, and the configuration over the environment. If none of the three
-names a cluster, the cluster is the local broker.
+An argument of the `App` has precedence over its configuration, and the configuration over the environment. If none of
+the three names a cluster, the cluster is the local broker.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
 
 
 def _only_librdkafka(properties: Mapping[str, Any]) -> bool:
-    """True for TLS and SASL settings that only librdkafka has: private keys as text, GSSAPI, tokens not from OIDC."""
+    """True for TLS and SASL settings that only librdkafka has, for example private keys as text, or GSSAPI."""
     mechanism = str(properties.get("sasl.mechanism", "PLAIN")).upper()
     return mechanism not in KafkaSettings.MECHANISMS or any(
         name.startswith(("ssl.", "sasl.", "enable.sasl.", "enable.ssl."))

@@ -26,7 +26,7 @@ class RawRecord(NamedTuple):
 
 
 def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[RawRecord]:
-    """Up to ``count`` committed records from the end of each partition; none if there is no such topic.
+    """The committed records among the last ``count`` offsets of each partition; none if there is no such topic.
 
     Raises `BrokerError` when brokers do not answer.
     """

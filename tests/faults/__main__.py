@@ -1,7 +1,7 @@
-"""``make faults``: runs the fault matrix, scenario by scenario, and prints a table.
+"""``make faults``: runs the cases of the fault matrix, and prints a line for each.
 
 python -m tests.faults                        # everything, on one broker and on three
-python -m tests.faults zombie kill-at         # the scenarios whose name begins so
+python -m tests.faults zombie kill-at         # the cases whose id begins with one of these
 python -m tests.faults --brokers 1 --jobs 3 --json faults.json --markdown docs/faults-table.md
 """
 
@@ -57,7 +57,7 @@ def _chosen(case: Case, names: list[str]) -> bool:
 def _run(chosen: list[Case], size: int, port: int, jobs: int, folder: Path) -> Iterator[Result]:
     with FaultyKafka(folder / f"kafka-{size}", size, port) as kafka:
         shared = [case for case in chosen if not case.breaks_brokers]
-        # Those that share the link wait for each other, and must not keep the others waiting.
+        # Cases that share the link wait for each other. Cases without the link must not wait for them.
         with ThreadPoolExecutor(1) as linked, ThreadPoolExecutor(max(1, jobs - 1)) as pool:
             running = [
                 (linked if case.uses_link else pool).submit(run_case, case, kafka, folder) for case in shared

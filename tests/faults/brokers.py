@@ -1,4 +1,4 @@
-"""A local cluster that workers reach through proxies, beside the direct way that the driver takes."""
+"""A local cluster that workers can reach through proxies. The driver reaches the cluster directly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINKS = ("A",)
 
 
 class FaultyKafka(LocalKafka):
-    """Each broker has a listener for each link, whose advertised address is that of a proxy in front of it."""
+    """A cluster in which each broker has a listener for each link. The listener advertises the address of a proxy."""
 
     def __init__(self, data_dir: Path, brokers: int, port: int = 0) -> None:
         super().__init__(data_dir, brokers=brokers, port=port, heap_mb=384)
@@ -47,7 +47,7 @@ class FaultyKafka(LocalKafka):
     def set_quota(self, client_id: str, **limits: int) -> None:
         """Limits what a client may ask of each broker, in Kafka's names (``producer_byte_rate``: bytes each second).
 
-        A broker that has just been started may refuse the tool for a moment.
+        The call is repeated for a minute, because a broker that has just been started may refuse the tool.
         """
         java = find_java()
         command = [java, "-cp", f"{kafka_jars(java)}/*", "kafka.admin.ConfigCommand", "--alter"]
@@ -65,7 +65,8 @@ class FaultyKafka(LocalKafka):
         )
 
     def dropped_markers(self, application: str) -> str | None:
-        """The line of a broker's log that says it skipped the markers of one of this application's transactions."""
+        """The line of a broker's log that says that the broker has skipped the markers of a transaction of this
+        application. None: there is no such line."""
         for log in sorted(self.data_dir.glob("broker-*/broker.log")):
             for line in log.read_text(errors="replace").splitlines():
                 if (

@@ -32,7 +32,10 @@ _ASSIGNMENT = re.compile(r"generation \d+: tasks ((?:\d+_\d+,? ?|none)+)")
 
 
 class Run(Fleet):
-    """What a scenario is given: it feeds, starts, breaks and waits, and everything goes into the history."""
+    """The object that a scenario gets. Its methods send input, start and break workers, and wait.
+
+    The history gets everything that the judge needs.
+    """
 
     def __init__(
         self,
@@ -96,14 +99,15 @@ class Run(Fleet):
         ahead_ms: int | None = None,
         keys: int = KEYS,
     ) -> None:
-        """Sends records of as many keys in turn, and waits until the brokers have them.
+        """Sends records of ``keys`` keys in turn, and waits until the brokers have them.
 
-        ``ahead_ms``: so far ahead of the clock are those that ``value`` poisons, or all without a ``value``.
+        With ``ahead_ms``, the poison that ``value`` gives is so far ahead of the clock, or all records without a
+        ``value``.
         """
         self._feed.send(count, value, ahead_ms, keys)
 
     def feeding(self, per_second: int = 40) -> AbstractContextManager[None]:
-        """Sends records all the time."""
+        """Sends records as long as the context lasts."""
         return self._feed.sending(per_second)
 
     # Workers.
@@ -117,7 +121,7 @@ class Run(Fleet):
         wrapper: tuple[str, ...] = (),
         **env: str,
     ) -> str:
-        """Starts a worker; one of the same name has the same state folder and port."""
+        """Starts a worker. A worker of the same name has the same state folder and port."""
         settings = self._settings(link) | {"STREAMAPP_FAILPOINT": failpoint}
         self.launch(name, "tests.faults.workloads", {**settings, **env}, wrapper)
         self.history.add("fault", what=f"start {name}" + (f" with {failpoint}" if failpoint else ""))
@@ -140,16 +144,16 @@ class Run(Fleet):
         return settings
 
     def state(self, name: str) -> Path:
-        """The folder with the tasks' state of a worker."""
+        """The state folder of a worker."""
         return self.data(name) / "state" / self.id
 
     def has_all(self, name: str) -> None:
-        """Waits until a worker was assigned every task of the first sub-topology."""
+        """Waits until the log of a worker has an assignment of every task of the first sub-topology."""
         every = ", ".join(f"0_{p}" for p in range(PARTITIONS))
         self.wait_until(lambda: f"tasks {every}" in self.log(name), f"{name} has all tasks")
 
     def assignments(self, name: str) -> int:
-        """The number of times that a worker was assigned tasks."""
+        """The number of assignments in the log of a worker. Assignments without a task count, too."""
         return len(_ASSIGNMENT.findall(self.log(name)))
 
     def has_every_task(self, name: str) -> bool:
@@ -159,7 +163,7 @@ class Run(Fleet):
         return all(task in latest for task in every)
 
     def purged(self, topic: str) -> None:
-        """Waits until the records are deleted that a topic has now."""
+        """Waits until the brokers have deleted all records that a topic has now."""
         partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         ends = self._offsets(partitions, OffsetSpec.latest())
         self.wait_until(
@@ -175,7 +179,7 @@ class Run(Fleet):
         return [future.result(60).offset for future in asked]
 
     def runs(self, name: str, tasks: int = 1) -> None:
-        """Waits until a worker has started as many tasks, or its agents."""
+        """Waits until a worker has started tasks so many times, or has started its agents."""
         says, times = ("Worker ready", 1) if self.workload == "agent" else ("is running", tasks)
         self.wait_until(lambda: self.log(name).count(says) >= times, f"{name} runs {tasks} tasks")
 
@@ -183,7 +187,7 @@ class Run(Fleet):
 
     @property
     def fed(self) -> dict[str, int]:
-        """Partition of the input -> the offset behind the last record."""
+        """Partition of the input -> the offset behind the last record that brokers have acknowledged."""
         return dict(self._feed.ends)
 
     @property
@@ -195,16 +199,17 @@ class Run(Fleet):
         return self.watcher.seen + sum(self.watcher.committed.values())
 
     def caught_up(self, seconds: float = PATIENCE) -> None:
-        """Until everything that was sent is committed, through all stages."""
+        """Waits until everything that was sent is committed, through all stages."""
         self.wait_until(lambda: not self.behind and not self._behind_later(), "all is committed", seconds)
 
     @property
     def trouble_file(self) -> Path:
-        """What the service of the workload ``retried`` looks at."""
+        """The file that tells the service of the workloads with retries for which keys to fail."""
         return self.folder / "trouble.json"
 
     def trouble(self, *keys: str, down: bool = False) -> None:
-        """From now on the service fails for these keys, or altogether."""
+        """Makes the service fail for these keys from now on, or for all keys (``down``). Without arguments, the service
+        works."""
         beside = self.trouble_file.with_suffix(".new")
         beside.write_text(json.dumps({"keys": keys, "down": down}))
         beside.rename(self.trouble_file)
@@ -216,7 +221,7 @@ class Run(Fleet):
 
     @property
     def kept(self) -> int:
-        """The records that are committed, and are neither out nor dead letters: they wait for a retry."""
+        """The number of records that wait for a retry: records that are committed, and neither out nor dead letters."""
         ended = {(e["key"], e["value"]) for kind in ("output", "dead") for e in self.history.of(kind)}
         committed = self.watcher.committed
         return sum(
@@ -228,7 +233,7 @@ class Run(Fleet):
     # The desk.
 
     def dlq(self, command: str, *arguments: str, failpoint: str = "", code: int = 0) -> str:
-        """Runs ``streamapp dlq`` on the application, as a user does; ``code`` is the exit code that it has to have."""
+        """Runs ``streamapp dlq`` on the application, as a user does. ``code`` is the exit code that has to come."""
         own = {"DATADIR": str(self.data("desk")), "WEB_PORT": "6066", "STREAMAPP_FAILPOINT": failpoint}
         done = subprocess.run(
             [
@@ -266,13 +271,13 @@ class Run(Fleet):
         return [json.loads(line) for line in self.dlq("export").splitlines()]
 
     def became_letters(self, count: int) -> None:
-        """Waits until there are so many dead letters."""
+        """Waits until there are at least so many dead letters."""
         self.wait_until(
             lambda: len(self.history.of("dead")) >= count, f"there are {count} letters", 4 * PATIENCE
         )
 
     def came_out(self, *but: str) -> None:
-        """Waits until each record that was fed has come out, but these values."""
+        """Waits until each record that was sent has come out, except records with the values ``but``."""
 
         def done() -> bool:
             ended = {e["value"] for e in self.history.of("output")} | set(but)
@@ -281,7 +286,7 @@ class Run(Fleet):
         self.wait_until(done, "each record has come out", 2 * PATIENCE)
 
     def note_letters(self) -> None:
-        """Writes into the history what became of each letter."""
+        """Writes the state of each letter into the history."""
         for each in self.letters():
             key, value = (text(base64.b64decode(each[part])) for part in ("key", "value"))
             was = self._edited.get(each["letter"], value)
@@ -289,7 +294,7 @@ class Run(Fleet):
             self.history.add("letter", key=key, value=value, was=was, **state)
 
     def drained(self) -> None:
-        """Until each input has come out or is a dead letter: none waits for a retry."""
+        """Waits until each input has come out or is a dead letter, so that none waits for a retry."""
 
         def done() -> bool:
             ended = {(e["key"], e["value"]) for kind in ("output", "dead") for e in self.history.of(kind)}
@@ -298,12 +303,12 @@ class Run(Fleet):
         self.wait_until(done, "nothing waits for a retry")
 
     def commits(self) -> None:
-        """Until something is committed that was not."""
+        """Waits until more is committed than now."""
         before = sum(self.watcher.committed.values())
         self.wait_until(lambda: sum(self.watcher.committed.values()) > before, "another commit")
 
     def _behind_later(self) -> bool:
-        """The stages behind the first have something to do, as far as one can tell."""
+        """True if the stages behind the first one still have records to process, as far as the driver knows."""
         sources = {source for source, _, _ in self.stages[1:]}
         if not sources:
             return False
@@ -318,7 +323,7 @@ class Run(Fleet):
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Reads the keys that have been sent from every worker all the time."""
+        """Asks the workers in turn for the keys that were sent so far, as long as the context lasts."""
         assert self.spec.store is not None
         keys = sorted({e["key"] for e in self.history.of("sent")})
         reader = Reader(self.history, self.ports, self.spec.store, keys)
@@ -331,7 +336,7 @@ class Run(Fleet):
     # The end.
 
     def finish(self) -> None:
-        """Everything sent is worked off, tables are read, workers stop in order."""
+        """Waits until everything is committed, reads the tables, and stops the workers with SIGTERM."""
         self.caught_up()
         if self.spec.store == "counts" and self.ports():
             rows = self.rows(self.spec.store)

@@ -1,4 +1,4 @@
-"""The input of a run: what is sent, and what the log has of it."""
+"""The input of a run: sends the records, and writes their places in the log into the history."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ __all__ = ["KEYS", "PARTITIONS", "Feed", "key_of", "poison_every", "poison_where
 PARTITIONS, KEYS = 4, 40
 _BASE_MS = 1_700_000_000_000
 _MOST = 50_000
-"""Records that are on their way at a time."""
+"""The most records that wait for their acknowledgement."""
 
 
 def key_of(number: int, keys: int = KEYS) -> str:
-    """The key of a record by its number: as many keys in turn."""
+    """The key of a record by its number. The keys come in turn, so that each comes equally often."""
     return f"k{number * 7919 % keys}"
 
 
 def poison_where(bad: Callable[[int], bool]) -> Callable[[int], str]:
-    """Values for `Run.feed`: the number, or poison for the numbers that are ``bad``."""
+    """A function for `Run.feed` that gives the number as value, or poison for a number that is ``bad``."""
     return lambda number: f"{POISON}-{number}" if bad(number) else str(number)
 
 
 def poison_every(count: int, at: int = 7) -> Callable[[int], str]:
-    """The same, with one of so many that is poison."""
+    """A function as of `poison_where`, with poison for one of ``count`` numbers."""
     return poison_where(lambda number: number % count == at % count)
 
 
 class Feed:
-    """Sends numbered records to a topic, and writes into the history where they are."""
+    """Sends numbered records to a topic, and writes their places into the history."""
 
     def __init__(self, history: History, bootstrap: str, topic: str) -> None:
         self._history = history
@@ -45,7 +45,7 @@ class Feed:
         self._topic = topic
         self._number = 0
         self.replays: bool = False
-        """Replays write to the topic too, in transactions, some of which are aborted."""
+        """True if replays also write to the topic, in transactions, some of which are aborted."""
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -69,7 +69,7 @@ class Feed:
 
     @contextmanager
     def sending(self, per_second: int) -> Iterator[None]:
-        """Sends records all the time."""
+        """Sends records as long as the body runs."""
         stop = threading.Event()
 
         def send() -> None:
@@ -88,13 +88,14 @@ class Feed:
             self._producer.flush()
 
     def send_rows(self, topic: str) -> None:
-        """A row of a table for each key, from before all records."""
+        """Sends a row of a table for each key. The time of the rows is before that of all records."""
         for number in range(KEYS):
             self._producer.produce(topic, f"row-of-k{number}", f"k{number}", timestamp=_BASE_MS - 1)
         self._producer.flush()
 
     def look(self) -> None:
-        """Notes what the log has beyond what brokers have acknowledged: when they restart, records come twice."""
+        """Adds the records of the log that are not in the history. A killed broker may have kept them without an
+        acknowledgement."""
         known = {(e["partition"], e["offset"]) for e in self._history.of("sent")}
         partitions = [TopicPartition(self._topic, p) for p in range(PARTITIONS)]
         reader = LogReader(self._bootstrap, partitions, read_committed=self.replays)
@@ -106,7 +107,7 @@ class Feed:
     def _send(self, value: Callable[[int], str], ahead_ms: int | None = None, keys: int = KEYS) -> None:
         number = self._number
         self._number += 1
-        # Mostly in order, some late but in time, some too late for any window.
+        # Most timestamps are in order. Some are late, but within the grace period, and some too late for any window.
         late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
         content = value(number)
         timestamp = _BASE_MS + max(0, number * 100 - late)
@@ -126,7 +127,7 @@ class Feed:
         )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:  # else nobody knows, until `look`
+        if error is None:  # after an error, only the log tells: see `look`
             partition = f"{message.topic()}-{message.partition()}"
             self.ends[partition] = max(message.offset() + 1, self.ends.get(partition, 0))
             self._note(message)

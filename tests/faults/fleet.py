@@ -1,4 +1,4 @@
-"""The processes of one application on a cluster: started, broken, waited for, and all of it in the history."""
+"""The worker processes of one application on a cluster. Starts, faults, waits and ends go into the history."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .watch import LogReader, get_json
 __all__ = ["PATIENCE", "Fleet", "set_config"]
 
 PATIENCE = 120.0
-"""Seconds until something that has to happen on a busy machine has not happened."""
+"""The longest time, in seconds, for something that has to happen, on a machine with other work."""
 
 
 class Fleet:
-    """Workers by name: one that is started again has the state folder and the port of before."""
+    """Workers by name. A worker that is started again has the same state folder and port as before."""
 
     def __init__(self, kafka: FaultyKafka, folder: Path) -> None:
         self.kafka, self.folder = kafka, folder
@@ -64,7 +64,7 @@ class Fleet:
         return {name: self._ports[name] for name, worker in list(self._workers.items()) if worker.alive}
 
     def ask(self, name: str, path: str) -> tuple[int | None, dict[str, Any]]:
-        """(status, body) of a worker's answer."""
+        """The HTTP status and the body of a worker's answer."""
         return get_json(self._ports[name], path)
 
     def pid(self, name: str) -> int:
@@ -82,20 +82,20 @@ class Fleet:
         self.killed(name)
 
     def killed(self, name: str) -> None:
-        """Waits until the worker has been killed, by a failpoint if not by `kill`."""
+        """Waits until the worker is killed (SIGKILL), by `kill` or by a failpoint."""
         code = self._end(name)
         self.history.add("exit", worker=name, code=code, wanted="killed", said=True)
         self.must(code == -signal.SIGKILL, f"{name} is killed")
 
     def stop(self, name: str, seconds: float = 60.0) -> None:
-        """SIGTERM; has to end in order."""
+        """Sends SIGTERM to a worker, which has to end in time with exit code 0."""
         self.wait_until(lambda: "generation" in self.log(name), f"{name} is in the group")
         self.signal(name, signal.SIGTERM)
         code = self._end(name, seconds)
         self.history.add("exit", worker=name, code=code, wanted="clean", said=True)
 
     def ends(self, name: str, seconds: float = PATIENCE) -> None:
-        """Waits until the worker has ended, in whichever way."""
+        """Waits until the worker has ended, with any exit code."""
         code = self._end(name, seconds)
         self.history.add("exit", worker=name, code=code, wanted="killed", said=True)
         self.must(code is not None, f"{name} ends")
@@ -120,25 +120,25 @@ class Fleet:
 
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         if any(not event["ok"] for event in self.history.of("wait")):
-            seconds = min(seconds, 5.0)  # the run has failed already: what else did not happen is soon seen
+            seconds = min(seconds, 5.0)  # the run has failed already, so later waits are short
         deadline = time.monotonic() + seconds
         while not (ok := condition()) and time.monotonic() < deadline:
             time.sleep(0.1)
         self.history.add("wait", what=what, seconds=seconds, ok=ok)
 
     def must(self, ok: bool, what: str) -> None:
-        """Writes down that something was not as it has to be."""
+        """Writes into the history that ``what`` does not hold, unless ``ok``."""
         if not ok:
             self.history.add("wait", what=what, seconds=0, ok=False)
 
     def fallen(self) -> list[str]:
-        """Workers that have ended, and nobody made them."""
+        """The workers that have ended by themselves."""
         return [
             name for name, worker in self._workers.items() if not worker.alive and name not in self._ended
         ]
 
     def read(self, topic: str) -> list[tuple[bytes, bytes]]:
-        """The records of a topic that a restore would read."""
+        """The committed records of a topic."""
         partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         reader = LogReader(self.kafka.bootstrap_servers, partitions, read_committed=True)
         try:
@@ -147,7 +147,7 @@ class Fleet:
             reader.close()
 
     def rows(self, table: str) -> list[dict[str, Any]] | None:
-        """All entries of a table, asked of any worker; None when they cannot be had, which is in the history then."""
+        """All entries of a table, from the views of one worker. None: no answer in time, which the history then has."""
         entries: list[dict[str, Any]] = []
         page: str | None = f"/tables/{table}/?limit=1000"
         port = next(iter(self.ports().values()))
@@ -165,7 +165,7 @@ class Fleet:
         return entries
 
     def close_workers(self) -> None:
-        """Ends all that still run; who has ended unasked is in the history."""
+        """Ends all workers, and writes into the history which of them have ended by themselves before."""
         for name in self.fallen():
             worker = self._workers[name]
             self.history.add(

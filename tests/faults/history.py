@@ -1,24 +1,30 @@
-"""What happened in a run: one JSON object per line, in the order in which it was seen.
+"""The history of a run: one JSON object per line, in the order in which the driver has seen the events.
 
-The judge sees nothing else. Every event has ``t`` (seconds since the run began) and ``event``:
+The judge sees nothing else. Every event has ``t`` (seconds since the history was opened) and ``event``:
 
-    run        scenario, workload, guarantee, brokers, stages   what this is; always the first line
-    sent       topic, partition, offset, key, value, timestamp  acknowledged by the brokers
-    output     topic, partition, offset, key, value             read back (exactly once: read_committed)
+    run        scenario, workload, guarantee, brokers, stages,  the kind of the run; always the first line
+               dead_letters
+    sent       topic, partition, offset, key, value,            a record of the input; ``again`` if a replay wrote it
+               timestamp, again
+    expired    topic, partition, first, end                     offsets of the input that were deleted unread
+    output     topic, partition, offset, key, value             a result (with exactly_once_v2: a committed one)
     committed  offsets, ends                                    the group's offsets, then the ends of the outputs
-    fault      what                                             what the driver did to the system
-    exit       worker, code, wanted, said, log                  how a process ended, and whether its log says why; its
-                                                                last lines, if it was to go on
-    ready      worker, status, state, behind, moved             /health/ready; records not committed; since the last look
-    wait       what, seconds, ok                                something that had to happen, and did or did not
-    read       key, status, value                               an answer of the views
+    fault      what                                             an act of the driver, such as a start or a kill
+    exit       worker, code, wanted, said, log                  the end of a process; ``said`` if its log has the wanted
+                                                                reason; last lines of the log, if it had to go on
+    ready      worker, status, state, behind, moved             /health/ready; the number of records not committed;
+                                                                true if something has moved since the last look
+    wait       what, seconds, ok                                something that had to happen; ``ok`` if it did
+    read       worker, key, status, value                       an answer of the views
     table      source, rows                                     a whole table: of the changelog, of the views
     dead       key, value                                       a record of the dead-letter topic
+    letter     letter, key, value, was, state, replays          a letter of the desk; ``was``: its value before edits
+    unordered  keys                                             keys that give up their order, through retry topics
 
-A chaos run has these in other shapes, or besides (`tests.faults.chaos`):
+A chaos run (`tests.faults.chaos`) has these events in other shapes, or in addition:
 
     run        prefix, seed, workers, guarantee, stages         ``prefix`` is that of all topics; there are no stages
-    drained                                                     all records are worked off: outputs can be compared
+    drained                                                     all input is committed: outputs can be compared
     dead       topic, partition, offset, error, key, value      with the place of the record that could not be processed
     pending    key, value                                       a row of the store that no table shows
 """

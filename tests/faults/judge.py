@@ -1,18 +1,18 @@
-"""From a history to a verdict for each invariant. Pure: the same history, the same verdicts.
+"""Judges a history: gives a verdict for each invariant. The same history always gives the same verdicts.
 
-The invariants are those of the project's reliability catalogue:
+docs/faults.md describes the invariants:
 
-    I1  no loss: every input at or below the committed offset is in the output, or in the dead-letter topic
+    I1  no loss: every input below the committed offset is in the output, or in the dead-letter topic
     I2  no duplicates, with exactly_once_v2
-    I3  state is the fold of the input up to the committed offset, under either guarantee
+    I3  changelog and views are the aggregate of the input, and no output shows another state
     I4  changelog and views show the same table
     I5  order: outputs of one input partition keep their order in each output partition
-    I6  contiguous commit: at no time is an offset committed whose outputs, or those before, are not there
-    I10 liveness: after the fault everything moves again, without help
-    I11 accounting: what was sent is in the output, was filtered, was late, or is a dead letter
-    I13 honest failure: a process that ends says why; none is ready while nothing moves
-    I14 query truth: an answer is a value that the key has had; absence is never invented
-    I15 clean stop: SIGTERM ends with code 0 within the deadline
+    I6  contiguous commit: all outputs of committed offsets are there, and no committed offset moves back
+    I10 liveness: after the fault, everything moves again, without help
+    I11 accounting: each record that cannot be processed is a dead letter, once
+    I13 honest failure: a process that ends says why; none is ready for long while records wait and nothing moves
+    I14 query truth: an answer is a value that the key has had; no existing row is missing
+    I15 clean stop: after SIGTERM, a worker ends with exit code 0
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .models import MODELS, PARKS, POISON, Input, Output, window_row
 __all__ = ["Verdict", "judge"]
 
 _IDLE_SECONDS = 45.0
-"""How long a worker may say that it is ready while records wait and nothing moves."""
+"""The longest time that a worker may say that it is ready while records wait and nothing moves."""
 
 
 class Verdict(NamedTuple):
@@ -42,7 +42,7 @@ Partition = tuple[str, int]
 
 @dataclass
 class _Stage:
-    """One step of a workload: what came in by partition, what should come out, and what came out."""
+    """One step of a workload: the expected outputs by input partition, and the outputs that came."""
 
     source: str
     model: str
@@ -53,7 +53,7 @@ class _Stage:
 
     def __post_init__(self) -> None:
         self.place: dict[Output, tuple[int, int]] = {}
-        """Output -> (input partition, its first turn there)."""
+        """Output -> (input partition, the place of the output among those of this partition)."""
         for partition, outputs in self.expected.items():
             for index, (_, output) in enumerate(outputs):
                 self.place.setdefault(output, (partition, index))
@@ -62,7 +62,7 @@ class _Stage:
 
 
 def judge(history: Iterable[Event]) -> list[Verdict]:
-    """A verdict for each invariant that the history has evidence of; the detail of a failed one names it."""
+    """A verdict for each invariant of which the history has evidence. A failed verdict has the problems as detail."""
     events = list(history)
     run = events[0]
     assert run["event"] == "run", "a history begins with what was run"
@@ -164,17 +164,20 @@ def _wrong(stage: _Stage) -> Iterator[str]:
 
 
 def _disordered(stage: _Stage, without: set[str]) -> Iterator[str]:
-    """``without``: keys with records that went through retry topics, which give up the order."""
+    """Names outputs that come after a later output of the same input partition.
+
+    ``without`` are keys with records that went through retry topics, because such keys give up the order.
+    """
     for sink_partition, rows in stage.outputs.items():
         newest: dict[tuple[int, str], tuple[int, Output]] = {}
         known: set[Output] = set()
         for _, output in rows:
-            # With at-least-once, work is repeated from a commit on: what counts is when it came first.
+            # With at_least_once, work is repeated from a commit on. So only the first copy of an output counts.
             if output in known or output not in stage.place or output.key in without:
                 continue
             known.add(output)
             partition, turn = stage.place[output]
-            # A key that waits for a retry lets the others go by.
+            # While a key waits for a retry, other keys pass it.
             line = partition, output.key if stage.model in PARKS else ""
             before, earlier = newest.get(line, (-1, output))
             if turn < before and _cause(stage, output) != _cause(stage, earlier):
@@ -241,7 +244,7 @@ def _unaccounted(events: list[Event], committed: dict[str, int], exactly_once: b
 
 
 def _in_one_place(stage: _Stage, events: list[Event], exactly_once: bool) -> Iterator[str]:
-    """At the end each input is an output or a dead letter, and not both."""
+    """At the end each input is an output or a dead letter; with exactly_once_v2, only one of them, once."""
     dead = Counter((e["key"], e["value"]) for e in only(events, "dead"))
     for e in only(events, "sent"):
         record = Output(e["key"], e["value"])
@@ -251,8 +254,10 @@ def _in_one_place(stage: _Stage, events: list[Event], exactly_once: bool) -> Ite
 
 
 def _on_the_desk(stage: _Stage, events: list[Event], exactly_once: bool) -> Iterator[str]:
-    """Each time that a record went in, it came out or became a letter, once with exactly_once_v2. A replayed letter
-    went in again, once."""
+    """Each time that a record went in, the record came out or became a letter; with exactly_once_v2, exactly once.
+
+    Each replayed letter went in again, once.
+    """
     inputs, letters = only(events, "sent"), only(events, "letter")
     sent = Counter(Output(e["key"], e["value"]) for e in inputs)
     again = Counter(Output(e["key"], e["value"]) for e in inputs if e.get("again"))

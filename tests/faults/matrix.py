@@ -1,4 +1,4 @@
-"""The scenarios of the fault matrix, and what it takes to run one of them."""
+"""The cases of the fault matrix, and the function that runs one of them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Case:
 
     name: str
     faults: tuple[int, ...]
-    """Its numbers in the catalogue of faults."""
+    """The numbers of the fault in the project's catalogue of faults."""
     fault: str
     run: Callable[..., None]
     workload: str
     guarantee: str
     brokers: tuple[int, ...]
     breaks_brokers: bool
-    """Nothing else can run on the cluster at the same time."""
+    """True if no other case can run on the cluster at the same time."""
     uses_link: bool
-    """Breaks the network of link A, which the cases of a cluster share."""
+    """True if the case breaks the network of link A, which all cases of a cluster share."""
     dead_letters: bool
     arguments: Mapping[str, Any] = field(default_factory=dict)
     sampled: bool = False
-    """The ordinary tests run it too."""
+    """True if the ordinary tests run this case, too."""
 
     @property
     def id(self) -> str:
@@ -58,7 +58,7 @@ class Result:
     history: Path
     error: str | None = None
     dropped_markers: str | None = None
-    """What the broker logged when it ended a transaction without its markers (docs/faults.md)."""
+    """The line that a broker logged when it ended a transaction without its markers (docs/faults.md)."""
 
     @property
     def ok(self) -> bool:
@@ -66,7 +66,7 @@ class Result:
 
     @property
     def void(self) -> bool:
-        """Broken, but nothing is said of the worker by that: Kafka itself made half of a transaction visible."""
+        """True if the case fails, and Kafka itself made half of a transaction visible. The worker may be right then."""
         return not self.ok and self.dropped_markers is not None
 
 
@@ -87,7 +87,7 @@ def scenario(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a case of a function for each workload, guarantee and value of ``each`` (one argument by name).
 
-    ``sampled``: the ids of the cases that the ordinary tests run too.
+    ``sampled`` has the cases that the ordinary tests run, too: the part of their ids after the name.
     """
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
@@ -117,7 +117,7 @@ def scenario(
 
 
 def run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
-    """Runs a scenario on a cluster and judges what happened; errors of the driver are results too."""
+    """Runs a case on a cluster, and judges its history. An error of the driver is a part of the result."""
     with kafka.link_in_use if case.uses_link else nullcontext():
         return _run_case(case, kafka, folder)
 

@@ -1,7 +1,7 @@
-"""What the workloads have to answer, computed from their input in a few lines of plain Python.
+"""The right outputs of the workloads, computed from their input in a few lines of plain Python.
 
-A model sees the records of one input partition in the order of their offsets, and gives the outputs that
-each of them causes. Every output value names the input that caused it, so no two outputs are equal.
+A model sees the records of one input partition in the order of their offsets, and gives the outputs of each record.
+Every output value names the input that caused the output, so no two outputs of different inputs are equal.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ __all__ = [
 
 WINDOW_MS, GRACE_MS, GROUPS = 10_000, 5_000, 10
 PARKS = ("retried", "desk", "staged")
-"""Models whose records may wait for a retry after their offsets are committed; the order is that of each key."""
+"""Models whose records may wait for a retry after their offsets are committed. Only the records of one key keep their
+order."""
 POISON = "poison"
-"""Values that begin like this cannot be processed; where the handler says to go on, they are dead letters."""
+"""Values that begin so cannot be processed. If the handler's answer is "continue", they become dead letters."""
 
 
 class Input(NamedTuple):
@@ -42,7 +43,7 @@ class Output(NamedTuple):
 
 
 Model = Callable[[list[Input]], Iterator[tuple[int, Output]]]
-"""Gives (offset of the input that caused it, output), in order."""
+"""A function that gives outputs in order, each with the offset of the input that caused the output."""
 
 
 def sound(records: list[Input]) -> list[Input]:
@@ -50,7 +51,7 @@ def sound(records: list[Input]) -> list[Input]:
 
 
 def copy(records: list[Input]) -> Iterator[tuple[int, Output]]:
-    """No state: two of three records go through."""
+    """Passes two of three records on, without state."""
     for record in sound(records):
         if int(record.value) % 3:
             yield record.offset, Output(record.key, record.value)
@@ -64,7 +65,7 @@ def count(records: list[Input]) -> Iterator[tuple[int, Output]]:
 
 
 def window(records: list[Input]) -> Iterator[tuple[int, Output]]:
-    """Counts in tumbling windows; what is later than the grace period is dropped."""
+    """Counts in tumbling windows. Records that come after the grace period are dropped."""
     counts: dict[tuple[str, int], int] = {}
     stream_time = -1
     for record in sound(records):
@@ -82,7 +83,7 @@ def window_row(key: str, value: str) -> Output:
 
 
 def final(records: list[Input]) -> Iterator[tuple[int, Output]]:
-    """The same windows, each given out once, when nothing can change it any more."""
+    """Gives one output for each window of `window`, when the window is closed."""
     open_windows: dict[tuple[str, int], str] = {}
     stream_time = -1
     updates = dict(window(records))
@@ -97,19 +98,19 @@ def final(records: list[Input]) -> Iterator[tuple[int, Output]]:
 
 
 def join(records: list[Input]) -> Iterator[tuple[int, Output]]:
-    """With a table that has a row for each key, and never changes."""
+    """Joins with a table that has a row for each key, and never changes."""
     for record in sound(records):
         yield record.offset, Output(record.key, f"{record.value}:row-of-{record.key}")
 
 
 def retried(records: list[Input]) -> Iterator[tuple[int, Output]]:
-    """No state: every record comes out, however often it was tried."""
+    """Passes every record on, without state. The number of attempts does not matter."""
     for record in sound(records):
         yield record.offset, Output(record.key, record.value)
 
 
 def regroup(records: list[Input]) -> Iterator[tuple[int, Output]]:
-    """The first half of a count by another key: what goes into the repartition topic."""
+    """The first half of a count by another key: gives the records of the repartition topic."""
     for record in sound(records):
         yield record.offset, Output(f"g{int(record.value) % GROUPS}", record.value)
 

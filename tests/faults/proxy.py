@@ -1,6 +1,6 @@
-"""A TCP proxy between workers and one broker, which can be told to misbehave like a network.
+"""A TCP proxy between workers and one broker, which can misbehave like a network, or like a broker.
 
-It knows where Kafka's requests and responses begin (a length in front of each), so it can lose a single one.
+The proxy knows where Kafka's requests and responses begin (a length in front of each), so it can lose a single one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _METADATA = 3
 _END_TRANSACTION = 26
 _NOT_COORDINATOR = 16
 _FLEXIBLE = 9
-"""From this version on librdkafka's metadata has compact arrays and strings; aiokafka's is older."""
+"""From this version on, metadata requests have compact arrays and strings. librdkafka uses such a version, and aiokafka
+an older one."""
 
 
 class Proxy:
@@ -45,7 +46,7 @@ class Proxy:
         """Commits that were answered with NOT_COORDINATOR."""
         self._forgets = False
         self.forgotten = 0
-        """Answers without brokers."""
+        """Metadata responses that were changed to name no brokers."""
         self._started = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run()), name=f"proxy-{port}", daemon=True
@@ -54,32 +55,35 @@ class Proxy:
         self._started.wait(10)
 
     def cut(self) -> None:
-        """Every connection ends, new ones are closed at once."""
+        """Ends every connection, and closes new connections at once."""
         self._call(self._cut)
 
     def hole(self, *ways: Way) -> None:
-        """Connections stay, but nothing comes through."""
+        """Keeps connections, but passes nothing on, in the given directions (default: both)."""
         for way in ways or ("up", "down"):
             self._call(self._flowing[way].clear)
 
     def delay(self, seconds: float) -> None:
-        """Each request and each response takes so much longer."""
+        """Holds each request and each response back for so many seconds."""
         self._delay = seconds
 
     def lose(self, requests: Iterable[int], way: Way) -> None:
-        """Loses the next request of these types (or the response to it), and the connection with it."""
+        """Loses the next request of these types ("up"), or the response to the request ("down"), and the connection."""
         self._to_lose = frozenset(requests), way
 
     def forget_brokers(self) -> None:
-        """Answers librdkafka that there are no brokers, as a broker does that was thought to be gone and is just back."""
+        """Changes answers to librdkafka so that they name no brokers.
+
+        A broker that counted as dead may answer so when it has just come back.
+        """
         self._forgets = True
 
     def resign(self) -> None:
-        """Refuses to end a transaction as a broker does that has given up its coordinator."""
+        """Refuses to end transactions, as a broker does that is no longer their coordinator."""
         self._resigned = True
 
     def heal(self) -> None:
-        """As if nothing had been."""
+        """Takes all faults back."""
         self._refusing, self._delay, self._to_lose = False, 0.0, None
         self._forgets = self._resigned = False
         for event in self._flowing.values():
@@ -137,8 +141,11 @@ class Proxy:
         marked: set[int],
         metadata: set[int],
     ) -> None:
-        """``back`` is the other way; ``marked`` has the correlation ids of the requests whose response is to be lost, ``metadata``
-        of those whose response would name the brokers."""
+        """Passes frames on in one direction. ``back`` leads in the other direction.
+
+        ``marked`` has the correlation ids of requests whose response is to be lost. ``metadata`` has those of requests
+        whose response names the brokers.
+        """
         while True:
             size = await reader.readexactly(4)
             frame = await reader.readexactly(int.from_bytes(size, "big"))
@@ -196,7 +203,7 @@ def _without_brokers(frame: bytes) -> bytes:
 
 
 def _uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """The number at a place, and the place behind the number."""
     value = shift = 0
     while True:
         value |= (data[at] & 0x7F) << shift
@@ -206,7 +213,7 @@ def _uvarint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class Link:
-    """The way of one worker to all brokers of a cluster: what is done to it is done to each proxy."""
+    """The way of a worker to all brokers of a cluster. Each call goes to the proxies of all brokers."""
 
     def __init__(self, proxies: list[Proxy]) -> None:
         self.proxies = proxies

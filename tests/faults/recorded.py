@@ -2,8 +2,8 @@
 
     python -m tests.faults.recorded
 
-The good one is a small run of the count workload under exactly_once_v2; each bad one is that run with one thing wrong, as
-a system with that fault would have left it. The name of a file begins with the invariant that is broken.
+The good history is a small run of the workload ``count`` with exactly_once_v2. Each bad history is this run with one
+defect, as a wrong system would leave the history. The name of its file begins with the invariant that is broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HISTORIES = Path(__file__).parent / "histories"
 
 
 def good() -> list[Event]:
-    """Twelve records in two partitions, committed in two steps; a kill, dead letters, reads, tables, a clean stop."""
+    """Twelve records in two partitions, committed in two steps; a kill, a dead letter, reads, tables, a clean stop."""
     events: list[Event] = [
         {
             "t": 0.0,
@@ -89,7 +89,7 @@ def _doubled(events: list[Event]) -> None:
 
 
 def _counted_twice(events: list[Event]) -> None:
-    """A record was counted again after a crash: everything after it is one too high."""
+    """A record was counted again after a crash, so the last count is one too high."""
     last = only(events, "output")[-1]
     count, _, cause = last["value"].partition(":")
     last["value"] = f"{int(count) + 1}:{cause}"
@@ -110,7 +110,7 @@ def _swapped(events: list[Event]) -> None:
 
 
 def _ahead(events: list[Event]) -> None:
-    """The first commit covers what came out only with the second."""
+    """The first commit covers outputs that come only with the second commit."""
     only(events, "committed")[0]["offsets"]["in-0"] = 6
 
 

@@ -1,4 +1,4 @@
-"""The pure parts of the chaos runs: the schedule, the model, and a judge that has to be seen to fail."""
+"""The parts of the chaos runs without Kafka: the schedule, the model, and a judge that has to reject bad histories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def good() -> list[Event]:
-    """A run without faults, by the whole topology in one partition."""
+    """The history of a run without faults: the whole topology in one partition, in a `TopologyTestDriver`."""
     config = StreamsConfig(
         processing_exception_handler="continue",
         deserialization_exception_handler="continue",
@@ -87,7 +87,7 @@ def _sent(record: New, offset: int, timestamp: int) -> Event:
 
 
 def _tell(sent: Event, numbers: Counter[str]) -> Event:
-    """The result of the agent that has a table, or the dead letter: a driver has no agents."""
+    """The result of the agent that has a table, or the dead letter, because the driver has no agents."""
     try:
         number = json.loads(sent["value"])["n"] + 0
     except (ValueError, TypeError, RecursionError) as exc:
@@ -99,7 +99,7 @@ def _tell(sent: Event, numbers: Counter[str]) -> Event:
 
 
 def _row(found: tuple[Any, ...]) -> tuple[str, str]:
-    """A row as the views show it, without timestamp; a window's bounds follow its key."""
+    """A row as the views show it, without timestamp. The bounds of a window follow its key."""
     key, value = found[:2]
     if isinstance(key, Windowed):
         return f"{key.key}@{key.start}-{key.end}", value

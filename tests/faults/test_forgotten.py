@@ -1,4 +1,4 @@
-"""A broker that has just come back says that there are no brokers: clients have to find it again (librdkafka#5301)."""
+"""A broker that has just come back may name no brokers. Clients then have to find it again (librdkafka#5301)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .brokers import FaultyKafka
 pytestmark = pytest.mark.broker
 PARTITION = TopicPartition("t", 0)
 CLIENTS = 4
-"""Whether one loses its way is a matter of luck."""
+"""Several clients, because only chance decides if one of them forgets its brokers."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def produce(kafka: FaultyKafka, value: str) -> None:
 
 
 def forget(kafka: FaultyKafka, meanwhile: Callable[[], object]) -> None:
-    """Long enough for each client to hear it several times."""
+    """Lets the broker name no brokers, so long that each client asks several times."""
     link = kafka.links["A"]
     link.forget_brokers()
     until_time = time.monotonic() + 4
@@ -92,7 +92,8 @@ def test_consumers_go_on(kafka: FaultyKafka) -> None:
 
 
 def test_commits_are_answered_or_given_up(kafka: FaultyKafka) -> None:
-    """Their coordinator has gone as well: who commits has nobody left to ask for another. A new producer goes on."""
+    """The coordinator is gone as well, so a client that commits knows no broker to ask for another. A new producer goes
+    on."""
     link = kafka.links["A"]
     given = {name: str(value) for name, value in settings(kafka, "").items() if name != "group.id"}
     admin = LastingAdmin(given)

@@ -1,4 +1,4 @@
-"""The judge must be seen to fail: recorded bad histories, and random damage to good ones."""
+"""The judge must reject recorded bad histories, and good histories with random damage."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_at_least_once_may_double_but_not_lose_count_twice_or_reorder() -> None:
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Event]:
-    """A right history of one partition, any workload, exactly once."""
+    """A right history of one partition, with one of four models and exactly_once_v2."""
     model = draw(st.sampled_from(["copy", "count", "window", "join"]))
     rows = draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40_000)), min_size=4, max_size=20))
     inputs = [Input(n, key, str(n), timestamp) for n, (key, timestamp) in enumerate(rows)]
@@ -167,7 +167,7 @@ def test_only_keys_behind_retry_topics_give_up_their_order() -> None:
 
 
 def desk_run(*changes: Callable[[list[Event]], None]) -> list[Event]:
-    """Records 0 to 2: 0 comes out, 1 is a letter that was replayed and comes out, 2 a letter that waits."""
+    """A history of records 0 to 2: 0 comes out, 1 comes out as a replayed letter, and 2 is a letter that waits."""
     run = {
         "t": 0.0,
         "event": "run",

@@ -1,4 +1,4 @@
-"""The models and the topologies say the same when nothing goes wrong; otherwise no verdict means anything."""
+"""Without faults, models and topologies must give the same results. Otherwise the verdicts have no meaning."""
 
 from __future__ import annotations
 

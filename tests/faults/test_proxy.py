@@ -1,4 +1,4 @@
-"""The proxy, between two ends that speak frames as Kafka does."""
+"""The proxy between a client and a server with frames as those of Kafka."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Client:
         self.socket = socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
 
     def ask(self, kind: int, number: int) -> bytes:
-        """The answer; empty: the connection has ended."""
+        """The answer to a request. Empty: the connection has ended."""
         self.send(kind, number)
         return self.answer()
 

@@ -1,4 +1,4 @@
-"""A few cases of the fault matrix, each of another kind, on one broker; ``make faults`` runs all of them."""
+"""A few cases of the fault matrix, on one broker. ``make faults`` runs all cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_THE_SAME_TIME = 4
 
 
 class Sample:
-    """The cases run beside each other: most of their time they wait for a session to end."""
+    """Runs the cases at the same time, because most of them wait for the end of a session."""
 
     def __init__(self, kafka: FaultyKafka, pool: ThreadPoolExecutor, folder: Path) -> None:
         self._kafka, self._pool, self._folder = kafka, pool, folder

@@ -1,4 +1,4 @@
-"""The driver's eyes: threads that write down what comes out, what is committed and what workers say of themselves."""
+"""Threads of the driver, which write outputs, committed offsets and answers of workers into the history."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ __all__ = ["LogReader", "Prober", "Reader", "Watcher", "get_json"]
 
 _SAMPLE_SECONDS = 0.7
 _OPEN_TRANSACTION_SECONDS = 60.0
-"""Longer than the transaction of a killed worker stays open: its time-out, and brokers look every ten seconds."""
+"""Longer than the transaction of a killed worker stays open. Brokers look every five seconds for transactions whose
+time-out is over."""
 _QUIET = {"log_level": 0, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
 class _Repeating(threading.Thread):
-    """Calls `look` again and again until it is closed; an eye that fails is in the history, and no case holds with it."""
+    """Calls `look` again and again until `close`. A call that fails goes into the history, and the case fails."""
 
     def __init__(self, history: History, seconds: float) -> None:
         super().__init__(daemon=True)
@@ -50,15 +51,18 @@ class _Repeating(threading.Thread):
 
 
 def _leave(client: Consumer) -> None:
-    """Closes a client that may have forgotten all brokers for good (docs/decisions/clients-are-opened-anew.md), which takes it a whole session."""
+    """Closes a client in a thread. The client may have forgotten all brokers, and then takes a whole session to close.
+
+    See docs/decisions/clients-are-opened-anew.md.
+    """
     threading.Thread(target=client.close, daemon=True).start()
 
 
 class LogReader:
-    """Reads partitions from their beginnings, and knows when there is nothing more to come.
+    """Reads partitions from their beginnings, and knows if they are read up to the ends of their logs.
 
-    The end of the log is not the end that a read-committed consumer is told: this one is where the oldest
-    open transaction begins, and what was committed behind it can only be read once that has ended.
+    For a reader of committed records, a log ends where its oldest open transaction begins. Later records come only when
+    this transaction has ended. So a second client asks for the real ends.
     """
 
     def __init__(self, bootstrap: str, partitions: Iterable[TopicPartition], *, read_committed: bool) -> None:
@@ -84,7 +88,7 @@ class LogReader:
             self._lost_at = time.monotonic()
 
     def records(self) -> Iterator[Message]:
-        """What has arrived; a record is read when the next one is asked for."""
+        """The records that have arrived. A record counts as read when the caller asks for the next one."""
         if self._lost_at is not None and time.monotonic() - self._lost_at > 5.0:
             self._lost_at = None
             _leave(self._reader)
@@ -99,7 +103,7 @@ class LogReader:
                 self._read[where] = message.offset()
 
     def ends(self) -> dict[str, int]:
-        """``topic-partition`` -> the end of the log; raises `KafkaException`."""
+        """``topic-partition`` -> the end of the log. Raises `KafkaException`."""
         with self._lock:
             try:
                 return {
@@ -112,7 +116,7 @@ class LogReader:
                 raise
 
     def rest(self, seconds: float = _OPEN_TRANSACTION_SECONDS) -> Iterator[Message]:
-        """Everything up to the end of the log, or what comes of it within so many seconds."""
+        """The records up to the end of the log. Stops after so many seconds, even before the end."""
         deadline = time.monotonic() + seconds
         while not self.at_end and time.monotonic() < deadline:
             yield from self.records()
@@ -168,7 +172,7 @@ class Watcher(_Repeating):
 
     @property
     def at_end(self) -> bool:
-        """Everything that is out by now is in the history."""
+        """True if all outputs up to the ends of their logs are in the history."""
         return self._reader.at_end
 
     def _record(self, message: Message) -> None:
@@ -206,7 +210,8 @@ class Prober(_Repeating):
         ports: Callable[[], Mapping[str, int]],
         progress: Callable[[], tuple[int, int]],
     ) -> None:
-        """``progress``: (records not committed yet, anything that grows while something moves)."""
+        """``progress`` gives the number of records that are not committed yet, and a number that grows while something
+        moves."""
         super().__init__(history, 2.0)
         self._ports, self._progress = ports, progress
         self._before: dict[str, int] = {}
@@ -223,7 +228,7 @@ class Prober(_Repeating):
 
 
 class Reader(_Repeating):
-    """Asks any worker for any key, all the time."""
+    """Asks the workers in turn for one key after the other, until `close`."""
 
     def __init__(
         self, history: History, ports: Callable[[], Mapping[str, int]], store: str, keys: list[str]
@@ -244,7 +249,7 @@ class Reader(_Repeating):
 
 
 def get_json(port: int, path: str, timeout: float = 3.0) -> tuple[int | None, dict[str, Any]]:
-    """(status, body) of a worker's answer; (None, {}) when there is none."""
+    """The HTTP status and the body of a worker's answer; (None, {}) without an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request("GET", path)

@@ -1,8 +1,9 @@
-"""The application that the fault runs start in processes of their own, told by its environment what to be.
+"""The application that the fault runs start in processes of their own. Environment variables choose its workload.
 
-Beside the topology it can misbehave on a record: ``HANG_AT=id`` never returns from it, ``SLOW_AT=id:seconds``
-takes that long for the first record from there on, ``BUSY=seconds`` blocks the event loop. With ``ON_PRODUCTION``
-poison can be processed, and the brokers refuse the result.
+Variables also make the application misbehave. With ``HANG_AT=value``, the function of a record with this value never
+returns. With ``SLOW_AT=number:seconds``, the first record with at least this number takes so long. With
+``BUSY=seconds``, a timer blocks the event loop for so long, again and again. With ``ON_PRODUCTION``, poison is
+processed, so that brokers can refuse the result.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ _WINDOWS = TimeWindows.of_size_and_grace(timedelta(milliseconds=WINDOW_MS), time
 
 
 class Workload(NamedTuple):
-    """``stages``: (suffix of the source topic, model, suffix of the output topic)."""
+    """An application for the fault runs.
+
+    Each stage has the suffix of its source topic, its model, and the suffix of its output topic.
+    """
 
     stages: tuple[tuple[str, str, str], ...]
     store: str | None = None
-    """The store whose changelog and views are compared with the model's last stage."""
+    """The store whose changelog, and for ``counts`` whose views, are compared with the last stage."""
 
 
 TOPOLOGIES = {
@@ -71,7 +75,7 @@ WORKLOADS = {**TOPOLOGIES, "agent": TOPOLOGIES["copy"]}
 
 
 def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
-    """The topology of a workload; `models` says what it has to answer."""
+    """Describes the topology of a workload. The module `models` has the right outputs."""
     records = builder.stream(source, key_serde=TEXT, value_serde=TEXT)
     if workload not in PARKS:
         records = records.peek(misbehave)
@@ -96,7 +100,7 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
 
 
 class Ticking(FixedKeyProcessor[str, str, str]):
-    """Passes records on, and is called each 100 ms."""
+    """Passes records on, and has a punctuator of the wall clock that is called every 100 ms."""
 
     def init(self, context: ProcessorContext[Any, Any]) -> None:
         super().init(context)
@@ -107,7 +111,10 @@ class Ticking(FixedKeyProcessor[str, str, str]):
 
 
 def add_agent(app: App, source: str, sink: str) -> None:
-    """The workload ``copy`` as an agent, in an application without a topology. Its results have no timestamp of their own."""
+    """Adds the workload ``copy`` as an agent, to an application without a topology.
+
+    The agent gives its results no timestamp.
+    """
     records, results = (
         app.topic(name, key_serializer="raw", value_serializer="raw") for name in (source, sink)
     )
@@ -122,7 +129,7 @@ def add_agent(app: App, source: str, sink: str) -> None:
 
 
 def retry() -> Retry:
-    """By key, for ever, unless the environment says otherwise."""
+    """A retry by key without end, unless the environment has other settings."""
     times, most = os.environ.get("TIMES"), os.environ.get("MOST", "10000")
     wait = Retry.in_place if "IN_PLACE" in os.environ else Retry.by_key
     return wait(
@@ -134,13 +141,17 @@ def retry() -> Retry:
 
 
 def stages() -> Retry:
-    """Five retry topics. With the two failures that ``SHAKY`` gives a record in each of two processes, none is the last."""
+    """Five retry topics.
+
+    ``SHAKY`` makes a record fail twice in each process. With two processes, these four failures do not use up the
+    attempts.
+    """
     then: Any = "dead_letter" if "DEAD_LETTERS" in os.environ else "fail"
     return Retry.topics(*[2_000] * 5, then=then)
 
 
 def look_up(key: str, value: str) -> str:
-    """Asks a service that the file ``TROUBLE`` puts into trouble."""
+    """Asks a service, which fails as the file ``TROUBLE`` says."""
     file = os.environ.get("TROUBLE")
     trouble = json.loads(Path(file).read_text()) if file else {"down": False, "keys": ()}
     if trouble["down"]:
@@ -155,7 +166,7 @@ def look_up(key: str, value: str) -> str:
 
 
 calls = Counter[str]()
-"""The calls of `look_up` in this process, by value. With ``SHAKY=20``, the first two calls for every 20th value fail."""
+"""The calls of `look_up` in this process, by value. With ``SHAKY=n``, the first two calls for every nth value fail."""
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:
@@ -211,7 +222,7 @@ def _application(env: os._Environ[str]) -> App:
         deserialization_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
         production_exception_handler=env.get("ON_PRODUCTION", "fail"),  # type: ignore[arg-type]
         dead_letter_queue_topic=env.get("DEAD_LETTERS"),
-        # Brokers tell quotas by the client's name: without one of its own it has the worker's process in it.
+        # A quota belongs to the name of a client. By default, the name has the id of the worker's process.
         client_properties={"client.id": env["APP_ID"]},
     )
     workload, source, sink = env["WORKLOAD"], env["SOURCE"], env["SINK"]

@@ -1,8 +1,8 @@
 /* A librdkafka consumer in assign mode whose records arrive as columns.
  *
- * confluent-kafka makes an object of each message, of which the worker then asks key, value, timestamp and offset one by
- * one. Here a batch becomes lists at once, one group of lists for each partition. Python's side, with the fallback for
- * where this was not compiled, is consumer.py.
+ * confluent-kafka makes an object of each message, and each field of the object costs a call. Here a batch becomes
+ * lists at once, one group of lists for each partition. Python's side is consumer.py, which also has the fallback for
+ * an installation without this extension.
  */
 #include "rdkafka.h"
 
@@ -33,7 +33,7 @@ static void shut(Consumer *self) {
     self->queue = NULL;
     Py_BEGIN_ALLOW_THREADS
     rd_queue_destroy(queue);
-    /* It is no member of a group that it could leave; without a coordinator it would try to for a whole session. */
+    /* The consumer is in no group that it has to leave. A close without a coordinator would try for a whole session. */
     rd_destroy_flags(client, DESTROY_NO_CONSUMER_CLOSE);
     Py_END_ALLOW_THREADS
 }
@@ -90,8 +90,8 @@ static int first_error(int code, const rd_kafka_topic_partition_list_t *list) {
     return code;
 }
 
-/* The client asks once a second where topics are that it has not met before: it is made to ask now. Nobody waits for the answer, which
- * comes behind that of a fetch. */
+/* By itself, the client asks only once a second where new topics are. This call makes the client ask now. Nobody waits
+ * for the answer, which comes behind that of a fetch. */
 static int look_up(rd_kafka_t *client, int code, const rd_kafka_topic_partition_list_t *list) {
     const struct rd_kafka_metadata *known;
     if (code == 0 && list->cnt > 0 && !rd_metadata(client, 0, NULL, &known, 0))
@@ -156,15 +156,15 @@ static PyObject *consumer_high_watermark(Consumer *self, PyObject *args) {
     return PyLong_FromLongLong(high);
 }
 
-/* For other threads: a poll that waits returns now, and the next one if none waits. Python's lock is held, under which `shut` takes the
- * queue away; the queue's own lock is only ever held for a moment. */
+/* For other threads: ends the wait of the running poll, or else of the next poll. Python's lock is held here, and
+ * `shut` takes the queue away with this lock held. The queue's own lock is only held for a moment. */
 static PyObject *consumer_wake(Consumer *self, PyObject *unused) {
     if (self->queue != NULL)
         rd_queue_yield(self->queue);
     Py_RETURN_NONE;
 }
 
-/* Whether all brokers were out of reach since the last call. */
+/* True if all brokers were out of reach at some time since the last call. */
 static PyObject *consumer_take_lost(Consumer *self, PyObject *unused) {
     int lost = self->client != NULL && self->client->lost;
     if (lost)

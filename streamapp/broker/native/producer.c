@@ -1,8 +1,9 @@
 /* A librdkafka producer that costs little for each record.
  *
- * confluent-kafka's parses its arguments by name, looks the topic up for each record and keeps an object for its delivery
- * report. Here a topic is looked up once, and only failures are reported: they are collected until somebody takes them.
- * Python's side, with the fallback for where this was not compiled, is streamapp/runners/worker/sender.py.
+ * confluent-kafka's producer parses its arguments by name, looks the topic up for each record, and keeps an object for
+ * the delivery report. Here a topic is looked up once. Only failures are reported, and collected until somebody takes
+ * them. Python's side is streamapp/runners/worker/sender.py. It also has the fallback for an installation without this
+ * extension.
  */
 #include "rdkafka.h"
 
@@ -19,7 +20,7 @@ typedef struct {
     long long records, bytes; /* that were taken since it was opened */
 } Producer;
 
-/* Called by librdkafka inside poll, flush and purge, which let go of Python's lock. */
+/* Called by librdkafka inside calls that serve delivery reports, such as poll. These calls let go of Python's lock. */
 static void keep_failure(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
     if (!message->err)
         return;
@@ -195,7 +196,7 @@ static int produce_row(Producer *self, rd_kafka_vu_t *parts, PyObject *keys, PyO
             rd_kafka_error_t *error = rd_produceva(self->client->client, parts, 7);
             taken = error == NULL;
             if (error != NULL)
-                rd_error_destroy(error); /* produce meets it again, and says it */
+                rd_error_destroy(error); /* the caller's produce of this record gets the error again */
             else {
                 self->records++;
                 self->bytes += (long long)(parts[1].u.mem.size + parts[2].u.mem.size);
@@ -208,7 +209,7 @@ static int produce_row(Producer *self, rd_kafka_vu_t *parts, PyObject *keys, PyO
     return taken;
 }
 
-/* produce_rows(topic, partition, keys, values, timestamps, start, end): the index of the first record that was not taken */
+/* produce_rows(topic, partition, keys, values, timestamps, start, end): the index of the first record not taken */
 static PyObject *producer_produce_rows(Producer *self, PyObject *const *args, Py_ssize_t count) {
     rd_kafka_vu_t parts[7];
     if (!client_is_open(self->client))
@@ -240,7 +241,7 @@ static PyObject *producer_produce_rows(Producer *self, PyObject *const *args, Py
     return PyLong_FromSsize_t(at);
 }
 
-/* librdkafka does nothing more after a fatal error, and says so only to who produces. */
+/* After a fatal error, librdkafka sends nothing more. Its poll and flush do not tell. */
 static int has_failed(Producer *self) {
     char reason[512] = "";
     if (!rd_fatal_error(self->client->client, reason, sizeof reason))

@@ -1,5 +1,5 @@
-/* What is used of librdkafka's public C interface, from the library that confluent-kafka has loaded: nothing is linked, and
- * librdkafka's own header is not needed. */
+/* The part of librdkafka's public C interface that the extension uses. The functions come from the library that
+ * confluent-kafka has loaded, so nothing is linked, and librdkafka's own header is not needed. */
 #ifndef STREAMAPP_RDKAFKA_H
 #define STREAMAPP_RDKAFKA_H
 
@@ -147,7 +147,7 @@ enum { ERR_ALL_BROKERS_DOWN = -187, ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -18
 FUNCTIONS(DECLARE)
 #undef DECLARE
 
-/* ---- what consumer and producer share (client.c) ---- */
+/* ---- shared by consumer and producer (client.c) ---- */
 
 #define LOG_LINES 64
 #define LOG_LENGTH 400
@@ -161,7 +161,7 @@ typedef struct {
     char lines[LOG_LINES][LOG_LENGTH];
 } Log;
 
-/* What librdkafka's callbacks are given. */
+/* The object that librdkafka's callbacks get. */
 typedef struct {
     rd_kafka_t *client; /* NULL: not open */
     int lost;           /* all connections to brokers were down since somebody asked */
@@ -174,7 +174,7 @@ PyObject *make_error(int code, const char *text);
 PyObject *raise_error(int code, const char *text);
 /* None, or NULL with an exception; frees the error. */
 PyObject *raise_if(rd_kafka_error_t *error);
-/* Both -1 with an exception. A producer's failures are collected if it is given `failed`. */
+/* Returns 0, or -1 with an exception. librdkafka calls `failed` with delivery reports; NULL: no reports. */
 int client_open(Client **client, int kind, PyObject *settings, void (*failed)(rd_kafka_t *, const rd_kafka_message_t *, void *));
 int client_is_open(const Client *client);
 void client_free(Client *client);

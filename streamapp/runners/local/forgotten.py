@@ -43,7 +43,8 @@ class Watch:
 
 
 def watched(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], list[Watch]]:
-    """The nodes, with each user's predicate, aggregator and adder replaced by a `Watch`, and the watches."""
+    """The nodes, with each predicate, aggregator and adder that is a Python function replaced by a `Watch`, and the
+    watches."""
     watches: list[Watch] = []
 
     def node_of(node: Node) -> Node:

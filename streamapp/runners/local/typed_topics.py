@@ -161,7 +161,7 @@ class TestOutputTopic(Generic[K, V]):
             raise LookupError(self._nothing_left())
         raw = self._unread.popleft()
         raw_key, raw_value, headers = self._framing.joined(raw.key, raw.value, raw.headers)
-        # None is none of their types, as in Kafka Streams: a test knows where it reads a deletion.
+        # For type checkers, K and V have no None, as in Kafka Streams: a test knows where it reads a deletion.
         key: Any = None if raw_key is None else self._key.deserialize(raw_key)
         value: Any = None if raw_value is None else self._value.deserialize(raw_value)
         return Record(key, value, raw.timestamp or 0, headers)

@@ -37,7 +37,8 @@ class CommandQueue:
     def submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
         """Adds a function, and returns the future of its result.
 
-        An exception of a ``vital`` function also ends the thread. Any other exception goes only to the future.
+        The thread raises an exception of a ``vital`` function, too. An exception of any other function goes only to the
+        future, unless its type is one of ``handled``.
         """
         future: Future[R] = Future()
         self._queue.put(_Command(fn, future, vital))

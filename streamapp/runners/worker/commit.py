@@ -1,7 +1,7 @@
 """The commit of a worker's tasks: the engine's `commit` over one Kafka transaction, and the steps around it.
 
-The transaction has changelog records and offsets, and with exactly_once_v2 also the outputs. Brokers refuse the
-transaction unless the worker is still the member of the group that received the tasks.
+The transaction has changelog records and offsets, and with exactly_once_v2 also the outputs. Brokers refuse the offsets
+unless the worker is still the member of the group that received the tasks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Committer:
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
     contain the results. If a stop takes too long, ``abandoned`` returns True. The committer then no longer waits for
-    unsent results.
+    unsent records.
     """
 
     def __init__(
@@ -59,22 +59,27 @@ class Committer:
         """True while a commit or a rollback waits for brokers. Stays True after a failure, until the next turn."""
 
     def open(self) -> None:
-        """Ends the transaction that an earlier process has left open. With exactly_once_v2, begins the first one."""
+        """Ends the transaction that an earlier process with this state folder has left open.
+
+        With exactly_once_v2, begins the first transaction.
+        """
         self._ledger.open()
         self._begin_outputs()
 
     def poll(self) -> None:
-        """Raises the first error of results that could not be written."""
+        """Raises the errors of `RecordProducer.poll`, for results."""
         self._outputs.poll()
 
     def send_now(self) -> None:
-        """Sends waiting results at once. Does nothing with exactly_once_v2, as nobody reads them before the commit."""
+        """Sends waiting results at once. Does nothing with exactly_once_v2, where results are visible only later, after
+        the commit."""
         if self._outputs is not self._ledger:
             self._outputs.send_now()
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """The approximate bytes of outputs that brokers have not acknowledged."""
+        """The approximate bytes of outputs that brokers have not acknowledged. With exactly_once_v2, changelog records
+        count, too."""
         return self._outputs.unacknowledged_bytes
 
     def commit(
@@ -86,8 +91,8 @@ class Committer:
     ) -> None:
         """Flushes and commits tasks. ``letters`` are dead letters that are written in the same commit.
 
-        ``works_on`` is called with each task before its flush, and at the end with None, so that a hanging flush can be
-        named.
+        ``works_on`` is called with each task before its flush, and with None after the last flush, so that a hanging
+        flush can be named.
         """
         ledger = _Ledger(
             self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits, letters
@@ -126,11 +131,11 @@ class Committer:
             self._outputs.follow_files()
 
     def write_metadata(self, member: Member | None) -> None:
-        """Commits the same offsets once more, outside a transaction, when the tasks go to another worker.
+        """Commits the same offsets once more, outside a transaction, when a rebalance or a stop takes the tasks away.
 
         Without streamapp's library in C, offsets of a transaction go through confluent-kafka, which ends their metadata
         with a NUL byte. Kafka Streams cannot read this metadata; the second commit writes it without the byte. If the
-        second commit fails, an application that moves to Kafka Streams loses its stream times.
+        second commit then fails, an application that moves to Kafka Streams loses its stream times.
         """
         positions, self._committed = self._committed, {}
         if positions and member is not None:
@@ -153,9 +158,10 @@ class Committer:
             self._ledger.begin()
 
     def _naming_records(self, refused: ChangelogRefused, tasks: Sequence[LiveTask]) -> ProductionError:
-        """The error with the records that its task has processed since the last commit, one of which made the change.
+        """The error with the records that its task has processed since the last commit.
 
-        The record is not known, because a changelog gets only the last value of each key.
+        Usually one of them made the change. Which one is not known, because a changelog gets only the last value of
+        each key.
         """
         for live in tasks:
             if refused.changelog in live.changelogs:
@@ -185,8 +191,11 @@ class _Ledger:
         self._letters = letters or GlobalLetters()
 
     def begin(self) -> None:
-        """Begins the transaction. With at_least_once, first waits until brokers have all outputs, because the wait
-        could exceed the time-out of an open transaction."""
+        """Sends the dead letters of global tables, and begins the transaction.
+
+        With at_least_once, first waits until brokers have all outputs, because the wait could exceed the time-out of an
+        open transaction. With exactly_once_v2, the transaction is open already.
+        """
         for letter in self._letters.waiting:
             self._outputs.send(*letter)
         if self._outputs is not self._ledger:

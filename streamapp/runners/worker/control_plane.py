@@ -35,8 +35,8 @@ class _ConsumerThread(AgentConsumerThread):
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
-        # aiokafka never joins again after this time without a fetch, and a worker without plain agents or without
-        # partitions fetches nothing here. The watchdog looks for code that hangs.
+        # After this time without a fetch, aiokafka leaves the group and does not join again. A worker without plain
+        # agents or without partitions fetches nothing here. The watchdog looks for code that hangs.
         coordinator._max_poll_interval = math.inf
         listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)
         instance_id = self.app.conf.consumer_group_instance_id

@@ -42,29 +42,31 @@ R = TypeVar("R")
 _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
 _TURN_SECONDS = 1.0
-"""A turn takes about so many records as can be processed within this time, because commands wait for its end."""
+"""A turn takes at most about so many records as can be processed in this time, because commands wait for its end."""
 _ASYNC_SECONDS = 0.002
 _FEW_RECORDS = 100
 """After a turn with at most so many records, results are sent at once. Under load turns are larger, and results wait
 for more results, because larger batches are cheaper."""
 _LINGER_SECONDS = 0.1
-"""The longest time that results wait for more results between two turns, as in Kafka Streams."""
+"""Results wait for more results until the first end of a turn after this time, Kafka Streams' default ``linger.ms``."""
 _LATE_SECONDS = 5.0
 """If this thread has not looked at the ends of the logs for so long, another thread looks, so that the lag is known."""
 _CONFIRM_SECONDS = 10.0
-"""The longest time that a worker waits, after a failure, for the group to confirm the worker's membership."""
+"""The longest time that a worker waits for the group to confirm the worker's membership, for example after a
+failure."""
 _DRAIN_SECONDS = 30.0
-"""The longest time that a rebalance or a stop waits for asynchronous steps: half of Faust's time for a rebalance."""
+"""The longest time that a rebalance, a pause or a stop waits for asynchronous steps: half of Faust's time for a
+rebalance."""
 
 
 class DataPlane(threading.Thread):
     """Runs the tasks of this worker.
 
     ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id.
-    ``on_failure`` is called in this thread, with the exception that ended the thread.
+    If an exception ends the thread, the thread calls ``on_failure`` with the exception.
 
     The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
-    their commands out in order, between two batches.
+    their commands out in order, between two turns.
     """
 
     def __init__(
@@ -105,11 +107,11 @@ class DataPlane(threading.Thread):
         self._commit_requested = False
         """True if a processor has requested a commit since the last one."""
         self._held_back = False
-        """True if the last turn has left records unprocessed because of the pace."""
+        """True if a task has processed its full share of the last turn, so more of its records may wait."""
         self._done = 0
         """The number of records that were processed in the last turn."""
         self._seconds_each = 0.25
-        """The time for each record in the last turn; before the first one, an assumption."""
+        """The time for each record in the last turn with records; before the first such turn, an assumption."""
         self._draining = False
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
@@ -153,22 +155,26 @@ class DataPlane(threading.Thread):
         return self._commands.submit(self._resume, vital=True)
 
     def call(self, fn: Callable[[], R]) -> Future[R]:
-        """Runs a function between two batches. An exception goes only to the future."""
+        """Runs a function between two turns. An exception goes only to the future."""
         return self._commands.submit(fn, vital=False)
 
     def stop(self) -> Future[None]:
-        """Commits, closes all tasks and ends the thread."""
+        """Commits, closes all tasks and ends the thread. The future is done after the commit."""
         return self._commands.submit(self._stop_running, vital=True)
 
     def abandon(self) -> None:
-        """Ends all waits for brokers, for a stop that takes too long."""
+        """Ends the thread after its present step, for a stop that takes too long.
+
+        Waits for asynchronous steps and for brokers that have to take unsent records end at once; other waits for
+        brokers do not.
+        """
         self._stopping = True
         self._abandoned.set()
 
     def place(self) -> Place | None:
         """The present work of the thread, for the watchdog: a record, a punctuator, a commit or the close.
 
-        None: the thread has nothing to do.
+        None: the thread has other work, for example a restore, or none.
         """
         live = self._current
         if self._ended:
@@ -185,8 +191,10 @@ class DataPlane(threading.Thread):
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
 
     def look_beside(self) -> None:
-        """Looks at the ends of the logs in another thread, if this thread is held up. Without this, the lag that users
-        see would not grow meanwhile."""
+        """Looks at the ends of the logs if the data plane is held up. Called in another thread.
+
+        Without this look, the lag that users see would not grow meanwhile.
+        """
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()
 
@@ -244,8 +252,8 @@ class DataPlane(threading.Thread):
     def _left_to_others(self, failure: StreamsError) -> bool:
         """Drops the tasks and returns True if the group has given them to other workers.
 
-        The failure then does not end this worker, because the new owners may have caused the failure. They fence the
-        transactions of this worker, and purge records that this worker reads.
+        The failure then does not end this worker, because the loss of the tasks may be the cause. For example, the new
+        owners purge records that this worker still reads.
         """
         if self._stopping:
             return False
@@ -388,7 +396,8 @@ class DataPlane(threading.Thread):
     def _commit_to_the_end(self) -> None:
         """Waits until no record is in an asynchronous step, and commits.
 
-        Raises `TransactionAborted` after `_DRAIN_SECONDS`. The records since the last commit are then processed again.
+        Raises `TransactionAborted` after `_DRAIN_SECONDS`, or when a stop takes too long (`abandon`). The records since
+        the last commit are then processed again.
         """
         deadline = time.monotonic() + _DRAIN_SECONDS
         while waiting := self._not_drained():
@@ -475,7 +484,7 @@ class DataPlane(threading.Thread):
     def _repair(self, exc: StateDamagedError) -> bool:
         """Deletes the state of the task under way and restores it from its changelogs. False: no repair is possible.
 
-        Each task is repaired only once, because damage that comes again is a fault of the disk.
+        A worker repairs each task only once, because damage that comes again is a fault of the disk.
         """
         live, self._current = self._current, None
         if live is None or not live.restorable or live.id in self._repaired:

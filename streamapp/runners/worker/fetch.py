@@ -31,8 +31,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
-"""An input is paused when more than so many of its records wait in a task, or when all waiting records take too much
-memory."""
+"""An input is paused when more than this number of its records wait in a task. An input is also paused when all
+waiting records take too much memory."""
 
 
 class Fetcher:
@@ -63,8 +63,9 @@ class Fetcher:
         """The positions at which tasks begin: the group's committed ones, or those of ``auto_offset_reset`` without
         one.
 
-        If retention has deleted the records at a committed position, reading begins behind the gap. The call waits
-        until no open transaction can still commit offsets of these partitions.
+        If retention has deleted the records at a committed position, reading begins at the first record that is left,
+        or at the end (``auto_offset_reset="latest"``). The call waits until no open transaction can still commit
+        offsets of these partitions. Raises `TaskCorruptedError` for a position beyond the end of its log.
         """
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
@@ -109,7 +110,10 @@ class Fetcher:
         self._restart(tp)
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:
-        """Fetches for exactly these tasks from now on, each input from the position of its task."""
+        """Fetches for exactly these tasks from now on.
+
+        The fetch of a new input begins at the position of its task, and any other fetch where the last one ended.
+        """
         self._task_of = {tp: live for live in tasks for tp in live.inputs}
         for tp, live in self._task_of.items():
             self._next.setdefault(tp, live.starts[tp])

@@ -138,7 +138,10 @@ class GlobalStores:
             self._learn()
 
     def letters(self, tasks: Collection[TaskId]) -> GlobalLetters | None:
-        """The dead letters for the next commit, if this worker runs the first task. None: there are none to write."""
+        """The dead letters for the next commit, if this worker runs the first task. None: there is nothing to commit.
+
+        After `_AGAIN_SECONDS` without letters, the positions of the last letters are committed again.
+        """
         if self._writer not in tasks:
             return None
         old = bool(self._letters.written) and time.monotonic() - self._committed_at >= _AGAIN_SECONDS

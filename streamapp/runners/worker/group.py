@@ -33,9 +33,9 @@ _LEAVE_SECONDS = 5.0
 def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0, pause: float = 1.0) -> None:
     """Returns when the group has no members of another kind, which would have another assignor.
 
-    Kafka lets only members with a common assignor into a group, and refuses all others for good. A closed Kafka Streams
-    application stays a member until its session times out (45 s), unless it leaves the group explicitly. Raises
-    `BrokerError` when other members are still there after ``patience`` seconds.
+    Kafka lets only members with a common assignor into a group, and refuses all others. A closed Kafka Streams
+    application stays a member until its session times out (by default after 45 s), unless it leaves the group
+    explicitly. Raises `BrokerError` when other members are still there after ``patience`` seconds.
     """
     deadline = time.monotonic() + patience
     told = False
@@ -120,9 +120,9 @@ async def watch_membership(
     """Looks every ``pause`` seconds if the group has refused this member. aiokafka reports this only to callers that
     fetch.
 
-    If members of another kind cause the refusal, they have ``patience`` seconds to leave. Such members use Java's newer
-    group protocol, which `wait_until_free` does not see. After this time, or after another lasting refusal, the
-    function calls ``failed`` and returns.
+    If members of another kind cause the refusal, they have ``patience`` seconds to leave. For example, these members
+    use Java's newer group protocol (KIP-848), which `wait_until_free` does not see. After this time, or after another
+    lasting refusal, the function calls ``failed`` and returns.
     """
     refused_since: float | None = None
     while True:

@@ -63,7 +63,8 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._restorer.add(opened)
 
     def _count_on(self, live: LiveTask) -> None:
-        """Gives a task the counters of its earlier run on this worker, because counters must never fall."""
+        """Gives a task the counters of dropped records and results of its earlier run on this worker, because these
+        counters must never fall."""
         before, metrics = self._metrics.get(live.id), live.task.metrics
         if before is not None:
             metrics.dropped_records, metrics.drops = before.dropped_records, before.drops

@@ -1,4 +1,5 @@
-"""`LiveTask`: a task of a worker, which reads one partition number and has its state on the worker's disk."""
+"""`LiveTask`: a task of a worker, which reads one partition number and has its persistent stores on the worker's
+disk."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class WorkerDisk:
 
 
 class TaskOpener:
-    """Makes the tasks of a plan, each with its own state in the application's state folder."""
+    """Makes the tasks of a plan, each with its own folder in the application's state folder."""
 
     def __init__(
         self,

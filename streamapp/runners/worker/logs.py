@@ -43,7 +43,10 @@ _LOGIN = "Sasl"
 
 
 class Brief(logging.Filter):
-    """Leaves out lines of frameworks below a warning, and `DETAIL` lines, for the command `worker` without ``-l``."""
+    """Leaves out lines below a warning that are not for users, for the command `worker` without ``-l``.
+
+    Left out are lines of frameworks, lines about the start and stop of services, and `DETAIL` lines.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.WARNING:

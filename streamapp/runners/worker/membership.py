@@ -1,8 +1,9 @@
 """`Membership`: the interface through which the data plane uses its consumer group, and its implementation with Faust.
 
-The group calls `DataPlane.assign` and `DataPlane.revoke`, with the member that owns the tasks. In the other direction,
-the data plane calls `Membership`. Its methods commit without a transaction, confirm the membership, find the owner of a
-partition, and ask for a new assignment. A newer group protocol (KIP-848, KIP-1071) needs only another implementation.
+The group's assignments reach the data plane as calls of `DataPlane.assign` and `DataPlane.revoke`. In the other
+direction, the data plane calls `Membership`. Its methods commit without a transaction, confirm the membership, find the
+owner of a partition, and ask for a new assignment. The data plane does not know the protocol of the group, so an
+implementation with a newer protocol (KIP-848, KIP-1071) is possible.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class Member(NamedTuple):
 
 
 class StaleMemberError(StreamsError):
-    """The group has given the partitions of this member to others, which repeat its work since its last commit."""
+    """The generation of this member is over.
+
+    The group may have given the member's partitions to others, which repeat the work since the last commit.
+    """
 
 
 class Membership(Protocol):
@@ -55,7 +59,7 @@ class Membership(Protocol):
         ...
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """The advertised URL of the worker that has a partition. None: no worker has the partition yet."""
+        """The advertised URL of the worker that has a partition, by the last assignment. None: no worker is known."""
         ...
 
     def rejoin(self) -> None:

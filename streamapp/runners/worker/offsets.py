@@ -1,5 +1,5 @@
-"""The changelog offsets of this worker's state, and the ends of the changelogs. Tasks are placed where the state is
-nearest to the end."""
+"""The changelog offsets of this worker's state, and the ends of the changelogs. The placement of tasks compares the
+two."""
 
 from __future__ import annotations
 

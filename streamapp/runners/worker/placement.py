@@ -7,8 +7,8 @@ The ideas are those of Kafka Streams (KIP-441):
 - If a worker has caught up with the changelogs of a task, the task moves only to such a worker.
 - Standbys are spread over workers and racks.
 
-Kafka Streams looks only every ten minutes if a task can move (``probing.rebalance.interval.ms``). Here a task moves as
-soon as its new owner has caught up.
+By default, Kafka Streams looks only every ten minutes if a task can move (``probing.rebalance.interval.ms``). Here a
+worker asks for its tasks as soon as it has caught up with all tasks that it warms up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TaskId(NamedTuple):
 class Candidate:
     """A member of the group, as the leader of the group sees the member.
 
-    ``lags`` has, by task, how many changelog records the member's state is behind; 0 for a task that the member runs.
+    ``lags`` has, by task, how many changelog offsets the member's state is behind; 0 for a task that the member runs.
     The member would have to restore a task without an entry from the beginning.
     """
 
@@ -76,12 +76,12 @@ def place(
     acceptable_lag: int = 10_000,
     max_warmups: int = 2,
 ) -> Placement:
-    """Gives each task to one member, and each task with state also to ``standby_replicas`` standbys.
+    """Gives each task to one member, and each task with state also to ``standby_replicas`` standbys on other members.
 
     ``changelog_ends`` has the changelog length of each task with state. A member has caught up with a task when its lag
     is at most ``acceptable_lag``. `assign_tasks` chooses the member that should run a task. If this member has not
     caught up and another one has, the other one runs the task. The first one then warms the task up. At most
-    ``max_warmups`` tasks are warmed up at a time.
+    ``max_warmups`` tasks of the application are warmed up at a time.
 
     >>> a, b = Candidate(frozenset({TaskId(0, 0), TaskId(0, 1)}), {TaskId(0, 0): 0, TaskId(0, 1): 0}), Candidate()
     >>> new = place([TaskId(0, 0), TaskId(0, 1)], {TaskId(0, 0): 50_000, TaskId(0, 1): 50_000}, {"a": a, "b": b})
@@ -124,9 +124,10 @@ def place(
 def _add_standbys(
     placement: Placement, stateful: Collection[TaskId], members: Mapping[str, Candidate], replicas: int
 ) -> None:
-    """Adds standbys of each task on members without its state.
+    """Adds standbys of each task on members that neither run the task nor warm it up.
 
     Members on other racks come first, then members below their fair share of standbys, then members with an old copy.
+    If there are too few members, a task gets fewer standbys.
     """
     copies = min(replicas, len(members) - 1)
     fair = -(-len(stateful) * copies // max(1, len(members)))
@@ -161,7 +162,7 @@ def assign_tasks(
 
     The numbers of tasks of two members differ by at most one, over all tasks and within each sub-topology. Within this
     limit a task stays where it was, or else goes to the member with the least lag (``lags``: member -> task ->
-    records). The outcome depends only on the arguments, so all leaders decide alike.
+    offsets). The outcome depends only on the arguments, so all leaders decide alike.
 
     >>> assign_tasks([TaskId(0, p) for p in range(4)], ["a", "b", "c"], {"a": [TaskId(0, 0)]})["b"]
     {TaskId(subtopology=0, partition=2)}

@@ -1,4 +1,5 @@
-"""The worker's process, which is Faust's. The last line on the terminal is the error that ended it."""
+"""The worker's process, which is Faust's. If a `StreamsError` ended the worker, the last line on the terminal is this
+error."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
     """Faust's worker, which after a `StreamsError` ends with exit code 1 and the error's message as the last line.
 
     The message says what to do, so no traceback is shown. Any other exception is a fault of a program, and is shown
-    with its traceback. With a log level, the log has all lines of this level and above. Without a log level, the log
-    has only lines for users (`Brief`).
+    with its traceback. With a log level, the log has the lines of this level and above, without repetitions. Without a
+    log level, the log has only lines for users (`Brief`).
     """
 
     _refused: StreamsError | None = None

@@ -236,7 +236,8 @@ class RecordProducer:
         return count
 
     def poll(self) -> None:
-        """Collects reports of failed records, and raises the first failure."""
+        """Collects reports of failed records, and raises the first failure. A refusal that a handler may skip is raised
+        at the next `flush` instead, with at_least_once."""
         with self._naming_errors():
             self.client.poll(0)
         self._raise_failure(wait=self._patient)

@@ -27,7 +27,10 @@ _ANSWER_SECONDS = 60.0
 
 
 class RepartitionPurge:
-    """Asks the brokers every ``interval_ms`` to delete records below the commits, and never waits for an answer."""
+    """Asks the brokers, at the first commit after each ``interval_ms``, to delete records below the commits.
+
+    The worker never waits for an answer.
+    """
 
     def __init__(self, admin: LastingAdmin, interval_ms: int) -> None:
         self._admin = admin

@@ -1,9 +1,8 @@
 """Remembers results that brokers have refused, so that the exception handler can judge them with their source record.
 
-A refusal comes long after the worker has processed the source record, and the transaction cannot be committed any more.
-So the worker rolls back, and repeats the work since the last commit. When an operator sends the refused result again,
-this call raises the refusal, because only then the source record and the operator are known. The production exception
-handler then decides about the record.
+A refusal comes long after the worker has processed the source record, when the record and its operator are no longer
+known. So the worker rolls back, and repeats the work since the last commit. When an operator sends the refused result
+again, this call raises the refusal. The production exception handler then decides about the record.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class Refusals:
     def find(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int
     ) -> ResultRefused | None:
-        """The refusal of a result that is sent again. None: the result was not refused."""
+        """The refusal of this result, or of its topic. None: neither was refused."""
         error = self._topics.get(topic)
         if error is not None:
             self._met_topics.add(topic)

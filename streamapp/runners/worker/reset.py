@@ -41,10 +41,11 @@ class Reset:
         return "\n".join([*topics, f"offsets of the consumer group {self.group}", *state])
 
     def carry_out(self) -> None:
-        """Deletes everything, the offsets last. A worker that starts meanwhile ends with an error, as its changelogs
-        are missing and its offsets are not.
+        """Deletes everything, the offsets last. A worker with tables that starts meanwhile ends with an error, as its
+        changelogs are missing and its offsets are not.
 
-        Raises `StreamsError` when a worker has started meanwhile. Another reset can delete the rest.
+        Raises `StreamsError` when a worker has started meanwhile, or when brokers refuse a request. Another reset can
+        delete the rest.
         """
         if self.folder is not None:
             delete_state(self.folder)

@@ -27,7 +27,7 @@ __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
-"""The most records that are applied at once. With running tasks there are fewer, because these wait meanwhile."""
+"""The most records that are applied at once, without and with running tasks. Running tasks wait meanwhile."""
 _AT_A_TIME = 3
 """The most changelogs that are restored at a time. Tasks are then ready one after another, not all at the end."""
 _LOG_SECONDS = 10.0
@@ -154,7 +154,7 @@ class ChangelogReader:
     def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
         """Moves a position that the changelog does not have any more, because retention has removed expired windows.
 
-        Raises `TaskCorruptedError` if the changelog is one that keeps its rows for good.
+        Raises `TaskCorruptedError` if the changelog is only compacted, and so must keep the last record of each key.
         """
         tp = progress.partition
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
@@ -169,7 +169,10 @@ class ChangelogReader:
 
 
 class Restorer(ChangelogReader):
-    """Brings newly opened tasks to the ends that their changelogs have when the restore begins."""
+    """Brings newly opened tasks to the ends that their changelogs have when the restore begins.
+
+    If a changelog is a source topic, too, its restore ends at the committed offset of the task.
+    """
 
     # A changelog that is added waits for the end of the running fetch, so fetches must be short.
     _settings: ClassVar = {"fetch.wait.max.ms": 10}
@@ -187,7 +190,8 @@ class Restorer(ChangelogReader):
     def add(self, tasks: Iterable[LiveTask]) -> None:
         """Begins to restore newly opened tasks.
 
-        Raises `TaskCorruptedError` when local state is ahead of its changelog.
+        Raises `TaskCorruptedError` when local state is ahead of its changelog, or when a compacted changelog has lost
+        records.
         """
         tasks = list(tasks)
         partitions = [tp for task in tasks for tp in task.changelogs]
@@ -208,7 +212,7 @@ class Restorer(ChangelogReader):
         self._last_log = time.monotonic()
 
     def drop(self, tasks: Iterable[LiveTask]) -> None:
-        """Forgets tasks that were taken away before the end of their restore."""
+        """Forgets tasks that were taken away. Their restore may have ended, or not."""
         gone = set(tasks)
         for task in gone:
             self._restored.pop(task, None)

@@ -48,17 +48,15 @@ __all__ = ["StreamsRuntime"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _START_SECONDS = 60.0
-"""The longest time that brokers may take for their first answer, as with Kafka's own clients.
-
-The clients' setting is ``default.api.timeout.ms``.
-"""
+"""The time for which a starting worker waits for a first answer of brokers: as long as Kafka's own clients wait by
+default (``default.api.timeout.ms``)."""
 _ASK_SECONDS = 5.0
 _SAY_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 
 
 class StreamsRuntime(WorkerView):
-    """The object ``app.streams``, which starts and stops the worker and follows the consumer group's assignments."""
+    """The object ``app.streams``, which starts and stops the data plane and tells it the group's assignments."""
 
     def __init__(
         self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0
@@ -82,7 +80,7 @@ class StreamsRuntime(WorkerView):
     # Life.
 
     async def start(self) -> None:
-        """Checks and creates the topics, and starts the data plane.
+        """Checks the topics, creates missing internal topics, and starts the data plane.
 
         Raises `BrokerError`, `TopologyError` and other `StreamsError`.
         """
@@ -157,7 +155,7 @@ class StreamsRuntime(WorkerView):
         self._watchdog.start()
 
     def _introduction(self) -> str:
-        """The first line of a worker's log."""
+        """The log line with the addresses of Kafka and of this worker's page, and with the state folder."""
         config, conf = self.config, self._app.conf
         security = config.client_properties.get("security.protocol", "PLAINTEXT")
         parts = [
@@ -167,7 +165,7 @@ class StreamsRuntime(WorkerView):
         ]
         if conf.web_enabled:
             page = self._app.web_server_url
-            # Workers call this machine by such a name, which not every browser knows.
+            # A worker on loopback has the name <host>.localhost, which not every browser can resolve.
             if str(page.host).endswith(".localhost"):
                 page = page.with_host("localhost")
             parts.append(f"page and tables at {page.with_path('/')}")
@@ -191,7 +189,10 @@ class StreamsRuntime(WorkerView):
                     said = loop.time()
 
     async def stop(self) -> None:
-        """Commits and closes all tasks, within the shutdown time-out."""
+        """Has the data plane commit and close all tasks.
+
+        Gives the commit up after the shutdown time-out, or at once if the watchdog has ended the worker.
+        """
         self._stopping = True
         if self._plane is None:
             return
@@ -299,9 +300,9 @@ class StreamsRuntime(WorkerView):
         self._heard_at = time.monotonic()
 
     def on_fenced(self, exc: StreamsError) -> None:
-        """Ends the worker, because another process has joined the group with its ``group_instance_id``.
+        """Ends the worker, because the group refuses it, or because another process has its ``group_instance_id``.
 
-        The thread of the group's client calls this method, so the worker's event loop is only told to end.
+        The thread of the group's client calls this method, so the worker's event loop does the rest.
         """
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._on_failure, exc)
@@ -348,7 +349,7 @@ class StreamsRuntime(WorkerView):
     # Facts for the assignment (called by Faust's assignor, in the thread of the group's member).
 
     def task_offsets(self) -> dict[TaskId, int]:
-        """The changelog offset of this worker's state by task, or `RUNNING` for a task that the worker runs.
+        """The changelog offset of this worker's state by task (the sum over its stores); `RUNNING` for running tasks.
 
         The data plane may close a task meanwhile. Such a task then counts with its offset from before, if there is one.
         """
@@ -380,11 +381,11 @@ class StreamsRuntime(WorkerView):
     # Pausing (KIP-834).
 
     def pause(self) -> None:
-        """Commits, and then processes nothing until `resume`. The tables of this worker can still be read.
+        """Commits, and then processes no record of a task until `resume`. The tables of this worker can still be read.
 
-        A paused worker stays in the group with its tasks, restores state, and keeps its standbys warm. Each worker is
-        paused on its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker
-        has started.
+        A paused worker stays in the group with its tasks, restores state, and keeps standbys and global tables up to
+        date. Each worker is paused on its own, and a restart ends a pause, as in Kafka Streams. The method does not
+        wait for the commit. Raises `StoreNotAvailable` before the worker has started.
         """
         self._started().pause()
 
@@ -403,16 +404,19 @@ class StreamsRuntime(WorkerView):
         return topic in self._source_names
 
     def is_leader(self) -> bool:
-        """True in the worker that has the first task, and so in at most one worker of the group."""
+        """True in the worker that has the first task, and so in at most one member of the group.
+
+        A worker that the group has just expelled may not know so yet, and still give True.
+        """
         first = TaskId(min(self._sources, default=0), 0)
         return self._plane is not None and first in self._plane.tasks and not self._plane.suspended
 
 
 def _process_id(directory: StateDirectory) -> str:
-    """An id for the process that holds the lock of the state folder, the same after a restart.
+    """An id for the process that holds the lock of the state folder. A restart with the same folder finds the same id.
 
-    The transactional id has this id. So a worker that restarts after a crash ends its open transaction at once, and
-    readers need not wait for the time-out.
+    The id is a part of the transactional id. So a worker that restarts after a crash ends its open transaction at once,
+    and readers need not wait for the time-out.
     """
     file = directory.path / "process-id"
     if not file.exists():

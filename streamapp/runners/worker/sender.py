@@ -55,7 +55,7 @@ class Failure(NamedTuple):
 
 
 class Sender(Protocol):
-    """A librdkafka producer. Its methods raise `KafkaException`; `poll`, `flush` and `purge` report failed records."""
+    """A librdkafka producer. Its methods raise `KafkaException`; `poll` and `flush` report failed records."""
 
     def produce(
         self,
@@ -86,10 +86,11 @@ class Sender(Protocol):
         """
 
     def poll(self, timeout: float) -> None:
-        """Waits for failures, for ``timeout`` seconds."""
+        """Waits at most ``timeout`` seconds for reports of failed records."""
 
     def flush(self, timeout: float) -> int:
-        """Sends everything. Returns the number of records that are not acknowledged after ``timeout`` seconds."""
+        """Sends everything, and waits at most ``timeout`` seconds. Returns the number of records that are not
+        acknowledged."""
 
     def send_now(self) -> None:
         """Sends records at once that would wait for more records (``linger.ms``)."""

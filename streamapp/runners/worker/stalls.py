@@ -1,4 +1,4 @@
-"""`Progress`: counts rollbacks without a commit between them, logs their reason, and ends the worker after some
+"""`Progress`: counts rollbacks without a commit between them, notes their reason, and raises an error after some
 minutes."""
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class TaskInfo:
     subtopology: int
     partition: int
     running: bool
-    """False while the task is restored."""
+    """False while the task or the global tables are restored."""
     processed: int
     """Records since the task was opened."""
     inputs: tuple[InputInfo, ...]
@@ -106,7 +106,7 @@ class StandbyInfo:
     subtopology: int
     partition: int
     warmup: bool
-    """True: the task moves to this worker once the copy has caught up."""
+    """True: the task moves to this worker once all warm-ups of the worker have caught up."""
     stores: tuple[RestoreInfo, ...]
     """The progress of each store. ``end`` is the end of its changelog at the last look."""
 

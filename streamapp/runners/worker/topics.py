@@ -107,7 +107,7 @@ def _absent(topics: Sequence[str], plan: Plan) -> str:
 
 
 def _creates_topics(admin: LastingAdmin, brokers: Iterable[int]) -> bool:
-    """True if brokers create topics automatically, or do not tell. Few clients have the right to ask."""
+    """True if a broker creates topics automatically, or does not tell. Few clients have the right to ask."""
     answers = describe_brokers(admin, brokers, seconds=REQUEST_SECONDS)
     for answer in answers.values():
         try:

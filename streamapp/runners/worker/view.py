@@ -41,7 +41,7 @@ class WorkerView:
     """The part of ``app.streams`` that answers questions.
 
     Any thread may ask at any time, and gets the answer at once, without changing anything. Only `read` waits for the
-    data plane, because a store may be read only between two batches.
+    data plane, because a store may be read only between two turns.
     """
 
     def __init__(self, app: Any, plan: Plan) -> None:
@@ -249,7 +249,7 @@ class WorkerView:
     async def read(
         self, store: str, partition: int | None, fn: Callable[[Any], R], *, stale: bool = False
     ) -> R:
-        """The result of ``fn(store)``. The data plane calls ``fn`` between two batches, so it sees no half-done batch.
+        """The result of ``fn(store)``. The data plane calls ``fn`` between two turns, so no batch is half done.
 
         ``partition`` may be None for a global store, and if this worker has just one partition. ``fn`` must be quick
         and must not keep the store. With ``stale``, a standby or a task that is being restored also answers, even

@@ -1,7 +1,7 @@
-"""``make chaos``: three workers, every family of operator, faults drawn from a seed, one verdict in the end.
+"""``make chaos``: three workers, every family of operator, faults drawn from a seed, and verdicts at the end.
 
 python -m tests.faults.chaos --minutes 30 --seed 7
-python -m tests.faults.chaos --judge FOLDER/history.jsonl    # the verdict of a history that was kept
+python -m tests.faults.chaos --judge FOLDER/history.jsonl    # the verdicts of an earlier history
 """
 
 from __future__ import annotations

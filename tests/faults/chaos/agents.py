@@ -1,4 +1,4 @@
-"""The agents of the chaos application, beside the topology: one with a table of its own, one that reads what the topology writes."""
+"""The agents of the chaos application: one has a table of its own, the other one reads results of the topology."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["add_agents"]
 
 
 def add_agents(app: App, prefix: str) -> None:
-    """`expected` computes the right results of the agents, too."""
+    """Adds the agents to an application. The module `expected` computes their right results."""
     asked, counted, told, seen = (
         app.topic(f"{prefix}-{name}", key_serializer="raw", value_serializer=values)
         for name, values in (("asked", "json"), ("counted", "raw"), ("told", "raw"), ("seen", "raw"))

@@ -1,6 +1,6 @@
-"""The application of the chaos runs: every family of operator in one topology, named by what its results are for the judge.
+"""The application of the chaos runs: every family of operator in one topology. The judge checks each sink by its name.
 
-``FORGET_AT=n`` makes operators and agents of a worker forget each nth event: a run with it has to be found wrong.
+With ``FORGET_AT=n``, operators and agents of a worker forget each nth event. The judge must find such a run wrong.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ __all__ = [
 
 INPUTS = ("events", "others", "left", "right", "refs", "copies", "asked")
 READ_BY_AGENTS = ("asked", "counted")
-"""The second one is a sink of the topology."""
+"""The topics of the agents. The second one is a sink of the topology."""
 EXACT = ("plain", "counted", "tumbling", "tumbling-final", "hopping-final", "sliding", "session")
-"""Results that the order of the records in one partition decides: record by record what `TopologyTestDriver` gives."""
+"""Sinks whose results depend only on the order of the records in one partition, as in `TopologyTestDriver`."""
 FREE = ("groups", "pairs", "looked-up", "both", "foreign", "per-ref", "batched", "copied")
-"""Results that depend on the order in which records of several partitions arrive."""
+"""Sinks whose results depend on the order in which records of several partitions arrive."""
 AGENTS = ("told", "seen")
-"""Results of the agents: the first ones in order, the others in any order."""
+"""Topics with results of the agents: those of the first topic come in order, those of the second one in any order."""
 SINKS = (*EXACT, *FREE, *AGENTS)
 TABLES = ("counts", "tumbling", "session", "groups", "both", "foreign", "per-ref")
 """Stores that are compared over HTTP."""
@@ -69,7 +69,7 @@ _PENDING = Stores.key_value("pending", TEXT, TEXT)
 
 
 class Batches(Processor[str, Any, str, str]):
-    """Collects the numbers of each key, and gives them out by stream time and by the clock."""
+    """Collects the numbers of each key. Two punctuators, of stream time and of the wall clock, send the numbers on."""
 
     stores = (_PENDING,)
 
@@ -93,7 +93,7 @@ class Batches(Processor[str, Any, str, str]):
 
 
 def describe(builder: StreamsBuilder, prefix: str) -> None:
-    """The whole topology; `expected` computes the right results."""
+    """Describes the whole topology. The module `expected` computes the right results."""
     events = describe_exact(builder, prefix)
     others = _stream(builder, prefix, "others").peek(check)
     left, right, refs = (
@@ -146,7 +146,7 @@ def describe(builder: StreamsBuilder, prefix: str) -> None:
 
 
 def describe_exact(builder: StreamsBuilder, prefix: str) -> KStream[str, Any]:
-    """The operators that read one topic, key by key: their results are a function of each partition's log."""
+    """Describes the operators whose results follow from the log of one partition alone."""
     events = _stream(builder, prefix, "events").filter(lambda key, value: not is_forgotten(value)).peek(check)
     plain = events.filter(lambda key, value: value["n"] % 3 != 0)
     _out(plain.map_values(lambda value: str(value["n"])), prefix, "plain")
@@ -228,6 +228,6 @@ def _merge(key: str, one: str, other: str) -> str:
 
 
 def _fold(key: str, value: Any, total: str) -> str:
-    """Count, sum and exclusive or: the same in any order."""
+    """Computes count, sum and exclusive or, which are the same in any order of the records."""
     count, total_of, bits = map(int, total.split(":"))
     return f"{count + 1}:{total_of + value['n']}:{bits ^ value['n']}"

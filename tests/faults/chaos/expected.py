@@ -1,4 +1,4 @@
-"""The contents that topics and tables must have in the end, computed from the logs of the input topics."""
+"""The contents that topics and tables must have at the end, computed from the logs of the input topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 
 
 class Inputs:
-    """The input by topic, in the order of partition and offset; apart from it, what must become dead letters."""
+    """The input by topic, in the order of partition and offset, and the places of records that must be dead letters."""
 
     def __init__(self, events: Iterable[Event], prefix: str) -> None:
         self.by_topic: dict[str, list[Sent]] = {name: [] for name in INPUTS}
@@ -48,7 +48,7 @@ class Inputs:
                 self.by_topic[name].append(Sent(*where, e["key"], row, e["timestamp"], e["value"]))
 
     def last_rows(self, name: str) -> dict[str, dict[str, Any]]:
-        """A table in the end."""
+        """The rows of a table at the end."""
         rows = {each.key: each.row for each in self.by_topic[name]}
         return {key: row for key, row in rows.items() if row is not None}
 
@@ -70,7 +70,7 @@ def _parsed(value: str) -> dict[str, Any] | None:
 
 
 def exact_outputs(inputs: Inputs) -> dict[str, dict[int, list[tuple[str, str]]]]:
-    """Sink -> partition -> results in order, by the same operators in `TopologyTestDriver`, partition by partition."""
+    """Sink -> partition -> results in order. A `TopologyTestDriver` runs the same operators for each partition."""
     found: dict[str, dict[int, list[tuple[str, str]]]] = {name: {} for name in EXACT}
     for partition in sorted({each.partition for each in inputs.by_topic["events"]}):
         builder = StreamsBuilder()
@@ -83,7 +83,7 @@ def exact_outputs(inputs: Inputs) -> dict[str, dict[int, list[tuple[str, str]]]]
                 assert each.row is not None
                 if each.row.get("closing", 0) > closing:
                     closing = each.row["closing"]
-                    # Results on window close come once in a second at most, by the clock.
+                    # By the wall clock, results on window close come at most once a second.
                     driver.advance_wall_clock_time(2_000)
                 driver.pipe_raw("x-events", each.key.encode(), each.value.encode(), each.timestamp)
             for name in EXACT:
@@ -93,7 +93,10 @@ def exact_outputs(inputs: Inputs) -> dict[str, dict[int, list[tuple[str, str]]]]
 
 
 def pairs(inputs: Inputs) -> Counter[tuple[str, str]]:
-    """Each event with each of the others of its key within the time: nothing is late, so in any order."""
+    """Each event with each record of ``others`` that has its key, and is within the time of the join.
+
+    No record is late for this join, so the order of the records does not matter.
+    """
     others: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for each in inputs.by_topic["others"]:
         others[each.key].append((each.timestamp, each.number))
@@ -106,7 +109,7 @@ def pairs(inputs: Inputs) -> Counter[tuple[str, str]]:
 
 
 def told(inputs: Inputs) -> dict[int, list[tuple[str, str]]]:
-    """Partition -> the records that were asked, in order, each with its number among those of its key."""
+    """Partition -> the records of the topic ``asked`` in order, each with its number among those of its key."""
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     numbers: Counter[str] = Counter()
     for each in inputs.by_topic["asked"]:
@@ -116,14 +119,14 @@ def told(inputs: Inputs) -> dict[int, list[tuple[str, str]]]:
 
 
 def seen(counted: dict[int, list[tuple[str, str]]]) -> Counter[tuple[str, str]]:
-    """Each result of the topology once; what agents give to a sink has no key."""
+    """Each result of the sink ``counted`` once. The results that an agent gives to a sink have no key."""
     return Counter(("", f"{key} {value}") for rows in counted.values() for key, value in rows)
 
 
 def final_tables(
     inputs: Inputs, exact: dict[str, dict[int, list[tuple[str, str]]]]
 ) -> dict[str, dict[str, str]]:
-    """Store -> key -> value, in the end; the key of a window has its bounds."""
+    """Store -> key -> value at the end. The key of a windowed row has the bounds of the window."""
     left, right, refs = (inputs.last_rows(name) for name in ("left", "right", "refs"))
     groups: dict[str, tuple[int, int, int]] = {}
     for each in inputs.by_topic["events"]:

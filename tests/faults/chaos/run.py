@@ -1,4 +1,4 @@
-"""One chaos run: workers, faults from the schedule, pauses in which all must be ready again, and the end."""
+"""One chaos run: workers, and steps with faults of the schedule. After each step, all workers must be ready again."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _DRAIN_SECONDS = 240.0
 
 
 class Stopped(Exception):
-    """Something was found that makes the rest of the run pointless; the history says what."""
+    """The run ends early, because a worker has ended by itself, or a wait was in vain. The history has the reason."""
 
 
 class Chaos(Fleet):
-    """A run by a seed. The history has everything that the verdict and the report need."""
+    """A run by a seed. The history has everything that the verdicts need."""
 
     def __init__(self, kafka: FaultyKafka, folder: Path, seed: int, workers: int, forget: int | None) -> None:
         super().__init__(kafka, folder)
@@ -58,7 +58,7 @@ class Chaos(Fleet):
         self.create(*self._inputs, *self._outputs, f"{self.id}-dead")
         set_config(self, f"{self.id}-copies", "message.timestamp.after.max.ms", _FOR_ANY_TIME)
         self.traffic = Traffic(kafka.bootstrap_servers, self.id, seed)
-        # Outputs are read in the end: here only the group is followed.
+        # Outputs are read at the end, so this watcher follows only the group.
         self._watcher = Watcher(
             self.history,
             kafka.bootstrap_servers,
@@ -72,7 +72,8 @@ class Chaos(Fleet):
         self._prober = Prober(self.history, self.ports, lambda: (self._behind(), self._mark()))
 
     def run(self, minutes: float, per_second: int) -> None:
-        """Goes through the schedule for the given time, then lets the workers finish, and reads the results."""
+        """Takes the steps of the schedule until the time is over, waits until the workers are done, and reads the
+        results."""
         try:
             self._watcher.start()
             self._prober.start()
@@ -96,7 +97,7 @@ class Chaos(Fleet):
     def _step(self, faults: list[Fault]) -> None:
         for fault in faults:
             self.faults[fault.kind] += 1
-        # Each has its own time: one may be over while the other lasts.
+        # Each fault has its own time: one may be over while the other one lasts.
         together = [threading.Thread(target=self._suffer, args=(fault,)) for fault in faults]
         for thread in together:
             thread.start()
@@ -105,7 +106,7 @@ class Chaos(Fleet):
         began = time.monotonic()
         self._all_ready()
         self.to_ready.append(time.monotonic() - began)
-        # A worker may be ready before it notices: what was sent by now has to be committed, too.
+        # A worker may be ready before it notices the fault. So all records up to now must be committed, too.
         sent = dict(self.traffic.ends)
         self._until(
             lambda: all(self._watcher.committed.get(tp, 0) >= end for tp, end in sent.items()),
@@ -122,7 +123,7 @@ class Chaos(Fleet):
             self.must(False, f"the harness can do {fault}: {exc!r}")
 
     def _lasting(self, fault: Fault) -> Iterator[None]:
-        """Brings a fault about, and takes it back."""
+        """Causes a fault before the ``yield``, and takes the fault back afterwards."""
         match fault.kind:
             case "kill":
                 self.kill(fault.worker)
@@ -161,13 +162,13 @@ class Chaos(Fleet):
     # Waiting.
 
     def _all_ready(self) -> None:
-        """Until every worker is ready."""
+        """Waits until every worker is ready."""
         self._until(
             lambda: all(self.ask(name, "/health/ready")[0] == 200 for name in self.names), "all are ready"
         )
 
     def _until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-        """As `wait_until`, but a worker that has ended by itself, or a wait in vain, ends the run."""
+        """Waits as `wait_until` does. Raises `Stopped` if a worker has ended by itself, or after a wait in vain."""
         self.wait_until(lambda: bool(self.fallen()) or condition(), what, seconds)
         if self.fallen() or any(not e["ok"] for e in self.history.of("wait")):
             raise Stopped(what)
@@ -180,7 +181,7 @@ class Chaos(Fleet):
         return sum(self._watcher.committed.values())
 
     def _drained(self) -> None:
-        """Until all that there is in source, repartition and response topics is committed, and what agents read."""
+        """Waits until all records are committed: of source and repartition topics, and of the topics of the agents."""
         builder = StreamsBuilder()
         describe(builder, self.id)
         for name in READ_BY_AGENTS:
@@ -203,7 +204,7 @@ class Chaos(Fleet):
         for turn in (1, 2):
             self._drained()
             self.traffic.close_windows(turn)
-            time.sleep(2.0)  # results on window close come once in a second at most
+            time.sleep(2.0)  # results on window close come at most once a second
         self._drained()
         self.history.add("drained")
         for table in TABLES:
@@ -221,7 +222,7 @@ class Chaos(Fleet):
         self.history.close()
 
     def _read_all(self) -> None:
-        """Reads the logs in the end: acknowledgements may lack records that a broker took before its kill."""
+        """Reads the logs at the end. A killed broker may have kept records that it has not acknowledged."""
         for topic in [*self._inputs, *self._outputs, f"{self.id}-dead"]:
             partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
             reader = LogReader(

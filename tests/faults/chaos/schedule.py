@@ -1,4 +1,4 @@
-"""The times and kinds of faults, drawn from a seed so that a run can come again."""
+"""The kinds and lengths of faults, drawn from a seed, so that another run can have the same faults."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ def names(workers: int) -> list[str]:
 
 
 def steps(seed: int, workers: int, brokers: int) -> Iterator[list[Fault]]:
-    """Faults that come together, step by step, without an end. Each kind comes once in five steps at least; in every
-    third step or so a second one comes, of another kind and to another worker."""
+    """Gives steps without end. The faults of a step come together.
+
+    Five steps in a row begin with each of the five kinds once. About every third step has a second fault, of another
+    kind and for another worker, if there are several workers.
+    """
     draw = random.Random(seed)
     pairs = [set(pair) for pair in combinations(KINDS, 2) if frozenset(pair) not in _NEVER_TOGETHER]
     while True:

@@ -1,4 +1,4 @@
-"""The input of a chaos run. The seed decides which records are sent, and the log says where each record lies."""
+"""The input of a chaos run. The seed decides which records are sent. The log has the place of each record."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ __all__ = ["CLOSING_MS", "KEYS", "STEP_MS", "New", "Traffic", "closing", "draw_r
 
 KEYS = 40
 CLOSING_MS = 5 * 3_600_000
-"""Further than any event: the last records close all windows before them, with a store's day still to spare."""
+"""The time of the last records, later than any other event. These records close all earlier windows, and the stores,
+which keep a day, still have the rows."""
 STEP_MS = 100
 _AHEAD_MS = 3 * 3_600_000
-"""Brokers take records up to one hour ahead (``message.timestamp.after.max.ms``)."""
+"""By default, brokers take records up to one hour ahead of the clock (``message.timestamp.after.max.ms``)."""
 _PRODUCERS = 3
 _SHARES = {"events": 50, "others": 20, "left": 8, "right": 8, "refs": 4, "copies": 10, "asked": 15}
 _HOSTILE = [
@@ -41,18 +42,21 @@ class New(NamedTuple):
     key: str
     value: bytes | None
     event_ms: int
-    """Since the run's first event."""
+    """The time since the first event of the run."""
     ahead: bool = False
 
 
 def draw_record(number: int, draw: random.Random) -> New:
-    """One in 120 cannot be processed; some are late for the windows; of the copies one in 60 is ahead of the clock."""
+    """Draws a record. About one in 120 cannot be processed, and some are late for the windows.
+
+    About one in 60 of the copies is ahead of the clock.
+    """
     (topic,) = draw.choices(INPUTS, [_SHARES[name] for name in INPUTS])
     late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
     event_ms = max(0, number * STEP_MS - late)
     key = f"r{draw.randrange(8)}" if topic == "refs" else f"k{draw.randrange(KEYS)}"
     if draw.random() < 1 / 120:
-        # A table has no function that could refuse what can be read.
+        # A table has no function that could refuse a record whose JSON can be read.
         broken = _HOSTILE[:1] if topic in ("left", "right", "refs") else _HOSTILE
         return New(topic, key, draw.choice(broken), event_ms)
     if topic in ("left", "right", "refs") and draw.random() < 0.15:
@@ -67,7 +71,7 @@ def draw_record(number: int, draw: random.Random) -> New:
 
 
 def closing(turn: int, numbers: Iterator[int]) -> list[New]:
-    """The last events of all keys, of the first turn or the second, which closes the windows of the first."""
+    """The last events: one of each key, in two turns. The second turn closes the windows of the first one."""
     return [
         New(
             "events",
@@ -101,7 +105,7 @@ class Traffic:
 
     @contextmanager
     def flowing(self, per_second: int) -> Iterator[None]:
-        """Sends records all the time, and waits in the end until the brokers have them."""
+        """Sends records as long as the body runs, and then waits until the brokers have them."""
         stop = threading.Event()
         each = [
             threading.Thread(target=self._flow, args=(number, per_second / _PRODUCERS, stop), daemon=True)
@@ -136,7 +140,7 @@ class Traffic:
         producer.produce(topic, record.value, record.key, timestamp=timestamp, on_delivery=self._on_delivery)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:  # else nobody knows: the log is read in the end
+        if error is None:  # after an error, only the log tells: it is read at the end
             self.sent += 1
             partition = f"{message.topic()}-{message.partition()}"
             self.ends[partition] = max(message.offset() + 1, self.ends.get(partition, 0))

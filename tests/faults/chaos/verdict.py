@@ -1,6 +1,6 @@
-"""From the history of a chaos run to verdicts. Pure: the same history, the same verdicts.
+"""Judges the history of a chaos run. The same history always gives the same verdicts.
 
-The general invariants (I10, I13, I15) are the fault matrix's; what came out is compared here, topic by topic.
+The general invariants (I10, I13, I15) are those of the fault matrix. The results are compared here, topic by topic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["judge_chaos"]
 
 Row = tuple[str, str]
 _UNORDERED = {"tumbling-final", "hopping-final"}
-"""Several windows close with one record, and closing looks at the clock: which comes first is not promised."""
+"""Sinks whose order is not promised: one record may close several windows, and closing also depends on the clock."""
 
 
 def judge_chaos(history: Iterable[Event]) -> list[Verdict]:
@@ -59,7 +59,7 @@ def _shortened(problems: list[str]) -> str:
 
 
 def _counted(expected: Counter[Row], seen: Counter[Row]) -> Iterator[str]:
-    """Lost, doubled or wrong, row by row."""
+    """Names each row that is lost, doubled or wrong."""
     for row in sorted(expected.keys() | seen.keys()):
         if not expected[row]:
             yield f"{row} is wrong: nothing that was sent gives it"
@@ -80,7 +80,7 @@ def _exact(expected: dict[int, list[Row]], seen: dict[int, list[Row]], *, ordere
 
 
 def _groups(inputs: Inputs, tables: dict[str, dict[str, str]], rows: list[Row], _: object) -> Iterator[str]:
-    """Counts go up by one, from one to the end: each record is in exactly once, in whichever order."""
+    """Counts go up by one, from one to the right end. So each record counts exactly once, in any order."""
     by_key: dict[str, list[str]] = defaultdict(list)
     for key, value in rows:
         by_key[key].append(value)
@@ -125,7 +125,7 @@ def _foreign(inputs: Inputs, tables: dict[str, dict[str, str]], rows: list[Row],
 def _table_rows(
     rows: list[Row], end: dict[str, str], possible: dict[str, tuple[set[int], set[int]]]
 ) -> Iterator[str]:
-    """Each result is of two rows that there were; the last result of each key is in the table in the end."""
+    """Each result is of two rows that their keys have had. The table at the end has the last result of each key."""
     for key, value in rows:
         if value == GONE:
             continue
@@ -138,7 +138,7 @@ def _table_rows(
 
 
 def _per_ref(_: object, tables: dict[str, dict[str, str]], rows: list[Row], __: object) -> Iterator[str]:
-    """Counts are never below zero, and change by one; the last count of each key is in the table in the end."""
+    """Counts are never below zero, and change by at most one. The table at the end has the last count of each key."""
     counts: dict[str, int] = {}
     for key, value in rows:
         if int(value) < 0 or abs(int(value) - counts.get(key, 0)) > 1:
@@ -148,7 +148,7 @@ def _per_ref(_: object, tables: dict[str, dict[str, str]], rows: list[Row], __: 
 
 
 def _batched(inputs: Inputs, _: object, rows: list[Row], pending: dict[str, str]) -> Iterator[str]:
-    """Each number was given out once, or is in the store."""
+    """Each number is exactly once in the results and the store together."""
     events = Counter((each.key, str(each.number)) for each in inputs.by_topic["events"])
     seen = Counter((key, n) for key, numbers in [*rows, *pending.items()] for n in numbers.split(","))
     return _counted(events, seen)
@@ -179,7 +179,7 @@ def _different(rows: dict[str, str], expected: dict[str, str]) -> Iterator[str]:
 
 
 def _unaccounted(inputs: Inputs, dead: list[Event]) -> Iterator[str]:
-    """Each record that cannot be processed is a dead letter once, and no other record is one."""
+    """Each record that cannot be processed is exactly one dead letter, and no other record is a dead letter."""
     letters = Counter((e["topic"], e["partition"], e["offset"]) for e in dead)
     why = {(e["topic"], e["partition"], e["offset"]): e["error"] for e in dead}
     for where in sorted(inputs.hostile | letters.keys()):

@@ -27,10 +27,11 @@ app = App(
         processing_exception_handler="continue",
         deserialization_exception_handler="continue",
         production_exception_handler="continue",
-        # Without it an inner join may keep the dead row of an overtaken answer, as in Kafka Streams (docs/operators/joins.md).
+        # Without this setting, an inner join may keep the dead row of an overtaken answer, as in Kafka Streams
+        # (docs/operators/joins.md).
         foreign_key_join_recheck=True,
         dead_letter_queue_topic=f"{_ID}-dead",
-        # Brokers tell quotas by the client's name: without one of its own it has the worker's process in it.
+        # A quota belongs to the name of a client. By default, the name has the id of the worker's process.
         client_properties={"client.id": _ID},
     ),
     datadir=os.environ["DATADIR"],

@@ -9,6 +9,6 @@ __all__ = ["load"]
 
 
 def load() -> None:
-    """Fills `matrix.cases`."""
+    """Imports all modules with scenarios, which add their cases to `matrix.cases`."""
     for module in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")

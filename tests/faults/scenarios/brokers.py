@@ -142,7 +142,8 @@ def quota(run: Run) -> None:
         run.feed(2_000, lambda number: f"{number:01000}")
     run.start("a")
     run.caught_up(240)
-    # Brokers measure over eleven seconds, longer than a transaction may take: one may time out when they slow down first.
+    # Brokers measure over eleven seconds, longer than a transaction may take. So one transaction may time out when
+    # brokers slow the worker down for the first time.
     repeated = re.findall("begin again at the last commit|of the agents is tried again", run.log("a"))
     run.must(len(repeated) <= 1, "no transaction is repeated again and again")
     run.finish()

@@ -1,4 +1,4 @@
-"""Faults inside the commit: killed, suspended, too slow, refused."""
+"""Workers that are killed, suspended, too slow or stopped in the middle of a commit."""
 
 from __future__ import annotations
 

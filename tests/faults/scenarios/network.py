@@ -1,4 +1,4 @@
-"""The network between a worker and the brokers: cut, slow, one-way, losing single requests."""
+"""The network between a worker and the brokers is cut, slow or one-way, or loses single requests."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _too_large_for(run: Run, topic: str, says: str) -> None:
     run.start("a")
     run.feed(100)
     run.caught_up()
-    # More than a transaction marker, without which no transaction ends.
+    # A transaction marker must fit into the limit, because without its marker no transaction ends.
     set_config(run, topic, "max.message.bytes", "300")
     run.feed(100, lambda number: f"{number:0500}")
     run.fails("a", says)
@@ -152,7 +152,7 @@ def changelog_timestamp_ahead(run: Run, answer: str) -> None:
 
 
 _HOURS_MS = 3 * 3_600_000
-"""Brokers take records up to one hour ahead (``message.timestamp.after.max.ms``)."""
+"""By default, brokers take records up to one hour ahead of the clock (``message.timestamp.after.max.ms``)."""
 
 
 def _takes_any_time(run: Run, topic: str) -> None:
@@ -191,4 +191,4 @@ def partitions_added_live(run: Run) -> None:
     run.caught_up()
     for future in run.admin.create_partitions([NewPartitions(run.source, 6)]).values():
         future.result()
-    run.fails("a", "had 4 partitions when this worker started, and has at least 6 now")
+    run.fails("a", "had 4 partitions when this worker started, and now has at least 6")

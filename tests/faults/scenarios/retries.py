@@ -1,4 +1,4 @@
-"""Keys that fail, services that are down, and what waits for a retry meanwhile."""
+"""Keys that fail, services that are down, and records that wait for a retry meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local state and changelogs are damaged, deleted, full, somebody else's."""
+"""Local state and changelogs are damaged or deleted, their disk is full, or they belong to another application."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Faust's assignor for global tables whose changelog is new. Faust's own assignor fails while the brokers' list of
-topics does not have such a changelog yet."""
+"""Faust's assignor, changed for global tables whose changelog is new.
+
+Faust's own assignor fails while aiokafka's list of topics does not have the new changelog.
+"""
 
 from __future__ import annotations
 

@@ -151,11 +151,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     @property
     def stuck(self) -> str | None:
-        """The reason why agents cannot commit. None: agents can commit."""
+        """The reason why agents cannot commit with exactly_once_v2. None: no reason is known."""
         return None if self._transactions is None else self._transactions.progress.stuck
 
     async def wait_until_settled(self) -> None:
-        """Returns when no earlier owner of the partitions has an open transaction."""
+        """Returns when no open transaction can still commit offsets of the agents' partitions.
+
+        With at_least_once, returns at once.
+        """
         if self._transactions is not None:
             await self._positions_of_group()
 
@@ -338,7 +341,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self.app.crash(error)
 
     async def verify_all_partitions_active(self) -> None:
-        """Looks for partitions that do not move. Faust calls this method after every few commits."""
+        """Looks for partitions that do not move. Faust calls this method every few commit intervals."""
         now = time.monotonic()
         if now - self._verified_at >= _VERIFY_SECONDS:
             self._verified_at = now
@@ -373,9 +376,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
 
     async def stop_handing_out_for_good(self, seconds: float) -> None:
-        """Makes the last commit before the worker stops. Records that agents still process are never counted as done.
+        """Makes the last commit before the worker stops. Records that agents still process never count as done.
 
-        Without this last commit, Faust would also commit records whose agents it interrupts.
+        Without the limit of this last commit, Faust would also commit records whose agents it interrupts.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)

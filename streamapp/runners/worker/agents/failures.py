@@ -30,7 +30,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
-    """An agent whose exceptions go to ``processing_exception_handler``."""
+    """An agent whose exceptions go to ``processing_exception_handler``. An exception for a batch ends the worker."""
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
         await super()._execute_actor(self._watched(coro), aref)
@@ -56,7 +56,11 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             raise  # Faust calls on_error and starts the agent anew
 
     def _failed_batch(self, batch: Sequence[Message], exc: Exception) -> ProcessingFailed:
-        """The error for a batch. No handler is asked: Faust would start the agent anew without its next record."""
+        """The error for a batch, which ends the worker.
+
+        No handler is asked, because Faust would start the agent anew. The restart may lose the record that Faust has
+        already taken for the next batch.
+        """
         first = batch[0]
         return ProcessingFailed(
             f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the record of {first.topic}-"
@@ -104,8 +108,9 @@ async def _decide(
     """Asks ``handler`` about a failed record. If the record is not the cause, ends the worker without a question.
 
     After "skip", "continue" or "dead_letter", the worker logs a warning and continues with the next record. "continue"
-    sends the record to the dead-letter topic, if such a topic is set; "dead_letter" requires the topic. Any other
-    answer, or an exception of the handler, ends the worker after a commit of the finished records.
+    sends the record to the dead-letter topic, if such a topic is set; "dead_letter" requires the topic. A handler's
+    `Response` brings letters of its own. Any other answer, or an exception of the handler, ends the worker after a
+    commit of the finished records.
     """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"

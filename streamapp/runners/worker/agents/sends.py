@@ -117,7 +117,10 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return future
 
     def take_over(self, future: FutureMessage) -> bool:
-        """Binds a message that Faust would send soon, such as a table's change. False: no agent works on a record."""
+        """Binds a message that Faust would send soon, such as a table's change.
+
+        False: no agent works on a record, or the guarantee is at_least_once.
+        """
         record = self._record()
         if record is not None:
             self._bind(record, future)
@@ -237,7 +240,8 @@ def _create_missing(config: StreamsConfig, topic: NewTopic) -> None:
 
 
 class AgentProducer(driver.Producer):  # type: ignore[misc]
-    """Faust's producer. With exactly_once_v2, messages that belong to a record do not go through this producer."""
+    """Faust's producer. With exactly_once_v2, messages that belong to a record do not go through this producer, unless
+    an agent sends them with ``force=True``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -24,8 +24,8 @@ def batch_under_work() -> tuple[Message, ...]:
 class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
     """A stream that tells the batch on which its agent works.
 
-    Faust's `current_event` is the last event of the batch. Faust itself has none, and would send the messages of the
-    agent at once.
+    While the agent works on a batch, Faust's `current_event` is the last event of the batch. Plain Faust has no current
+    event then, so the messages of the agent would not be bound to a record.
     """
 
     def take(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:

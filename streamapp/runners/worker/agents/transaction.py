@@ -1,7 +1,7 @@
 """The transaction of a worker's agents, with their messages and the offsets of the messages' records.
 
-The transaction is open only during a commit, so that a killed worker rarely leaves one open. Readers of committed
-records would have to wait for its time-out.
+The transaction is open only during a commit, so that a killed worker rarely leaves an open transaction. Readers of
+committed records would have to wait for the time-out of this transaction.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AgentTransactions:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
         Raises `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers
-        refuse a message or do not answer, and `NoProgressError` after too many rollbacks in a row.
+        refuse a message or do not answer, and `NoProgressError` after minutes with nothing but rollbacks.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
