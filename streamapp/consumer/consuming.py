@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
+from streamapp._base.repetitions import quieten_drops
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
@@ -53,6 +54,7 @@ class Consuming:
         options = self.options
         if self._thread is not None:
             raise ConfigError(f"the consumer {options.name} was started already; make another one")
+        quieten_drops()
         sinking = None
         if options.offsets is not None:
             sinking = Sinking(options.offsets, options, self._dispatcher, self._stopping)

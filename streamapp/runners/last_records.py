@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.settings import KafkaSettings
@@ -43,7 +43,7 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
     )
     try:
         for partition in range(partitions):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
+            low, high = _watermarks(consumer, topic, partition)
             consumer.assign([TopicPartition(topic, partition, max(low, high - count))])
             while True:
                 message = consumer.poll(_SECONDS)
@@ -58,3 +58,11 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
                 yield RawRecord(partition, message.offset(), message.key(), message.value(), headers)
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
+    except KafkaException as error:
+        raise BrokerError(f"{topic}-{partition} cannot be read: {error.args[0].str()}") from error
+    return low, high

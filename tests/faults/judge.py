@@ -103,7 +103,7 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
     if reads := only(events, "read"):
         check("I14", _untrue(stages[-1], reads))
     if clean := [e for e in exits if e["wanted"] == "clean"]:
-        check("I15", (f"{e['worker']} ended with {e['code']} after SIGTERM" for e in clean if e["code"]))
+        check("I15", (f"{e['worker']} ended with {e['code']} after SIGTERM" for e in clean if e["code"] != 0))
     return [
         Verdict(
             name, not found, "; ".join([*found[:3], *([f"and {len(found) - 3} more"] if found[3:] else [])])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from streamapp._base.repetitions import LOGGERS_OF_DROPS
 from streamapp.broker import certificates
-from streamapp.runners.repetitions import LOGGERS_OF_DROPS
 from tests.secured import make_certificates
 
 

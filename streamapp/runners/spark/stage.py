@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamapp._base.repetitions import quieten_drops
 from streamapp.engine.feed import Feed
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.task import Task
 from streamapp.engine.task_session import TaskSession
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.batch_rules import BATCH_RULES
 from streamapp.runners.spark.batch_source import Part, Ranges

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
+from streamapp._base.repetitions import quieten_drops
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.engine.feed import Feed
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
@@ -25,7 +26,6 @@ from streamapp.engine.task_session import TaskSession, commit
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
-from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.batch_rules import BATCH_RULES
 from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges

@@ -6,9 +6,9 @@ import logging
 import re
 from typing import Any
 
+from streamapp._base.repetitions import Repetitions
 from streamapp._base.secrets import HIDDEN
 from streamapp.errors import StreamsError
-from streamapp.runners.repetitions import Repetitions
 
 __all__ = ["CLIENT_LOGGER", "DETAIL", "Brief", "Crashes", "hide_secrets", "quieten_clients"]
 

@@ -15,8 +15,8 @@ import click
 import faust
 from click.core import ParameterSource
 
+from streamapp._base.repetitions import quieten_drops
 from streamapp.errors import ConfigError, StreamsError
-from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
 
 __all__ = ["StreamsWorker", "end_in_time"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
 
 import pytest
 
-from streamapp.runners.repetitions import Repetitions, quieten_drops
+from streamapp._base.repetitions import LOGGERS_OF_DROPS, Repetitions, quieten_drops
 
 
 class Clock:
@@ -78,18 +80,16 @@ def test_a_message_may_say_of_which_kind_it_is(chatty: logging.Logger, said: lis
 
 
 def test_dropped_records_pass_through_one_filter_however_often_it_is_asked_for() -> None:
-    logger = logging.getLogger("streamapp.engine.failures")
-    before = list(logger.filters)
+    loggers = [logging.getLogger(name) for name in LOGGERS_OF_DROPS]
     quieten_drops.cache_clear()
-    try:
-        quieten_drops()
-        quieten_drops()
-        added = [each for each in logger.filters if each not in before]
-        assert [type(each) for each in added] == [Repetitions]
-        assert logging.getLogger("streamapp.runners.worker.producer").filters[-1:] == added
-    finally:
-        for name in ("streamapp.engine.failures", "streamapp.runners.worker.producer"):
-            for each in logging.getLogger(name).filters[:]:
-                if each not in before:
-                    logging.getLogger(name).removeFilter(each)
-        quieten_drops.cache_clear()
+    quieten_drops()
+    quieten_drops()
+    assert all([type(each) for each in logger.filters] == [Repetitions] for logger in loggers)
+    assert len({logger.filters[0] for logger in loggers}) == 1
+
+
+@pytest.mark.parametrize("name", LOGGERS_OF_DROPS)
+def test_each_logger_of_drops_is_one_that_names_the_kind_of_a_drop(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.logger is logging.getLogger(name)
+    assert 'extra={"kind":' in inspect.getsource(module)

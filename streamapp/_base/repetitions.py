@@ -13,7 +13,11 @@ __all__ = ["LOGGERS_OF_DROPS", "Repetitions", "quieten_drops"]
 _SECONDS = 30.0
 _MOST = 1_000
 _NUMBERS = re.compile(r"\d+")
-LOGGERS_OF_DROPS = ("streamapp.engine.failures", "streamapp.runners.worker.producer")
+LOGGERS_OF_DROPS = (
+    "streamapp.engine.failures",
+    "streamapp.consumer.verdicts",
+    "streamapp.runners.worker.agents.failures",
+)
 """The loggers of records that an exception handler drops."""
 
 
