@@ -272,8 +272,10 @@ class ConfluentSchemaRegistry:
         """A sentence about the difference between the latest version and a refused schema."""
         try:
             latest = self.version_of(subject)
-        except SchemaRegistryError:
+        except VersionMissing:
             return f"{subject} has no version yet."
+        except SchemaRegistryError as error:
+            return f"The latest version of {subject} cannot be read ({error})."
         new = text if format == "PROTOBUF" else json.loads(text)
         return f"Version {latest.version} (id {latest.id}) and the new schema differ: {summary(latest.schema, new)}"
 

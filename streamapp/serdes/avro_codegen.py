@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import inspect as mi
 
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
-from streamapp.serdes.types import bare, members
+from streamapp.serdes.types import bare, excerpt, members
 
-__all__ = ["encode_int", "encode_long", "enums_of", "is_flat", "make_writer"]
+__all__ = ["encode_boolean", "encode_int", "encode_long", "enums_of", "is_flat", "make_writer"]
 
 _MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 
@@ -125,7 +125,7 @@ def _write_value(schema: Any, n: int, names: dict[str, Any], enum: type[Enum] | 
     """Lines that put the Avro of ``x`` into ``a<n>``, and the length of text and bytes into ``l<n>``."""
     match _kind(schema):
         case "boolean":
-            return [f"a{n} = b'\\x01' if x else b'\\x00'"]
+            return [f"a{n} = b'\\x01' if x is True else b'\\x00' if x is False else boolean(x)"]
         case "float":
             return [f"a{n} = float_(x)"]
         case "double":
@@ -161,6 +161,13 @@ def _encode(z: int) -> bytes:
 
 _SMALL = tuple(_encode(z) for z in range(1 << 14))
 _MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
+
+
+def encode_boolean(x: Any) -> bytes:
+    """True and False, and values equal to them, such as those of NumPy. Raises TypeError for others."""
+    if x == True or x == False:  # noqa: E712
+        return b"\1" if x else b"\0"
+    raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not a boolean")
 
 
 def encode_long(x: int) -> bytes:
@@ -202,6 +209,7 @@ _WRITER_NAMES: dict[str, Any] = {
     "long": encode_long,
     "integer": encode_int,
     "float_": struct.Struct("<f").pack,
+    "boolean": encode_boolean,
     "double": struct.Struct("<d").pack,
     "millis": lambda x: _since_epoch(x, _MILLI),
     "micros": lambda x: _since_epoch(x, _MICRO),

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from streamapp._base.counted import counted
-from streamapp.serdes.avro_codegen import encode_int, encode_long, is_flat, make_writer
+from streamapp.serdes.avro_codegen import encode_boolean, encode_int, encode_long, is_flat, make_writer
 from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
 from streamapp.serdes.types import excerpt
@@ -324,7 +324,7 @@ def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
         case "null":
             return _null
         case "boolean":
-            return lambda value: b"\1" if value else b"\0"
+            return encode_boolean
         case "int":
             return encode_int
         case "long":

@@ -241,6 +241,21 @@ def test_without_auto_registration_a_new_schema_is_an_error_that_says_what_to_do
         closed.id_of("flights-value", LATER)
 
 
+def test_a_latest_version_that_cannot_be_read_is_not_said_to_be_missing(server: ScriptedRegistry) -> None:
+    closed = client_of(server, auto_register_schemas=False)
+    client_of(server).id_of("flights-value", FLIGHT)
+
+    def no_versions(number: int) -> None:
+        if server.requests[-1][1].startswith("/subjects/flights-value/versions/latest"):
+            raise Refused(403, 40301, "Forbidden")
+
+    server.fault = no_versions
+    with pytest.raises(
+        SchemaRegistryError, match=r"The latest version of flights-value cannot be read .*refuses these credentials"
+    ):
+        closed.id_of("flights-value", LATER)
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_wrong_credentials_are_said_at_once_and_not_shown(server: ScriptedRegistry, status: int) -> None:
     def closed(number: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import fastavro
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,6 +159,19 @@ def test_an_attribute_that_the_schema_lacks_is_refused() -> None:
     serde = AvroSerde(schema, type=Flight)
     with pytest.raises(SerializationError, match=r"the schema has no fields \['delay'\]"):
         serde.serialize(Flight("UA", 3))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("wrong", ["no", None, 2, [True]])
+def test_only_booleans_are_written_as_booleans(nested: bool, wrong: Any) -> None:
+    boolean: Any = {"type": "array", "items": "boolean"} if nested else "boolean"
+    serde = AvroSerde[Any](
+        {"type": "record", "name": "Flight", "fields": [{"name": "late", "type": boolean}]}
+    )
+    for value in (True, np.True_):
+        assert serde.serialize({"late": [value] if nested else value})
+    with pytest.raises(SerializationError, match="is not a boolean"):
+        serde.serialize({"late": [wrong] if nested else wrong})
 
 
 def test_a_typed_record_is_written_like_the_dict() -> None:
