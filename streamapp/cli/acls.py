@@ -87,7 +87,9 @@ def _read(app: Any) -> list[str]:
     from streamapp.runners.worker.faust_names import SubtopologyAgent
 
     agents = [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
-    return [topic for agent in agents for topic in agent.channel.topics]
+    return [
+        topic for agent in agents for topic in getattr(agent.channel, "topics", ())
+    ]  # a channel in memory has none
 
 
 def _tables(app: Any) -> list[str]:

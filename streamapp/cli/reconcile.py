@@ -15,7 +15,7 @@ import click
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import session, spark_options
-from streamapp.cli.times import CUT, Cut
+from streamapp.cli.times import TIME
 from streamapp.errors import ConfigError
 from streamapp.producer.ledger import Difference, Ledger
 from streamapp.producer.options import ProducerOptions
@@ -58,8 +58,8 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
     type=click.IntRange(1),
     help="The size of a window in milliseconds, if the source has counts by window and id.",
 )
-@click.option("--from", "begin", type=CUT, help="Compare records from this timestamp on.")
-@click.option("--to", "end", type=CUT, help="Compare records before this timestamp.")
+@click.option("--from", "begin", type=TIME, help="Compare records from this timestamp on.")
+@click.option("--to", "end", type=TIME, help="Compare records before this timestamp.")
 @click.option("--gap", type=_NEW, help="Write the differences here: id, expected, found, separated by tabs.")
 @click.option("--report", type=_NEW, help="Write a report for an auditor here (Markdown).")
 @click.option(
@@ -77,8 +77,8 @@ def reconcile_command(
     source: str,
     identity: str,
     window_ms: int | None,
-    begin: Cut,
-    end: Cut,
+    begin: int | None,
+    end: int | None,
     gap: Path | None,
     report: Path | None,
     per_second: float | None,
@@ -113,7 +113,7 @@ def reconcile_command(
             )
         if not on_spark and not Path(source).is_file():
             raise ConfigError(f"--source: there is no file {source}")
-        span = Span(_milliseconds(begin, "--from"), _milliseconds(end, "--to"))
+        span = Span(begin, end)
         if window_ms is not None:
             span.check_windows(window_ms)
         sent = None
@@ -250,12 +250,6 @@ def _json(source: Path, number: int, line: str) -> Any:
     except ValueError:
         pass
     raise ConfigError(f'{source}, line {number}: {line!r} is not a JSON object with "id"')
-
-
-def _milliseconds(cut: Cut, option: str) -> int | None:
-    if cut is None or isinstance(cut, int):
-        return cut
-    raise ConfigError(f"{option} takes a time, not offsets")
 
 
 def _digest(path: Path) -> str | None:

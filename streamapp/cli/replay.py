@@ -9,7 +9,7 @@ from rich.table import Table
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import session, spark_options
-from streamapp.cli.times import CUT, Cut
+from streamapp.cli.times import PAST_CUT, Cut
 
 __all__ = ["replay"]
 
@@ -17,10 +17,12 @@ __all__ = ["replay"]
 @click.command()
 @APPLICATION
 @click.argument("name")
-@click.option("--since", type=CUT, help="Begin at this time or these offsets (default: the first records).")
+@click.option(
+    "--since", type=PAST_CUT, help="Begin at this time or these offsets (default: the first records)."
+)
 @click.option(
     "--until",
-    type=CUT,
+    type=PAST_CUT,
     help="End before this time or these offsets (default: the offsets that the application has committed).",
 )
 @click.option("--to-parquet", metavar="PATH", help="Write the result as Parquet files; PATH must not exist.")

@@ -10,7 +10,7 @@ import click
 
 from streamapp.records import TopicPartition
 
-__all__ = ["CUT", "TIME", "Cut"]
+__all__ = ["CUT", "PAST_CUT", "TIME", "Cut"]
 
 Cut = int | Mapping[TopicPartition, int] | None
 """Milliseconds since 1970, or the offset of each partition, or None for now."""
@@ -19,12 +19,14 @@ _OFFSETS = re.compile(r"([A-Za-z0-9._-]+):(\d+)=(\d+)")
 
 
 class _CutType(click.ParamType):
-    """``now``, a date or time, milliseconds, or offsets as ``topic:partition=offset,...``."""
+    """A date or time, milliseconds, offsets as ``topic:partition=offset,...``, or ``now``, if that makes sense."""
 
-    name = "now|time|offsets"
+    def __init__(self, now: bool) -> None:
+        self.now = now
+        self.name = "now|time|offsets" if now else "time|offsets"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Cut:
-        if value == "now":
+        if value == "now" and self.now:
             return None
         if value.isdigit():
             return int(value)
@@ -34,7 +36,7 @@ class _CutType(click.ParamType):
         time_ms = _time_ms(value)
         if time_ms is None:
             self.fail(
-                f"{value!r} is not a point in history: give now, a time such as 2013-12-01 or 2013-12-01T00:00-05:00 "
+                f"{value!r} is not a point in history: give {'now, ' if self.now else ''}a time such as 2013-12-01 or 2013-12-01T00:00-05:00 "
                 "(default: UTC), milliseconds since 1970, or offsets such as flights:0=1200,flights:1=900",
                 param,
                 ctx,
@@ -67,5 +69,6 @@ def _time_ms(value: str) -> int | None:
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-CUT = _CutType()
+CUT = _CutType(now=True)
+PAST_CUT = _CutType(now=False)
 TIME = _TimeType()

@@ -74,7 +74,12 @@ def write(name: str, separator: str) -> None:
         for line in click.get_text_stream("stdin"):
             key, found, value = line.rstrip("\n").partition(separator)
             record = (key, value or None) if found else (None, key)
-            producer.produce(name, key=record[0], value=record[1], on_delivery=_collect(failed))
+            while True:
+                try:
+                    producer.produce(name, key=record[0], value=record[1], on_delivery=_collect(failed))
+                    break
+                except BufferError:  # the client's queue is full until brokers have taken some records
+                    producer.poll(0.1)
             producer.poll(0)
             written += 1
         producer.flush()

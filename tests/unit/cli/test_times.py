@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from streamapp.cli.times import CUT, Cut
+from streamapp.cli import main
+from streamapp.cli.times import CUT, PAST_CUT, Cut
 from streamapp.records import TopicPartition
 
 
@@ -29,3 +31,24 @@ def test_what_is_meant(text: str, meant: Cut) -> None:
 def test_what_is_not_understood_is_answered_with_examples(text: str) -> None:
     with pytest.raises(click.BadParameter, match="2013-12-01.*flights:0=1200"):
         CUT.convert(text, None, None)
+
+
+def test_now_is_refused_where_it_would_be_taken_for_nothing_given() -> None:
+    assert PAST_CUT.convert("2013-12-01", None, None) == 1385856000000
+    with pytest.raises(click.BadParameter, match="give a time such as"):
+        PAST_CUT.convert("now", None, None)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["replay", "agents", "x", "--since", "now"],
+        ["replay", "agents", "x", "--until", "now"],
+        ["reconcile", "t", "--source", "s", "--from", "now"],
+        ["reconcile", "t", "--source", "s", "--to", "now"],
+    ],
+)
+def test_commands_that_need_a_time_refuse_now(command: list[str]) -> None:
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2
+    assert "'now' is not a" in refused.output

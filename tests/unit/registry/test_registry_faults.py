@@ -251,7 +251,8 @@ def test_a_latest_version_that_cannot_be_read_is_not_said_to_be_missing(server: 
 
     server.fault = no_versions
     with pytest.raises(
-        SchemaRegistryError, match=r"The latest version of flights-value cannot be read .*refuses these credentials"
+        SchemaRegistryError,
+        match=r"The latest version of flights-value cannot be read .*refuses these credentials",
     ):
         closed.id_of("flights-value", LATER)
 
