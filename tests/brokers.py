@@ -9,10 +9,18 @@ from typing import Any, ClassVar
 from streamapp.broker import LocalKafka
 from streamapp.broker.properties import parse, render
 
-__all__ = ["SteadyKafka", "read_settings", "set_settings"]
+__all__ = ["LightKafka", "SteadyKafka", "read_settings", "set_settings"]
 
 
-class SteadyKafka(LocalKafka):
+class LightKafka(LocalKafka):
+    """Brokers for a short life: they are not compiled for speed, which takes more CPU than all that tests send."""
+
+    def _java(self) -> list[str]:
+        java, *options = super()._java()
+        return [java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options]
+
+
+class SteadyKafka(LightKafka):
     """Its broker does not count as gone when the machine stands still for some seconds. (Local brokers have a short session,
     so that one that was killed is soon back; nobody kills this one.)"""
 

@@ -10,12 +10,14 @@ import pytest
 from benchmarks.losses import CASES, losses_table, run_case
 from streamapp.broker import LocalKafka
 
+from ..brokers import LightKafka
+
 EVENTS = 3_000
 
 
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    with LocalKafka(tmp_path_factory.mktemp("losses"), brokers=1, port=0) as broker:
+    with LightKafka(tmp_path_factory.mktemp("losses"), brokers=1, port=0) as broker:
         yield broker
 
 

@@ -25,6 +25,7 @@ from streamapp.consumer import (
 from streamapp.on_error import Backoff
 from streamapp.producer import SyncReliableProducer
 
+from ..brokers import LightKafka
 from ..processes import until
 from .feeding import Feed
 
@@ -38,7 +39,7 @@ BROKERS = (1, 2, 3)
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """Brokers that tests of this module may kill."""
-    with LocalKafka(tmp_path_factory.mktemp("mortal"), brokers=len(BROKERS), port=0, heap_mb=256) as kafka:
+    with LightKafka(tmp_path_factory.mktemp("mortal"), brokers=len(BROKERS), port=0, heap_mb=256) as kafka:
         yield kafka
 
 

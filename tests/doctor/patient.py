@@ -25,12 +25,11 @@ from confluent_kafka.admin import (
 )
 
 from streamapp import App, StreamsConfig
-from streamapp.broker import LocalKafka
 from streamapp.broker.requests import LastingAdmin
 from streamapp.cli import main
 from streamapp.runners.worker.topics import prepare_topics
 
-from ..brokers import SteadyKafka, set_settings
+from ..brokers import LightKafka, SteadyKafka, set_settings
 from ..group_offsets import commit_offsets
 from ..processes import until
 from ..worker.counting import counting
@@ -46,7 +45,7 @@ def provokes(*codes: str) -> Callable[[T], T]:
     return lambda test: test
 
 
-class ThreeRacks(LocalKafka):
+class ThreeRacks(LightKafka):
     """Three brokers, two of them in one rack."""
 
     def _write_cluster(self, cluster: Any) -> None:

@@ -7,10 +7,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from streamapp.broker import LocalKafka
 from streamapp.broker.distribution import find_java, kafka_jars
 
-from ..brokers import read_settings, set_settings
+from ..brokers import LightKafka, read_settings, set_settings
 from ..processes import free_port, until
 from .proxy import Link, Proxy
 
@@ -19,7 +18,7 @@ __all__ = ["LINKS", "FaultyKafka"]
 LINKS = ("A",)
 
 
-class FaultyKafka(LocalKafka):
+class FaultyKafka(LightKafka):
     """A cluster in which each broker has a listener for each link. The listener advertises the address of a proxy."""
 
     def __init__(self, data_dir: Path, brokers: int, port: int = 0) -> None:

@@ -22,6 +22,7 @@ from streamapp.producer.parcel import Parcel, record_bytes
 from streamapp.producer.spill_log import SpillLog
 from streamapp.records import OutputRecord
 
+from ..brokers import LightKafka
 from ..processes import until
 from .topics import Topics
 
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker that tests of this module may kill."""
-    with LocalKafka(tmp_path_factory.mktemp("mortal"), brokers=1, port=0) as broker:
+    with LightKafka(tmp_path_factory.mktemp("mortal"), brokers=1, port=0) as broker:
         yield broker
 
 

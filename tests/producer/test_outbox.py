@@ -18,11 +18,11 @@ import pytest
 from click.testing import CliRunner
 
 from streamapp import ConfigError, SerializationError, StringSerde
-from streamapp.broker import LocalKafka
 from streamapp.cli import main
 from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox
 from streamapp.producer.databases import as_ranges, of_ranges
 
+from ..brokers import LightKafka
 from ..processes import until
 from .postgres import PostgreSQL
 from .relaying import database_at
@@ -159,7 +159,7 @@ def test_database_and_brokers_are_killed_while_rows_are_written_and_relayed(
         connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
     database = PostgresOutbox(server.conninfo)
     database.create()
-    with LocalKafka(tmp_path / "kafka", brokers=1, port=0) as mortal:
+    with LightKafka(tmp_path / "kafka", brokers=1, port=0) as mortal:
         topics = Topics(mortal.bootstrap_servers)
         topic = topics.create(1)
         committed: list[int] = []

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamapp.broker import LocalKafka
-
+from ..brokers import LightKafka
 from .flights import DECEMBER, Flights
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -23,7 +22,7 @@ KILLED_AT = ("batch-stage:kill:4", "backfill-computed:kill", "backfill-begun:kil
 
 @pytest.fixture
 def flights(tmp_path: Path) -> Iterator[Flights]:
-    with LocalKafka(tmp_path / "kafka", brokers=1, port=0) as kafka:
+    with LightKafka(tmp_path / "kafka", brokers=1, port=0) as kafka:
         yield Flights(kafka.bootstrap_servers, tmp_path)
 
 

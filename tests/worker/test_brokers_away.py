@@ -11,13 +11,15 @@ import pytest
 from streamapp import App, StreamsConfig
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
 
+from ..brokers import LightKafka
+
 pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker that tests of this module may kill."""
-    with LocalKafka(tmp_path_factory.mktemp("mortal"), port=0, heap_mb=256) as kafka:
+    with LightKafka(tmp_path_factory.mktemp("mortal"), port=0, heap_mb=256) as kafka:
         yield kafka
 
 

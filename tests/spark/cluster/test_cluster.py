@@ -25,10 +25,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import agents
-from streamapp.broker import LocalKafka
 from streamapp.runners.spark import SparkRunner, live_tables
 from streamapp.runners.spark import package as packaging
 
+from ...brokers import LightKafka
 from ..flights import Flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -168,7 +168,7 @@ def test_the_reference_application_is_backfilled(
     """Its tables are those of a batch on this machine alone."""
     monkeypatch.setenv("PYSPARK_PYTHON", str(BASE_PYTHON))
     sizes = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m")
-    with LocalKafka(tmp_path / "kafka", brokers=1, port=0) as kafka:
+    with LightKafka(tmp_path / "kafka", brokers=1, port=0) as kafka:
         flights = Flights(kafka.bootstrap_servers, tmp_path)
         flights.ingest("--since", "2013-12-01")
         done = flights.streamapp(
