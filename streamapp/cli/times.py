@@ -37,7 +37,8 @@ class _CutType(click.ParamType):
         if time_ms is None:
             self.fail(
                 f"{value!r} is not a point in history: give {'now, ' if self.now else ''}a time such as 2013-12-01 "
-                "or 2013-12-01T00:00-05:00 (default: UTC), milliseconds since 1970, or offsets such as flights:0=1200,flights:1=900",
+                "or 2013-12-01T00:00-05:00 (default: UTC), milliseconds since 1970, or offsets such as "
+                "flights:0=1200,flights:1=900",
                 param,
                 ctx,
             )
