@@ -24,6 +24,30 @@ from streamapp.state.spec import StoreSpec
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
 
 
+_WRITES = frozenset({"put", "put_if_absent", "delete", "remove"})
+
+
+class _ReadOnly:
+    """A global store in a processor of a task, which may only read it. (``GlobalProcessorContextImpl``'s decorators)
+
+    Every worker has a copy of the store. A write of one task would be in one copy only, and the next restore would
+    lose it.
+    """
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _WRITES:
+            raise StreamsError(
+                f"{self._store.name} is a global store, which only its topic and its own processor change: write a "
+                "record to the topic"
+            )
+        return getattr(self._store, name)
+
+
 class BoundProcessorContext:
     """The `ProcessorContext` of one processor in one task."""
 
@@ -60,7 +84,9 @@ class BoundProcessorContext:
             task.restamped(timestamp, headers, target, key, value, timestamp, headers)
 
     def get_state_store(self, store: str | StoreSpec[Any]) -> Any:
-        return self._ctx.store(store if isinstance(store, str) else store.name)
+        name = store if isinstance(store, str) else store.name
+        found = self._ctx.store(name)
+        return _ReadOnly(found) if name in self._task.global_stores else found
 
     def schedule(
         self,

@@ -225,3 +225,22 @@ def test_letters_that_wait_have_a_bound() -> None:
     assert letters.full
     letters.learn({SOURCE: 2})
     assert not letters.full
+
+
+@pytest.mark.parametrize("write", ["put", "put_if_absent", "delete"])
+def test_a_processor_of_a_task_only_reads_a_global_store(write: str) -> None:
+    class Spoil(Keep):
+        def process(self, record: Any) -> None:
+            assert self.store.get("a") == 1
+            assert [*self.store.all()] == [("a", 1)]
+            getattr(self.store, write)("a", *([] if write == "delete" else [2]))
+
+    builder = StreamsBuilder(StreamsConfig("app"))
+    spec = replace(Stores.key_value("rates", TEXT, LongSerde()), logged=False)
+    builder.add_global_store(spec, "rates", Keep, key_serde=TEXT, value_serde=TEXT, name="keep")
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).process(Spoil)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("rates", TEXT, TEXT).pipe_input("a", "1")
+        with pytest.raises(StreamsError, match="rates is a global store, which only its topic"):
+            driver.create_input_topic("in", TEXT, TEXT).pipe_input("a", "x")
+        assert driver.store("rates").get("a") == 1
