@@ -95,8 +95,8 @@ def idle_workers(survey: Survey) -> Found:
     "stalls",
     reason="Each task with state on disk needs about 32 open files. A worker on this machine may end if it "
     "gets all tasks.",
-    remedy="Set a higher limit than the finding says: `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or --ulimit "
-    "nofile=4096 of a container.",
+    remedy="Set a higher limit than the finding says: `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or "
+    "--ulimit nofile=4096 of a container.",
     page="worker.md",
 )
 def too_few_open_files(survey: Survey) -> Found:
