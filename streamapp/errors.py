@@ -1,6 +1,6 @@
-"""The errors that streamapp raises, each saying what is wrong and what to do about it.
+"""The errors that streamapp raises. Most messages say what is wrong, and what to do about it.
 
-The names follow Kafka Streams' exceptions, in Python spelling (``StreamsException`` is `StreamsError`).
+Several names are those of Kafka Streams, in Python spelling: its ``StreamsException`` is `StreamsError` here.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class TopologyError(StreamsError):
 
 
 class ConfigError(StreamsError, ValueError):
-    """A setting is unknown, missing or out of range."""
+    """A setting or an argument is unknown, missing, of a wrong type or out of range."""
 
 
 class MissingExtraError(StreamsError, ImportError):
-    """A feature needs packages of an extra, such as ``streamapp[spark]``, that is not installed."""
+    """A feature needs packages that are not installed. An extra, such as ``streamapp[spark]``, installs them."""
 
 
 class SerializationError(StreamsError):
@@ -46,28 +46,25 @@ class SerializationError(StreamsError):
 
 
 class CopartitionError(TopologyError):
-    """Topics that are joined or merged by key have different numbers of partitions."""
+    """Topics whose records are brought together by key, as in a join, have different numbers of partitions."""
 
 
 class InvalidStoreError(StreamsError):
-    """The requested store does not exist, is of another kind, or is not open."""
+    """A store does not exist, is not open, or is of a kind that cannot do what is asked."""
 
 
 class ProcessorStateError(StreamsError):
-    """The state on disk cannot be used, for example because it is damaged or locked, or because the disk is full.
-
-    The message says what to do.
-    """
+    """The state of a task cannot be used, for example because a file is damaged or locked, or the disk is full."""
 
 
 class LockError(ProcessorStateError):
-    """The state folder is in use by another process."""
+    """Another process uses the folder: the state folder of a worker, or the spill log of a producer."""
 
 
 class TaskCorruptedError(ProcessorStateError):
-    """Local state and changelog contradict each other, for example because the changelog has lost records.
+    """A topic has lost records that the task needs: a changelog, or a topic at the committed position of the group.
 
-    The message says which state to delete, or which topic to restore.
+    The message says which topic to restore, or how to begin anew.
     """
 
 
@@ -83,8 +80,7 @@ class BrokerError(StreamsError):
 
 
 class SchemaRegistryError(BrokerError):
-    """The schema registry cannot be reached, or refuses a schema. No record is the cause, so no exception handler is
-    asked."""
+    """The schema registry cannot be reached, or refuses a request. No exception handler is asked about this error."""
 
 
 class RecordDropped(StreamsError):
@@ -95,8 +91,7 @@ class RecordDropped(StreamsError):
 class ServiceDown(StreamsError):
     """Raised by a user's function, when a service that the function needs does not answer.
 
-    The record is not the cause. With a `Retry`, the record therefore waits until the service is back, and no attempt is
-    counted.
+    With a `Retry`, the record waits until the service is back, and no attempt is counted.
     """
 
 

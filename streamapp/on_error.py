@@ -1,8 +1,7 @@
 """Answers to an exception: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
 
-A function raises an *error* if the record is the cause, and a *failure* if a service does not answer. An answer decides
-what happens to the record of an error. After a failure the record is not the cause, so `Retry` waits until the service
-is back.
+An exception is a *failure* if a service is the cause (`FAILURES`), and otherwise an *error*, whose cause is the record.
+An answer decides what happens to the record. `Retry` keeps the record of a failure until the service is back.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ __all__ = [
 Answer = Literal["fail", "continue", "skip", "dead_letter"]
 """The answer to a record that fails.
 
-- ``fail`` ends the worker or consumer. The record is not committed, and is read again after the next start. If
-  ``dead_letter_queue_topic`` is set, a worker also sends a dead letter, which ``exactly_once_v2`` rolls back.
+- ``fail`` ends the worker or consumer. The record is not committed, and is read again after the next start (not by a
+  consumer with ``"at_most_once"``). If ``dead_letter_queue_topic`` is set, topologies and consumers also send a dead
+  letter, which ``exactly_once_v2`` rolls back.
 - ``skip`` drops the record and counts the drop.
-- ``dead_letter`` sends the record to ``dead_letter_queue_topic``.
+- ``dead_letter`` sends the record to ``dead_letter_queue_topic``, which has to be set.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
 """
 
@@ -65,7 +65,8 @@ class ErrorContext:
     """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
     ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
-    source record. ``processor`` is the name of the operator. ``attempt`` is 1 at the first failure, 2 after one retry.
+    source record. ``processor`` is the name of the operator. ``attempt`` is the number of calls of the function for the
+    record, without the calls that ended because a service failed. If a punctuator has raised, ``topic`` is empty.
     """
 
     topic: str
@@ -84,8 +85,9 @@ class ErrorContext:
 class Response:
     """An answer of an exception handler with the handler's own dead letters, which replace the usual dead letter.
 
-    Exception handlers may return a `Response`, and so may a function that is the ``on_error`` of an operator, an agent
-    or a consumer. Keys and values of the letters are bytes. Raises `ConfigError` for anything but `OutputRecord`s.
+    Exception handlers may return a `Response`, and so may a function that is the ``on_error`` of an operator or a
+    consumer. Keys and values of the letters are bytes or None. Raises `ConfigError` for letters that are no
+    `OutputRecord`s.
     Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
@@ -110,7 +112,7 @@ class Response:
 
     @classmethod
     def fail(cls, *dead_letters: OutputRecord) -> Response:
-        """The answer to end the worker, with these dead letters."""
+        """The answer to end the worker, and to send these dead letters. ``exactly_once_v2`` rolls them back."""
         return cls("fail", dead_letters)
 
 
@@ -121,9 +123,9 @@ Chooser = Callable[[ErrorContext, Exception], "Answer | Response"]
 class Backoff:
     """The wait between two attempts: ``first``, then each time ``factor`` times the wait before, up to ``limit``.
 
-    Each wait is shortened by a share between 0 and ``jitter`` (at least 0, below 1). So many keys are not tried again
-    at the same time. The share follows from key and attempt, so a test sees the same waits each time. Durations are
-    timedelta or ms. Raises `ConfigError` for values out of range.
+    Each wait is shortened by a share between 0 and ``jitter`` (at least 0, below 1). Keys that fail at the same time
+    therefore have their next attempts at different times. The share is computed from key and attempt, so a test sees
+    the same waits each time. Durations are timedelta or ms. Raises `ConfigError` for values out of range.
 
     >>> [Backoff(100, limit=500, jitter=0).delay_ms(attempt) for attempt in (1, 2, 3, 4)]
     [100, 200, 400, 500]
@@ -148,7 +150,7 @@ class Backoff:
             )
 
     def delay_ms(self, attempt: int, key: bytes = b"") -> int:
-        """The wait in ms after an attempt, counted from 1, has failed."""
+        """The wait in ms after this attempt has failed. The first attempt is 1."""
         first, limit = to_ms(self.first, "first"), to_ms(self.limit, "limit")
         wait = min(float(limit), first * self.factor ** min(attempt - 1, 60))
         share = crc32(b"%d %b" % (attempt, key)) / 2**32
@@ -161,23 +163,26 @@ class Retry:
 
     Three methods make the three kinds. With `by_key`, later records of the same key wait behind the failed record. With
     `in_place`, all later records of the task wait. With `topics`, no other record waits. The failed record itself is
-    in a store with a changelog, or with `topics` in an internal topic, so record and attempts survive a crash.
+    in a store with a changelog, or with `topics` in an internal topic. After a crash, the task goes on with the records
+    and attempts of the last commit.
 
-    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew. There, the
-    limits count for each partition, and the failure of a service holds back all partitions.
+    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew. The limits
+    of a consumer count for each partition. With `in_place`, later records of the partition wait. The failure of a
+    service holds back all partitions of the consumer.
 
-    ``then`` is the answer after ``times`` more attempts, or when the record has waited for ``max_age``. With
-    ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an optional function that
-    decides after each error: "retry", or an `Answer`.
+    ``then`` is the answer after ``times`` more attempts, or after the first failed attempt at which the record has
+    waited for ``max_age``. With ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is
+    an optional function that decides after each error: "retry", or an `Answer`. "retry" does not lift the limits
+    ``times`` and ``max_age``.
 
     ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. With `by_key`
     and `in_place`, the operator's task takes no further record until the service answers again. Meanwhile ``/status``
     shows an open circuit breaker. With `topics`, the failed record waits for the same delay again, and other records
     go on.
 
-    ``max_records`` and ``max_bytes`` limit the records of one task that wait. At a limit ``when_full`` decides. With
-    "wait", the default, the task takes no further record until fewer records wait. Each other answer applies to the
-    record that exceeds the limit.
+    ``max_records`` and ``max_bytes`` limit the records of the operator that wait in one task. At a limit ``when_full``
+    decides. With "wait", the default, the task takes no further record until fewer records wait. Each other answer
+    applies to the record that exceeds the limit.
 
     ``key_serde`` and ``value_serde`` encode the records that wait. The default is the stream's serde, then the
     configuration's. On Spark no record waits: all attempts follow each other at once, and `topics` is refused. Raises
@@ -235,7 +240,7 @@ class Retry:
     def by_key(cls, **options: Any) -> Retry:
         """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
-        So the order within the key stays. Records of all other keys go on. No other record waits behind a record
+        The records of a key keep their order. Records of all other keys go on. No other record waits behind a record
         without a key. Options are the fields of `Retry`.
         """
         return cls(by="key", **options)
@@ -244,7 +249,7 @@ class Retry:
     def in_place(cls, **options: Any) -> Retry:
         """The task takes no further record until the failed record is done, so the order within the partition stays.
 
-        Options are the fields of `Retry`.
+        In a consumer, only the partition of the failed record waits. Options are the fields of `Retry`.
         """
         return cls(by="partition", **options)
 
@@ -254,7 +259,7 @@ class Retry:
 
         Each delay has a topic of its own. A later record of the same key may overtake the failed record. One attempt
         comes after each delay. If the last attempt fails, ``then`` is the answer. After the failure of a service, the
-        record waits for the same delay again, and no attempt is used up.
+        record waits for the same delay again, and no attempt is used up. Consumers cannot have `topics`.
 
         Durations are timedelta or ms. Options are ``then``, ``failures``, ``choose``, ``key_serde`` and
         ``value_serde``. Raises `ConfigError` for other options, and without a delay.

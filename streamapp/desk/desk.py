@@ -34,9 +34,9 @@ _ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them.
 
-    Only one desk of a dead-letter topic writes at a time: when a second one begins to write, brokers refuse the
-    transactions of the first. Raises `ConfigError` for an application without a dead-letter topic, and `BrokerError` if
-    a request to a broker fails.
+    Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
+    transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
+    `BrokerError` or ``KafkaException`` if a request to a broker fails.
     """
 
     def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
@@ -67,8 +67,8 @@ class FailureDesk:
     def whole(self, letter: Letter) -> Letter:
         """The letter with the key and value of its record.
 
-        The letter of a record that failed after waiting in an operator's buffer has no key and value. They are read
-        from the source topic. Raises `StreamsError` if the topic does not have the record any more.
+        The letter of a record that failed after waiting in an operator's buffer has no key and value. The desk reads
+        both from the source topic. Raises `StreamsError` if the topic does not have the record any more.
         """
         if not letter.lacks_record:
             return letter
@@ -109,6 +109,8 @@ class FailureDesk:
         Records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``, letters
         that were replayed or discarded are replayed, too. A record and the mark "replayed" of its letter are in one
         transaction, so a crash neither loses nor repeats a replay.
+
+        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
         """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.letters()  # after `_Transactions` has fenced earlier desks
@@ -152,7 +154,10 @@ class FailureDesk:
             return len(chosen)
 
     def edit(self, id: str, key: bytes | None, value: bytes | None) -> None:
-        """Gives a letter another key and value for its replay. The dead-letter topic keeps the original letter."""
+        """Gives a letter another key and value for its replay. A discarded letter is open again.
+
+        The dead-letter topic keeps the original letter. Raises `StreamsError` for a letter that was replayed.
+        """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letter, marks = self.letter(id)
             if marks.state(id) == "replayed":
@@ -257,8 +262,8 @@ def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) 
             message = _next(consumer, topic)
             if message is None or message.offset() > offset:
                 raise StreamsError(
-                    f"{topic}-{partition} has no record at offset {offset}: compaction removed the record, or the "
-                    "offset is the marker of a transaction"
+                    f"{topic}-{partition} has no record at offset {offset}: compaction removed the record, its "
+                    "transaction was rolled back, or the offset is the marker of a transaction"
                 )
             return _letter(message)
 

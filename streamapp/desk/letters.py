@@ -15,7 +15,7 @@ _KAFKA = "__streams.errors."
 REPLAY = "__streamapp.replay."
 """The prefix of the headers that a replayed record has.
 
-They name its letter, the operator, and the number of replays.
+They name the letter and its operator, say if the letter was edited, and count the replays.
 """
 
 
@@ -36,14 +36,17 @@ class Letter:
         return f"{self.partition}-{self.offset}"
 
     def said(self, name: str) -> str:
-        """The value of an error header, without its prefix, such as ``message``; empty if the header is missing."""
+        """The value of the error header with this name; empty if the header is missing.
+
+        ``name`` is the name without its prefix, such as ``message``.
+        """
         known = dict(self.headers)
         value = known.get(f"{_KAFKA}{name}", known.get(f"{LETTER}{name}"))
         return "" if value is None else value.decode(errors="replace")
 
     @property
     def cause(self) -> str:
-        """The exception's type."""
+        """The type of the exception; "unknown" if the letter does not name the type."""
         return self.said("exception") or "unknown"
 
     @property
@@ -114,7 +117,7 @@ class Group:
     first: int
     last: int
     example: str
-    """The id of the last letter."""
+    """The id of the letter that is last by partition and offset. ``message`` belongs to this letter."""
     message: str
 
 

@@ -39,7 +39,7 @@ def described(letter: Letter, marks: Marks) -> dict[str, Any]:
 
 
 def shown(data: bytes | None, most: int = 200) -> str:
-    """Bytes as text. Bytes that are not UTF-8 text are escaped.
+    """Bytes as text, cut after ``most`` characters. Bytes that are not UTF-8 text are escaped.
 
     >>> shown(b"N1"), shown(None), shown(bytes((0, 255)))
     ('N1', 'null', '\\\\x00\\\\xff')

@@ -27,8 +27,8 @@ class Trial:
     parked: tuple[ParkedStatus, ...]
     """The operators with parked records."""
     exception: str | None = None
-    """The message of the exception that a function has raised; None if no function has raised. Only `tried` sets this
-    field."""
+    """The message of the exception that a function or a serde has raised; None if nothing has raised. Only `tried`
+    sets this field."""
     stops: bool = False
     """True: a worker would stop at the record."""
 
@@ -47,10 +47,10 @@ def try_record(
 ) -> Trial:
     """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
 
-    With ``raises``, an exception of a user's function is raised here, and ``on_error`` and the exception handlers have
-    no effect. Without ``raises``, the handlers answer as in a worker. Raises `ProcessingFailed` where a worker would
-    stop. Raises another `StreamsError` if the record cannot be tried, for example if the topology does not read the
-    topic.
+    With ``raises``, each exception of a user's function ends the trial with `ProcessingFailed`, and ``on_error`` and
+    the exception handlers have no effect. Without ``raises``, both answer as in a worker, and `ProcessingFailed` is
+    raised where a worker would stop. Raises another `StreamsError` if the record cannot be tried, for example if the
+    topology does not read the topic.
 
     With ``masked``, the message of the exception is as in a log: ``show_record`` of the configuration masks the record.
     Without ``masked``, the message has the record and the text of the exception.
@@ -93,10 +93,10 @@ def runs_of(
 
 
 def tried(run: Callable[[bool], Trial]) -> Trial:
-    """The exception of a record, and what a worker would make of the record.
+    """The exception of a record, and the results that a worker would have.
 
-    ``run`` is as from `runs_of`. If a function of the user raises, the record runs a second time, with ``on_error`` and
-    the exception handlers. Raises `StreamsError` if the record cannot be tried.
+    ``run`` is the function that `runs_of` gives. If a function of the user raises, the record runs a second time, with
+    ``on_error`` and the exception handlers. Raises `StreamsError` if the record cannot be tried.
     """
     try:
         return run(True)

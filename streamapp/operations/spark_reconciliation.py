@@ -32,7 +32,7 @@ __all__ = ["SparkReconciliation", "reconcile_on_spark"]
 _SLICE = 500_000
 """The most offsets of a partition that one task reads."""
 _NAMES = 100_000
-"""The most names that a task counts before it hands them on."""
+"""After about so many different names, a task hands its counts on, so that its memory stays bounded."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -64,7 +64,7 @@ def reconcile_on_spark(
     """`streamapp.producer.reconciliation.reconcile` on Spark, for a topic and a source of any size.
 
     ``source`` is a file, a folder or a URI of text that all executors can read. ``client`` has librdkafka's settings.
-    Raises `BrokerError`, and `ConfigError` for a line that is wrong.
+    Raises `BrokerError`, and `ConfigError` for a source that Spark cannot read or a line that is wrong.
     """
     from pyspark.sql import functions as F
 

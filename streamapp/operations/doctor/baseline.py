@@ -20,7 +20,9 @@ class Baseline:
 
     @classmethod
     def parse(cls, text: str) -> Baseline:
-        """Raises `ConfigError` for anything but a list of objects with code, subject and why, and for unknown codes.
+        """Raises `ConfigError` for anything but a list of objects with code and subject, and for unknown codes.
+
+        ``why`` is optional.
 
         >>> Baseline.parse('[{"code": "SA101", "subject": "flights", "why": "a test cluster"}]').accepted
         {('SA101', 'flights'): 'a test cluster'}

@@ -66,6 +66,7 @@ class Change:
 def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -> Change:
     """New offsets of a group without members, for all of its inputs or some topics (``name`` or ``name:0,1``).
 
+    `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics.
     An offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
     metadata of their commit. Raises `StreamsError` if the group has members, or if a backfill is not complete.
     """

@@ -20,8 +20,8 @@ def _in_sync(topic: Topic) -> int | None:
     "SA101",
     "a topic has one replica",
     "loses",
-    reason="One disk holds the only copy. A lost disk loses the records, and the application stops while the "
-    "broker is away.",
+    reason="One disk holds the only copy of a partition. A lost disk loses the records, and nobody can read or write "
+    "the partition while its broker is away.",
     remedy="Run kafka-reassign-partitions with three replicas for each partition. Set "
     "default.replication.factor=3 for new topics.",
     page=_KAFKA + "#replication",
@@ -36,8 +36,8 @@ def one_replica(survey: Survey) -> Found:
     "SA102",
     "one replica is enough to confirm a record",
     "loses",
-    reason="With min.insync.replicas=1, a record counts as written when only the leader has it. Such a "
-    "record is lost with the leader.",
+    reason="With min.insync.replicas=1, a record counts as written although perhaps only the leader has the record. "
+    "If the disk of the leader is lost, the record is lost, too.",
     remedy=f"{_ALTER}min.insync.replicas=2",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
@@ -51,7 +51,7 @@ def one_in_sync(survey: Survey) -> Found:
     "SA103",
     "all replicas are needed to confirm a record",
     "stalls",
-    reason="Brokers refuse every record with acks=all while any broker is away, also during a restart.",
+    reason="Brokers refuse records with acks=all while any broker with a replica is away, also during a restart.",
     remedy=f"{_ALTER}min.insync.replicas=2, with three replicas",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
@@ -81,8 +81,8 @@ def unclean_election(survey: Survey) -> Found:
     "SA105",
     "replicas are out of sync",
     "loses",
-    reason="Some replicas lack the last records. If the next broker that fails has the only complete copy, "
-    "records are lost.",
+    reason="Some replicas lack the last records. If the broker with the only complete copy is lost, records are "
+    "lost.",
     remedy="Check that the named brokers run, have free disk space, and are fast enough.",
     page=_KAFKA + "#monitoring",
 )
@@ -102,8 +102,8 @@ def under_replicated(survey: Survey) -> Found:
     "a partition has no leader",
     "stalls",
     reason="Nobody can read or write the partition. Its task stands still, and producers time out.",
-    remedy="Start the brokers of its replicas. If these brokers are lost for good, use kafka-leader-election "
-    "--election-type unclean.",
+    remedy="Start the brokers of its replicas. If the brokers of all replicas in sync are lost for good, use "
+    "kafka-leader-election --election-type unclean, which loses the records that only these brokers had.",
     page=_KAFKA + "#basic_ops_leader_balancing",
 )
 def without_leader(survey: Survey) -> Found:

@@ -29,7 +29,7 @@ def deleted_unread(survey: Survey) -> Found:
     "loses",
     reason="The topic was deleted and created again, or its brokers have lost records. A worker whose topology reads "
     "the topic ends with an error. Other readers of the group, such as agents, go on at the first or the last offset, "
-    "as their auto.offset.reset says. So these readers may read records again, or leave records out.",
+    "as their auto.offset.reset says. These readers may read records again, or leave records out.",
     remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
     "tables again.",
     page="operations.md#offsets",
@@ -91,7 +91,7 @@ def _numbers(survey: Survey, setting: str) -> list[int]:
     "brokers refuse the transaction time-out",
     "stalls",
     reason="No worker can open its producer with a transaction_timeout_ms above transaction.max.timeout.ms.",
-    remedy="Set transaction_timeout_ms below the brokers' limit (15 minutes by default).",
+    remedy="Set transaction_timeout_ms to at most the brokers' limit (15 minutes by default).",
     page="worker.md",
 )
 def transaction_refused(survey: Survey) -> Found:

@@ -79,7 +79,8 @@ def retention_by_size(survey: Survey) -> Found:
     "loses",
     reason='With cleanup.policy "delete", a changelog loses rows that have not changed for retention.ms. A '
     "worker that restores the table lacks these rows.",
-    remedy=f"{_ALTER}cleanup.policy=compact. Only `streamapp reset` brings lost rows back.",
+    remedy=f"{_ALTER}cleanup.policy=compact. If rows are lost, `streamapp reset` computes the table "
+    "again from the records that the inputs still have.",
     page="operators/tables.md",
 )
 def deleted_rows(survey: Survey) -> Found:

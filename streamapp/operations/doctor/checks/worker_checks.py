@@ -29,8 +29,9 @@ def _statuses(survey: Survey) -> Iterator[tuple[str, Mapping[str, Any]]]:
     "SA601",
     "a worker does not answer",
     "stalls",
-    reason="The worker hangs or has ended, or this machine cannot reach its web server.",
-    remedy="Read the worker's log. Check the address and the port.",
+    reason="The worker hangs or has ended, this machine cannot reach its web server, or the web server refuses the "
+    "request.",
+    remedy="Read the worker's log. Check the address, the port and the login.",
     page="views.md",
 )
 def silent(survey: Survey) -> Found:
@@ -92,9 +93,10 @@ def idle_workers(survey: Survey) -> Found:
     "SA605",
     "the limit of open files is too low",
     "stalls",
-    reason="Each task with state on disk needs about 32 open files. A worker on this machine would end if it "
-    "got all tasks.",
-    remedy="Set `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or --ulimit nofile=4096 of a container.",
+    reason="Each task with state on disk needs about 32 open files. A worker on this machine may end if it "
+    "gets all tasks.",
+    remedy="Set a higher limit than the finding says: `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or "
+    "--ulimit nofile=4096 of a container.",
     page="worker.md",
 )
 def too_few_open_files(survey: Survey) -> Found:
