@@ -180,8 +180,8 @@ class StreamsConfig:
     dsl_store_format: Literal["default", "headers"] = "default"
     """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep
     headers on disk, as stores in memory always do. Tombstones in the changelogs of tables have the headers of the
-    record that caused the deletion. Stores on disk answer no interactive queries. With either format, a table hands on
-    the headers of the record that changed the row."""
+    record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except sessions with final
+    results. With either format, a table hands on the headers of the record that changed the row."""
     replication_factor: int = -1
     """The number of replicas of internal topics; -1 means the brokers' default."""
 

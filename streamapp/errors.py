@@ -46,7 +46,7 @@ class SerializationError(StreamsError):
 
 
 class CopartitionError(TopologyError):
-    """Topics that are joined or merged by key have different numbers of partitions."""
+    """Topics that are joined by key, or co-grouped, have different numbers of partitions."""
 
 
 class InvalidStoreError(StreamsError):
