@@ -153,8 +153,8 @@ class StreamsConfig:
     """The largest number of warm-ups at a time in the whole application. A warm-up prepares the state of a task on the
     worker to which the task will move. Standbys do not count."""
     client_rack: str | None = None
-    """The rack, or availability zone, of this worker. Standbys go to workers in other racks. The worker reads from
-    replicas in its own rack if the brokers allow such reads (KIP-392)."""
+    """The rack, or availability zone, of this worker. A standby goes to a worker in another rack, if there is such a
+    worker. The worker reads from replicas in its own rack if the brokers allow such reads (KIP-392)."""
     group_instance_id: str | None = None
     """A name that this worker keeps over restarts (static membership, KIP-345). A worker that comes back within
     ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the

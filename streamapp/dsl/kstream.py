@@ -806,10 +806,10 @@ class KStream(Described[K, V]):
 
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition. If it
-        returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. For a `Windowed`
-        key, the key without its window decides, so all windows of a key are in one partition. ``on_error`` decides
-        about a record that the serdes cannot serialize, or that brokers refuse (default:
-        ``production_exception_handler``).
+        returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. Without a key, the
+        record goes to any partition. For a `Windowed` key, the key without its window decides, so all windows of a key
+        are in one partition. ``on_error`` decides about a record that the serdes cannot serialize, or that brokers
+        refuse (default: ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -831,12 +831,13 @@ class KStream(Described[K, V]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Sends the records through an internal topic, which has records of one key in one partition.
+        """Sends the records through an internal topic, which has all records of a key in one partition.
         (``KStream.repartition``, KIP-221)
 
-        The topic is ``<application id>-<name>-repartition``. ``partitions`` is its number of partitions (default: as
-        many as the input has). Other tasks run the operators behind the topic, so more partitions give more
-        parallelism. Records without a key are dropped, unless a left or outer join reads them.
+        The topic is ``<application id>-<name>-repartition``. ``partitioner`` may choose the partition instead of the
+        key. ``partitions`` is the number of partitions (default: as many as the input has). Other tasks run the
+        operators behind the topic, so more partitions give more parallelism. Records without a key are dropped, unless
+        a left or outer join reads them.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()
