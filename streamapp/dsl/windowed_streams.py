@@ -217,9 +217,10 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
 class SessionWindowedKStream(_WindowedKStream[K, V]):
     """A stream grouped by key and by sessions. (Kafka Streams: ``SessionWindowedKStream``.)
 
-    The key of a result has the start and the end of its session. So when a record joins sessions, their old results are
-    deleted (None) before the new one comes out. Only a session that begins and ends at the record's own time is not
-    deleted first. A result's timestamp is the end of its session. Records without a key are dropped.
+    The key of a result has the start and the end of its session. So when a session grows or two sessions merge, the old
+    results are deleted (None) before the new one comes out. Without a record cache, the old result of a longer session
+    is also deleted first if the session keeps its bounds. A result's timestamp is the end of its session. Records
+    without a key are dropped.
 
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out
