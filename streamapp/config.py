@@ -37,7 +37,8 @@ class MemoryShares:
     block_cache: int
     """Bytes for the block cache of RocksDB."""
     row_cache: int
-    """Bytes for small rows as they are on disk, so that the next read of the row needs no look-up in RocksDB."""
+    """Bytes for small rows as they are on disk, so that the next read of the row needs no look-up in RocksDB. Only the
+    compiled part of streamapp has this cache."""
     write_buffers: int
     """Bytes for the write buffers of RocksDB. The buffers may grow to one and a half times this size before writes have
     to wait."""
@@ -114,8 +115,9 @@ class StreamsConfig:
     else the local broker at 127.0.0.1:9092."""
     client_properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Kafka clients by librdkafka's names, mostly for TLS and SASL (``security.protocol``,
-    ``sasl.username`` ...). A setting that is left out comes from its environment variable, for example
-    ``STREAMAPP_SECURITY_PROTOCOL``."""
+    ``sasl.username`` ...). A setting of TLS or SASL that is left out comes from its environment variable, for example
+    ``STREAMAPP_SECURITY_PROTOCOL``. With a TLS or SASL setting that only librdkafka has, such as ``ssl.key.pem``, no
+    setting comes from a variable, except the address."""
 
     schema_registry_url: str | None = None
     """The schema registry for serdes that were made without one. Default: the variable
@@ -211,8 +213,8 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
-    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). Agents of Faust
-    send no letter before they end the worker ("fail")."""
+    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). If the answer is
+    "fail", ``exactly_once_v2`` rolls the letter back, and agents of Faust send none."""
     dead_letter_drops: tuple[str, ...] = ()
     """Records that operators drop without an error become dead letters, too, if the reason is listed here, for example
     ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""

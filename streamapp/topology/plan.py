@@ -246,7 +246,7 @@ class Plan:
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))
             raise CopartitionError(
-                f"topics that are joined by key must have the same number of partitions, but {listed}. "
+                f"topics that are joined by key or co-grouped must have the same number of partitions, but {listed}. "
                 "Create them alike, or put repartition(partitions=...) before the join"
             )
         return next(iter(fixed.values()), None)
