@@ -183,7 +183,8 @@ class StreamsConfig:
     """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep
     headers on disk, as stores in memory always do. Tombstones in the changelogs of tables have the headers of the
     record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except sessions with final
-    results. With either format, a table hands on the headers of the record that changed the row."""
+    results. With either format, a table hands on the headers of the record that changed the row. A table of sessions
+    does so only with a record cache and ``default``."""
     replication_factor: int = -1
     """The number of replicas of internal topics; -1 means the brokers' default."""
 
@@ -192,7 +193,8 @@ class StreamsConfig:
     ``merge.repartition.topics``."""
     ensure_explicit_internal_resource_naming: bool = False
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
-    topology may generate another name, and would not find the data of this version (KIP-1111)."""
+    topology may generate another name, and would not find the data of this version (KIP-1111). Foreign-key joins, and
+    stores and topics of a `Retry`, are not checked."""
     foreign_key_join_recheck: bool = False
     """True: an inner foreign-key join checks a result again, if its left row changes while the message about a deleted
     right row is under way. Kafka Streams does not check, and may keep the result of the deleted row. Spark always
