@@ -186,7 +186,7 @@ class StreamsConfig:
     results. With either format, a table hands on the headers of the record that changed the row. A table of sessions
     does so only with a record cache and ``default``."""
     replication_factor: int = -1
-    """The number of replicas of internal topics; -1 means the brokers' default."""
+    """The number of replicas of internal topics, and of topics that Faust creates. -1 means the brokers' default."""
 
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations, such as
