@@ -140,7 +140,8 @@ class StreamsConfig:
     """The time in ms that user code may take for one record. A worker whose code takes longer ends, so that other
     workers take over its tasks."""
     repartition_purge_interval_ms: int = 30_000
-    """The interval in ms at which a worker deletes, from repartition topics, the records that it has processed."""
+    """The shortest time in ms between two deletions of committed records from the repartition topics that a worker
+    reads."""
     max_task_idle_ms: int = 0
     """The time in ms for which a task with several inputs waits for a new record of an input that is read to its end.
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
