@@ -51,7 +51,7 @@ console = Console(highlight=False, soft_wrap=True)
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="Flights before this day only; the next run goes on there.",
+    help="Flights and weather before this day only; the next run goes on there.",
 )
 @click.option(
     "--data",

@@ -1,7 +1,8 @@
 """streamapp: the Kafka Streams programming model for Python.
 
 Describe a topology once with `StreamsBuilder`; run it live with `App` (Faust workers), on a cluster with `SparkRunner`,
-and in tests with `TopologyTestDriver`. All three give the results that Kafka Streams gives.
+and in tests with `TopologyTestDriver`. All three give the results that Kafka Streams gives, with few known differences
+(docs/conformance.md).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust application that runs a topology beside its agents, timers, pages and tasks.
 
     ``topology`` is a `Topology`, or a function that takes a `StreamsBuilder` and adds the operators to the builder.
-    ``config`` has the settings of Kafka Streams (default: the configuration with which the topology was built).
+    ``config`` has the settings of Kafka Streams. Its default is the configuration with which a `Topology` was built.
     ``bootstrap_servers`` (``host:port``, several joined by commas) and ``datadir``, the folder of all local data,
     override ``config``. The option ``--datadir`` of the command line overrides ``datadir``. If no setting gives the
     address or the security of the brokers, the environment does (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of

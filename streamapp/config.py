@@ -37,7 +37,8 @@ class MemoryShares:
     block_cache: int
     """Bytes for the block cache of RocksDB."""
     row_cache: int
-    """Bytes for small rows as they are on disk, so that the next read of the row needs no look-up in RocksDB."""
+    """Bytes for small rows as they are on disk, so that the next read of the row needs no look-up in RocksDB. Only the
+    compiled part of streamapp has this cache."""
     write_buffers: int
     """Bytes for the write buffers of RocksDB. The buffers may grow to one and a half times this size before writes have
     to wait."""
@@ -114,8 +115,9 @@ class StreamsConfig:
     else the local broker at 127.0.0.1:9092."""
     client_properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Kafka clients by librdkafka's names, mostly for TLS and SASL (``security.protocol``,
-    ``sasl.username`` ...). A setting that is left out comes from its environment variable, for example
-    ``STREAMAPP_SECURITY_PROTOCOL``."""
+    ``sasl.username`` ...). A setting of TLS or SASL that is left out comes from its environment variable, for example
+    ``STREAMAPP_SECURITY_PROTOCOL``. With a TLS or SASL setting that only librdkafka has, such as ``ssl.key.pem``, no
+    setting comes from a variable, except the address."""
 
     schema_registry_url: str | None = None
     """The schema registry for serdes that were made without one. Default: the variable
@@ -138,7 +140,8 @@ class StreamsConfig:
     """The time in ms that user code may take for one record. A worker whose code takes longer ends, so that other
     workers take over its tasks."""
     repartition_purge_interval_ms: int = 30_000
-    """The interval in ms at which a worker deletes, from repartition topics, the records that it has processed."""
+    """The shortest time in ms between two deletions of committed records from the repartition topics that a worker
+    reads."""
     max_task_idle_ms: int = 0
     """The time in ms for which a task with several inputs waits for a new record of an input that is read to its end.
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
@@ -153,8 +156,8 @@ class StreamsConfig:
     """The largest number of warm-ups at a time in the whole application. A warm-up prepares the state of a task on the
     worker to which the task will move. Standbys do not count."""
     client_rack: str | None = None
-    """The rack, or availability zone, of this worker. Standbys go to workers in other racks. The worker reads from
-    replicas in its own rack if the brokers allow such reads (KIP-392)."""
+    """The rack, or availability zone, of this worker. A standby goes to a worker in another rack, if there is such a
+    worker. The worker reads from replicas in its own rack if the brokers allow such reads (KIP-392)."""
     group_instance_id: str | None = None
     """A name that this worker keeps over restarts (static membership, KIP-345). A worker that comes back within
     ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the
@@ -180,17 +183,19 @@ class StreamsConfig:
     dsl_store_format: Literal["default", "headers"] = "default"
     """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep
     headers on disk, as stores in memory always do. Tombstones in the changelogs of tables have the headers of the
-    record that caused the deletion. Stores on disk answer no interactive queries. With either format, a table hands on
-    the headers of the record that changed the row."""
+    record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except sessions with final
+    results. With either format, a table hands on the headers of the record that changed the row. A table of sessions
+    does so only with a record cache and ``default``."""
     replication_factor: int = -1
-    """The number of replicas of internal topics; -1 means the brokers' default."""
+    """The number of replicas of internal topics, and of topics that Faust creates. -1 means the brokers' default."""
 
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations, such as
     ``merge.repartition.topics``."""
     ensure_explicit_internal_resource_naming: bool = False
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
-    topology may generate another name, and would not find the data of this version (KIP-1111)."""
+    topology may generate another name, and would not find the data of this version (KIP-1111). Foreign-key joins, and
+    stores and topics of a `Retry`, are not checked."""
     foreign_key_join_recheck: bool = False
     """True: an inner foreign-key join checks a result again, if its left row changes while the message about a deleted
     right row is under way. Kafka Streams does not check, and may keep the result of the deleted row. Spark always
@@ -211,8 +216,8 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
-    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). Agents of Faust
-    send no letter before they end the worker ("fail")."""
+    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). If the answer is
+    "fail", ``exactly_once_v2`` rolls the letter back, and agents of Faust send none."""
     dead_letter_drops: tuple[str, ...] = ()
     """Records that operators drop without an error become dead letters, too, if the reason is listed here, for example
     ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""

@@ -1,8 +1,11 @@
 """Expressions: functions of a record's key and value that keep their formula, so that Spark can translate the formula.
 
-A worker calls an expression like any other function. Spark computes the formula with column operations, which are
-faster than a Python call for each record. Nulls are as in SQL: a result computed from a null is null, and a filter
-drops records for which its condition is null.
+Workers, and the engine on Spark, call an expression like any other function. For a table from a `ColumnSource`, Spark
+can compute the formula with column operations, which are faster than a Python call for each record.
+
+Nulls are as in SQL: a result computed from a null is null. If the condition is null for a record, ``filter`` drops the
+record, but ``filter_not`` keeps it. If the whole value is null, a call of an expression with a field raises
+`AttributeError`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _RECORD_BYTES = 200
 
 
 def check_headers(headers: object) -> None:
-    """Raises `TypeError` unless ``headers`` is a tuple of pairs of text and bytes.
+    """Raises `TypeError` unless ``headers`` is a tuple of pairs of text and bytes (or None).
 
     >>> check_headers({"trace": b"1"})
     Traceback (most recent call last):
@@ -217,7 +217,7 @@ class Record(NamedTuple, Generic[K, V]):
 
     def with_headers(self, headers: Headers) -> Record[K, V]:
         """A copy with these headers instead of the present ones. Raises `TypeError` unless they are a tuple of pairs of
-        text and bytes."""
+        text and bytes (or None)."""
         check_headers(headers)
         return Record(self.key, self.value, self.timestamp, headers)
 

@@ -210,8 +210,8 @@ class Stores:
     ) -> StoreSpec[VersionedStore[K, V]]:
         """A store of the present value of each key, and of its earlier values (KIP-889).
 
-        An earlier value is kept for ``history_retention`` of stream time after a newer value has replaced it. Rows
-        expire in segments of ``segment_interval`` (default: as in Kafka Streams).
+        An earlier value is kept for ``history_retention`` of stream time after a newer value has replaced it. Old
+        rows are deleted in segments of ``segment_interval`` (default: as in Kafka Streams).
         (``Stores.versionedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde

@@ -103,10 +103,11 @@ class Suppressed:
     ) -> Suppressed:
         """Hands on only the final result of each window, after the window is closed. The buffer must not emit early.
 
-        A window is closed when stream time reaches its end + grace. Only new records move stream time, so without
-        records the last window never closes. ``idle_timeout``, which Kafka Streams does not have, solves this: after
-        this time without a record, stream time follows the wall clock. The windowed aggregation before the suppression
-        follows the same time, so records of a window that was closed in this way are late and dropped.
+        A window is closed when stream time reaches its end + grace (sessions: end + gap + grace). Only new records move
+        stream time, so without records the last window never closes. ``idle_timeout``, which Kafka Streams does not
+        have, solves this: after this time without a record, stream time follows the wall clock. The windowed
+        aggregation before the suppression follows the same time, so records of a window that was closed in this way are
+        late and dropped.
 
         >>> from datetime import timedelta
         >>> Suppressed.until_window_closes(BufferConfig.unbounded(), idle_timeout=timedelta(minutes=1)).idle_timeout_ms

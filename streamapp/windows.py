@@ -252,7 +252,7 @@ class UnlimitedWindows(Windows):
 
 @dataclass(frozen=True)
 class SlidingWindows(metaclass=_WindowsType):
-    """Windows of the length ``difference_ms`` that begin and end at records, so that they slide along the records.
+    """Windows of the length ``difference_ms`` that end at a record, or begin right after a record.
 
     A record with timestamp t makes two windows: [t - difference, t] ends at the record, and [t + 1, t + 1 + difference]
     starts right after it. Both bounds are inclusive. The second window has a result only if another record is in it. A
@@ -390,7 +390,7 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of(cls, difference: Duration) -> JoinWindows:
-        """Kafka Streams' deprecated ``JoinWindows.of``, for topologies that were written in Java.
+        """``JoinWindows.of`` as in Kafka Streams 3, where it is deprecated, for topologies that were written in Java.
 
         The window and its grace period together last at least 24 hours. Left and outer joins emit a record with None at
         once, although a match may still come. New topologies use `of_time_difference_and_grace`.

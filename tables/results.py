@@ -10,8 +10,8 @@ __all__ = ["Delays", "Departure", "LateDeparture", "Ticket", "add_departure", "d
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """The few fields of a flight that aggregations need. They are few because each record goes through a repartition
-    topic."""
+    """The delay of a flight, which is all that aggregations need. Other fields are left out, because each record goes
+    through a repartition topic."""
 
     delay: int | None
     """Minutes late; None when the flight was cancelled."""
@@ -45,7 +45,7 @@ class Delays(msgspec.Struct, frozen=True):
 
 
 def departure(flight: Flight) -> Departure:
-    """The departure of a flight, with only the fields that aggregations need."""
+    """The departure of a flight, with only the field that aggregations need."""
     return Departure(flight.dep_delay)
 
 

@@ -248,7 +248,8 @@ class StreamsBuilder:
         (``StreamsBuilder.addGlobalStore``)
 
         ``processor_supplier`` gives the processor that fills the store. This processor gets all records of the topic,
-        including those without a key. All other processors may read the store, but must not write to it.
+        including those without a key. All other processors may read the store, but must not write to it. Such a write
+        raises no error, and changes only the store of this one process.
 
         ``on_error`` decides about records that the serdes cannot decode, and about exceptions of the processor. The
         defaults are ``deserialization_exception_handler`` and ``processing_exception_handler``.
@@ -290,9 +291,10 @@ class StreamsBuilder:
     def build(self) -> Topology:
         """The topology of all streams and tables so far, with the configured optimisations. (``StreamsBuilder.build``)
 
-        May be called more than once. Raises `TopologyError` for a name that is used twice, an unknown store, and a
-        topic that two streams read in different ways. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a
-        store or internal topic without a given name raises `TopologyError`, too.
+        May be called more than once. Raises `TopologyError` for a name that is used twice, and for an unknown store.
+        Also refused are a topic that two streams read in different ways, and a topic of a table that another table or
+        stream reads. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a store or internal topic without a
+        given name raises `TopologyError`, too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()

@@ -271,8 +271,8 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)
 
-        The aggregate of a new window is ``initializer()``. `WindowedKTable.late_records` of the result gives the late
-        records of all streams.
+        The aggregate of a new window is ``initializer()``. Each stream has a stream time of its own, which decides
+        whether its records are late. `WindowedKTable.late_records` of the result gives the late records of all streams.
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out

@@ -237,7 +237,7 @@ class KGroupedTable(Described[K, V]):
 
     When a row changes, its old value is subtracted from the aggregate of its group, then its new value is added. Rows
     whose group or value is None are in no group. A result's timestamp is the largest timestamp of the changes in it.
-    Each aggregation has a store with a changelog, and a repartition topic before it.
+    Each aggregation has a store, and a repartition topic before it.
 
     Aggregations have no ``on_error``. If a row's new value were left out after an error, a later change of the row
     would still subtract this value.

@@ -163,8 +163,8 @@ class KStream(Described[K, V]):
         """Replaces the value of each record by ``fn(value)``, or with ``with_key`` by ``fn(key, value)``.
         (``KStream.mapValues``)
 
-        The function is also called for null values. The key stays, so later groupings and joins need no repartition
-        topic, unlike after `map`.
+        The function is also called for null values. The key stays, so unlike `map`, this operator gives later
+        groupings and joins no repartition topic.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.map_values(len), [("a", "to be"), ("b", "or")])
@@ -311,8 +311,8 @@ class KStream(Described[K, V]):
     ) -> KStream[K, V2]:
         """As `process`, with a `FixedKeyProcessor`, which must not change the key. (``KStream.processValues``, KIP-820)
 
-        Because the key stays, later groupings and joins need no repartition topic. If the processor forwards another
-        key, `StreamsError` is raised.
+        Because the key stays, later groupings and joins need no repartition topic, unless an earlier operator changed
+        the key. If the processor forwards another key while it processes a record, `StreamsError` is raised.
 
         >>> from streamapp import FixedKeyProcessor, Record
         >>> from streamapp.testing import try_out
@@ -392,19 +392,19 @@ class KStream(Described[K, V]):
         """Replaces the value of each record by ``await fn(value)``, or with ``with_key`` by ``await fn(key, value)``.
 
         Many calls run at the same time, so one slow service call does not stop the stream. On a worker the coroutines
-        run on Faust's event loop, up to ``concurrency`` calls for each partition. A partition with this number of
-        records in the step takes no further record, while other partitions go on. Two calls for the same key may
-        overlap.
+        run on Faust's event loop, up to ``concurrency`` calls for each task. A task with this number of records in the
+        step takes no further record, while other tasks go on. Two calls for the same key may overlap.
 
-        Results come out in the order of the records. With ``order="key"`` this is the order within each key, so a slow
-        call delays only its key. With ``order="partition"`` it is the order of the whole partition. A commit waits
-        until the calls of all earlier records are done. After a crash, some calls are made again, even with
-        ``exactly_once_v2``.
+        With ``order="key"``, the results of each key come out in the order of its records. A slow call then delays only
+        the records of its key. With ``order="partition"``, all results of a task come out in the order of its records.
+        A commit waits until the calls of all earlier records are done. After a crash, some calls are made again, even
+        with ``exactly_once_v2``.
 
-        A call that takes longer than ``timeout`` is cancelled. Its result is then ``on_timeout(value)`` (with
-        ``with_key``: of key and value), or without ``on_timeout`` a ``TimeoutError``. Exceptions are handled as in all
-        other operators (``on_error``, or `StreamsConfig.processing_exception_handler`), but a `Retry` is not possible.
-        The function is also called for null values. Kafka Streams has no such operator, and Spark refuses it.
+        A call that takes longer than ``timeout`` (default: 5 s) is cancelled, and raises a ``TimeoutError``. If the
+        call raises a ``TimeoutError``, ``on_timeout`` gives the result instead. ``on_timeout`` gets the same arguments
+        as ``fn``. Other exceptions are handled as in all other operators (``on_error``, or
+        `StreamsConfig.processing_exception_handler`), but a `Retry` is not possible. The function is also called for
+        null values. Kafka Streams has no such operator, and Spark refuses it.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> async def greet(name: str) -> str:
@@ -530,8 +530,9 @@ class KStream(Described[K, V]):
           the stream may have any number of partitions.
 
         Records without a match are dropped. Records without a value, or without the key by which they are joined, are
-        dropped and counted. The two sides must have equally many partitions, except with a global table. If the key may
-        have changed, a repartition topic comes first. For records that come too late, see `JoinedKStream.late_records`.
+        dropped and counted. The two sides must have equally many partitions. If the key of a stream may have changed, a
+        repartition topic comes first. A join with a global table needs neither. For records that come too late for a
+        join of two streams, see `JoinedKStream.late_records`.
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
         a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams
@@ -658,8 +659,8 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
-        """As `join`, but a record without a match, or without a key, also gives a result. (``KStream.leftJoin``,
-        KIP-962)
+        """As `join`, but a record of this stream without a match, or without a key, also gives a result.
+        (``KStream.leftJoin``, KIP-962)
 
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
         without a match gives its result when its window is closed (timestamp + window + grace < stream time), with the
@@ -805,10 +806,10 @@ class KStream(Described[K, V]):
 
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition. If it
-        returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. For a `Windowed`
-        key, the key without its window decides, so all windows of a key are in one partition. ``on_error`` decides
-        about a record that the serdes cannot serialize, or that brokers refuse (default:
-        ``production_exception_handler``).
+        returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. Without a key, the
+        record goes to any partition. For a `Windowed` key, the key without its window decides, so all windows of a key
+        are in one partition. ``on_error`` decides about a record that the serdes cannot serialize, or that brokers
+        refuse (default: ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -830,12 +831,13 @@ class KStream(Described[K, V]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Sends the records through an internal topic, which has records of one key in one partition.
+        """Sends the records through an internal topic, which has all records of a key in one partition.
         (``KStream.repartition``, KIP-221)
 
-        The topic is ``<application id>-<name>-repartition``. ``partitions`` is its number of partitions (default: as
-        many as the input has). Other tasks run the operators behind the topic, so more partitions give more
-        parallelism. Records without a key are dropped, unless a left or outer join reads them.
+        The topic is ``<application id>-<name>-repartition``. ``partitioner`` may choose the partition instead of the
+        key. ``partitions`` is the number of partitions (default: as many as the input has). Other tasks run the
+        operators behind the topic, so more partitions give more parallelism. Records without a key are dropped, unless
+        a left or outer join reads them.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()

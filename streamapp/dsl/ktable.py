@@ -98,9 +98,9 @@ class KTable(Described[K, V]):
     ) -> KTable[K, V]:
         """The rows for which ``predicate(key, value)`` is true. (``KTable.filter``)
 
-        If a row changes and the predicate becomes false, the row is deleted from the result. The predicate is not
-        called for deletions. The result may have deletions of rows that were never in the result. If this table, or a
-        table from which it is derived, already has a store without versions, such deletions are left out.
+        If a row changes and the predicate becomes false, the row is deleted from the result. The predicate never gets
+        the value None. The result may have deletions of rows that were never in the result. If this table, or a table
+        from which it is derived, already has a store without versions, such deletions are left out.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
@@ -155,8 +155,8 @@ class KTable(Described[K, V]):
     ) -> KTable[K, V2]:
         """The rows with the value ``fn(value)``, or with ``with_key`` ``fn(key, value)``. (``KTable.mapValues``)
 
-        If the function returns None, the row is deleted from the result. The function is not called for deletions,
-        which are handed on. The timestamp of a row stays.
+        If the function returns None, the row is deleted from the result. The function never gets the value None,
+        because deletions are handed on without a call. The timestamp of a row stays.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.to_table().map_values(str.upper), [("a", "to"), ("a", None)])
@@ -192,8 +192,9 @@ class KTable(Described[K, V]):
         """The rows with values that a `ValueTransformer` computes. (``KTable.transformValues``, KIP-292)
 
         ``supplier`` is the transformer's class, or a function that returns a new one, because each task needs its own.
-        ``store_names`` are the stores that the transformer uses. For a deletion, the transformer gets None. Without
-        ``materialized``, it is called again when a join reads a row. The transformer cannot forward records.
+        ``store_names`` are the stores that the transformer uses. For a deletion, the transformer gets None. If
+        ``materialized`` names no store, the transformer may be called again for a row: when a join reads the row, and
+        for its old value. The transformer cannot forward records.
 
         >>> from streamapp.testing import try_out
         >>> class Doubled:
@@ -256,7 +257,7 @@ class KTable(Described[K, V]):
 
         A repartition topic carries the old and the new value of each change. So a row that moves to another group is
         subtracted from its old group. A row for which the function returns None, or a pair with None, is in no group.
-        The function is not called for deletions.
+        The function is called for the old and for the new value of a row, but never gets the value None.
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "window"), ("bob", "aisle"), ("ann", "aisle")]
@@ -279,7 +280,7 @@ class KTable(Described[K, V]):
         """Holds the changes of the table back, so that fewer are handed on. (``KTable.suppress``, KIP-328)
 
         `Suppressed.until_window_closes` holds them until a window is closed, so that only its final result comes out.
-        `Suppressed.until_time_limit` holds them for a time after the first held change of a key.
+        `Suppressed.until_time_limit` holds the changes of a key for a span of stream time after the first held change.
 
         >>> from streamapp import BufferConfig, StreamsBuilder, StringSerde, Suppressed
         >>> text = StringSerde()

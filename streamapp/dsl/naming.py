@@ -14,7 +14,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The counter of one builder, and a list of the stores and internal topics that have generated names."""
+    """The counter of one builder, and a list of stores and internal topics with generated names (`note_generated`)."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -57,7 +57,7 @@ class Names:
                 self._generated[kind].append(name)
 
     def require_explicit(self) -> None:
-        """Raises `TopologyError` if a store or an internal topic has a generated name (KIP-1111)."""
+        """Raises `TopologyError` if a store or an internal topic with a generated name was noted (KIP-1111)."""
         found = [f"{kind} {', '.join(names)}" for kind, names in self._generated.items() if names]
         if found:
             raise TopologyError(

@@ -129,7 +129,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         A window is closed when stream time reaches its end + grace; a sliding window, when stream time passes this
         time. Only new records move stream time, so without records the last window never closes. ``idle_timeout``,
         which Kafka Streams does not have, solves this: after this time without a record, stream time follows the wall
-        clock.
+        clock. An ``idle_timeout`` needs ``ON_WINDOW_CLOSE``.
 
         >>> from streamapp import EmitStrategy, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -218,7 +218,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     """A stream grouped by key and by sessions. (Kafka Streams: ``SessionWindowedKStream``.)
 
     The key of a result has the start and the end of its session. So when a session grows or two sessions merge, the old
-    results are deleted (None) before the new one comes out. A result's timestamp is the end of its session. Records
+    results are deleted (None) before the new one comes out. Without a record cache, the old result of a longer session
+    is also deleted first if the session keeps its bounds. A result's timestamp is the end of its session. Records
     without a key are dropped.
 
     >>> from streamapp import SessionWindows

@@ -174,11 +174,11 @@ class Plan:
         """The partition counts of all internal topics. ``external`` has the counts of the external source topics.
 
         A repartition topic has the count that ``repartition(partitions=...)`` gives. Otherwise its count is the largest
-        one among the source topics of the sub-topologies that write to it. Topics that are joined get the same count. A
-        changelog has as many partitions as its sub-topology has tasks.
+        one among the source topics of the sub-topologies that write to it. Topics that are joined by key or co-grouped
+        get the same count. A changelog has as many partitions as its sub-topology has tasks.
 
-        Raises `CopartitionError` if topics that are joined have different counts that cannot be changed, and
-        `TopologyError` for a source topic without a count.
+        Raises `CopartitionError` if topics that are joined or co-grouped have different counts that cannot be changed.
+        Raises `TopologyError` for a source topic without a count, and for a count that follows from no other topic.
         """
         missing = [t for t in self.source_topics if t not in external]
         if missing:
@@ -246,7 +246,7 @@ class Plan:
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))
             raise CopartitionError(
-                f"topics that are joined by key must have the same number of partitions, but {listed}. "
+                f"topics that are joined by key or co-grouped must have the same number of partitions, but {listed}. "
                 "Create them alike, or put repartition(partitions=...) before the join"
             )
         return next(iter(fixed.values()), None)

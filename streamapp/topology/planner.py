@@ -91,7 +91,7 @@ def bound_to(topic: str, spec: StoreSpec) -> StoreSpec:
 
 
 def repartition_topic(name: str, partitions: int | None) -> InternalTopic:
-    """A repartition topic. Brokers delete none of its records by age; workers delete records after processing."""
+    """A repartition topic. Brokers delete none of its records by age; workers delete records after their commit."""
     config = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",

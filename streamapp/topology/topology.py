@@ -116,9 +116,9 @@ class Topology:
     def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
         """Adds a processor behind its parents. (``Topology.addProcessor``)
 
-        ``supplier`` is called once for each task and returns a new `Processor`. The supplier or the processor may have
-        an attribute ``stores``, a list of `StoreSpec`; these stores are added and connected. Raises `TopologyError` for
-        a name that is in use, and for an unknown parent.
+        Each call of ``supplier`` returns a new `Processor`, because each task needs its own. The supplier or the
+        processor may have an attribute ``stores``, a list or tuple of `StoreSpec`. These stores are added and
+        connected. Raises `TopologyError` for a name that is in use, and for an unknown parent.
 
         >>> list(Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in").nodes)
         ['in', 'pass']
