@@ -143,7 +143,7 @@ class Connections:
         return watched
 
     def add(self, connection: _Connection) -> bool:
-        """Adds a connection. At the limit, another connection is closed in return. False: no other one can be closed."""
+        """Adds a connection. At the limit, another connection is closed for it. False: no other one can be closed."""
         if len(self._open) >= self._most:
             self._log()
             for other in self._open.values():

@@ -40,7 +40,7 @@ class Problem(Exception):
 
 
 class BadParameter(Problem):
-    """Status 400: a parameter is wrong. The answer has the parameter's name, the expected form, and often an example."""
+    """Status 400: a parameter is wrong. The answer has its name, the expected form, and often an example."""
 
     def __init__(self, parameter: str, message: str, *, example: str | None = None) -> None:
         super().__init__(400, message, parameter=parameter, example=example)
