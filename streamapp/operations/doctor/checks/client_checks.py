@@ -18,8 +18,8 @@ def _clients(survey: Survey, role: str) -> Iterator[ClientFile]:
     "SA501",
     "a producer does not wait for the replicas",
     "loses",
-    reason="With acks=0 or 1, a record counts as written before other brokers have a copy. If the leader "
-    "fails, the record is lost without an error.",
+    reason="With acks=0 or 1, a record counts as written before other brokers have a copy. If the leader then "
+    "fails, the record may be lost without an error.",
     remedy="Set acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_acks",
 )
@@ -35,8 +35,8 @@ def acks(survey: Survey) -> Found:
     "SA502",
     "a producer's retries may double and reorder records",
     "doubles",
-    reason="Without idempotence, a record is written twice if the answer to the first attempt is lost. A "
-    "retry may also overtake later records.",
+    reason="Without idempotence, a record is written twice if the answer to the first attempt is lost. Later records "
+    "may also overtake a record that is sent again.",
     remedy="Set enable.idempotence=true, with acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_enable.idempotence",
 )
@@ -50,7 +50,7 @@ def idempotence(survey: Survey) -> Found:
     "SA503",
     "a producer gives up at the first error",
     "loses",
-    reason="With retries=0, records that are being sent fail whenever the leader of their partition changes, for "
+    reason="With retries=0, records that are being sent may fail when the leader of their partition changes, for "
     "example at a restart of a broker.",
     remedy="Leave retries at its default. Limit the time with delivery.timeout.ms.",
     page="https://kafka.apache.org/documentation/#producerconfigs_retries",
@@ -80,8 +80,8 @@ def isolation(survey: Survey) -> Found:
     "SA505",
     "a consumer commits automatically",
     "loses",
-    reason="enable.auto.commit commits offsets at intervals, also of records that the consumer still "
-    "processes. A crash loses these records.",
+    reason="enable.auto.commit commits offsets at intervals. The offsets may include records that the consumer still "
+    "processes, and a crash then loses these records.",
     remedy="Set enable.auto.commit=false, and commit after the processing.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_enable.auto.commit",
 )

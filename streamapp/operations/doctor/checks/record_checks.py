@@ -24,8 +24,7 @@ _AHEAD_MS = 60_000
     "starves",
     reason="A partition is read by one task, and a task runs on one worker. So the largest partition takes longest, "
     "and more workers do not help.",
-    remedy="Use a key with more values, or the producer's default partitioner (murmur2). SA302 finds single "
-    "hot keys.",
+    remedy="Use a key with more values, or Kafka's default partitioner (murmur2). SA302 finds single hot keys.",
     page="performance.md",
 )
 def skew(survey: Survey) -> Found:
@@ -78,8 +77,8 @@ def hot_key(survey: Survey) -> Found:
     "SA303",
     "timestamps lie in the future",
     "loses",
-    reason="Stream time is the largest timestamp. A producer whose clock is ahead closes the windows of all "
-    "other producers, and their records are dropped as late.",
+    reason="Stream time is the largest timestamp. A producer whose clock is ahead closes windows too early, and the "
+    "records of other producers for these windows are dropped as late.",
     remedy="Set the clock of the producer (NTP). Or set message.timestamp.after.max.ms of the topic, so that "
     "brokers refuse such records.",
     page="operators/windows.md",

@@ -79,7 +79,8 @@ def retention_by_size(survey: Survey) -> Found:
     "loses",
     reason='With cleanup.policy "delete", a changelog loses rows that have not changed for retention.ms. A '
     "worker that restores the table lacks these rows.",
-    remedy=f"{_ALTER}cleanup.policy=compact. Only `streamapp reset` brings lost rows back.",
+    remedy=f"{_ALTER}cleanup.policy=compact. Only `streamapp reset` brings lost rows back, as far as the inputs still "
+    "have their records.",
     page="operators/tables.md",
 )
 def deleted_rows(survey: Survey) -> Found:
@@ -114,7 +115,8 @@ def deleted_windows(survey: Survey) -> Found:
     "SA205",
     "a changelog is never compacted",
     "stalls",
-    reason="The log keeps every change. A restore takes longer each day, and the disk fills.",
+    reason="The log keeps every change, not only the last one of each key. A restore takes longer each day, and the "
+    "disk fills.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )

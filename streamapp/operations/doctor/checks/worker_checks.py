@@ -43,7 +43,7 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker has found the problem itself. /status of the worker shows it, too (docs/views.md, findings).",
+    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md).",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
@@ -94,7 +94,8 @@ def idle_workers(survey: Survey) -> Found:
     "stalls",
     reason="Each task with state on disk needs about 32 open files. A worker on this machine would end if it "
     "got all tasks.",
-    remedy="Set `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or --ulimit nofile=4096 of a container.",
+    remedy="Raise the limit to the number of the finding or more. Use LimitNOFILE of a systemd unit, --ulimit nofile "
+    "of a container, or `ulimit -n` of a shell. Only root can raise the hard limit.",
     page="worker.md",
 )
 def too_few_open_files(survey: Survey) -> Found:
@@ -111,8 +112,8 @@ def too_few_open_files(survey: Survey) -> Found:
     "SA606",
     "state may take more memory than there is",
     "stalls",
-    reason="state_memory_bytes, the record cache and the process itself need more than the memory of this "
-    "machine or container. The kernel may end the worker.",
+    reason="state_memory_bytes, the record cache and the process itself may need more than the memory of this "
+    "machine or container. The kernel may then end the worker.",
     remedy="Set a smaller state_memory_bytes, or add memory.",
     page="worker.md",
 )
