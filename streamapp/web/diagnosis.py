@@ -221,7 +221,7 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
             f"{counted(dropped, 'record was', 'records were')} dropped since the worker started, {100 * share:.1f} % "
             f"of all its records (task {tasks}).",
             "The records were late, lacked a key or a value, or failed in a step whose exception handler "
-            "went on. The log has the records that failed.",
+            "went on. The log has some of the records that failed.",
         )
     if status.dropped_results:
         yield Finding(
