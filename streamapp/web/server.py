@@ -150,8 +150,8 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 class GuardedWeb(Web):  # type: ignore[misc]
     """Faust's web server with audit, guard and login before every page, and limits of connections (`LimitedRunner`).
 
-    These cover Faust's pages and the pages of the application, too. By default, the server of a `streamapp.App` listens
-    on loopback. Another address needs web users (`WebAccess`).
+    Faust's pages and the pages of the application are protected, too. By default, the server of a `streamapp.App`
+    listens on loopback. Another address needs web users (`WebAccess`).
     """
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
