@@ -37,7 +37,7 @@ __all__ = ["main"]
 @click.version_option(package_name="streamapp")
 def main() -> None:
     """Kafka Streams for Python: describe a topology once, run it live, on Spark, and in tests."""
-    sys.path.insert(0, os.getcwd())  # as `python -m` does: applications lie in the folder one stands in
+    sys.path.insert(0, os.getcwd())  # as `python -m` does, because the application's module is in this folder
 
 
 for _command in (

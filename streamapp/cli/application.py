@@ -72,7 +72,7 @@ def _attribute(module: ModuleType, name: str) -> Any:
 
 @contextmanager
 def _own_frames() -> Iterator[None]:
-    """Shows any other error of the application's module with a traceback that begins in this module.
+    """Shows any other error of the application's module with a traceback that begins in the application's module.
 
     The lines of the command and of the import would push the application's lines off the terminal.
     """

@@ -110,7 +110,7 @@ def _summary(report: BackfillReport) -> str:
     written = counted(report.written, "result or changelog record", "results and changelog records")
     return (
         f"{counted(report.processed, 'record')} processed in {compute:.1f} s ({report.processed / compute:,.0f}/s), "
-        f"{report.dropped:,} dropped (late, or without a key).\n"
+        f"{report.dropped:,} dropped (for example late, or without a key).\n"
         f"{written} written in {write:.1f} s ({report.written / write:,.0f}/s)"
         f"{before}.\nYou can start workers now. They go on at the cut."
     )

@@ -65,7 +65,7 @@ def _ms(time: datetime | None) -> float | None:
 @click.option("--all", "everything", is_flag=True, help="Also list replayed and discarded letters.")
 @click.option("--each", is_flag=True, help="Print one line for each letter, instead of groups.")
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
-    """List the dead letters of APPLICATION by operator and cause."""
+    """List the open dead letters of APPLICATION by operator, cause and topic."""
     with clear_errors():
         letters, marks = FailureDesk(load(application, topology=False).config).letters()
     matches = _filter(**filters).matches
@@ -125,7 +125,10 @@ def show(application: str, letter: str) -> None:
 @APPLICATION
 @_filters
 def export(application: str, **filters: Any) -> None:
-    """Print the dead letters of APPLICATION as JSON, one a line; keys and values are base64."""
+    """Print all dead letters of APPLICATION as JSON, one a line, also those that were replayed or discarded.
+
+    Keys, values and headers are base64.
+    """
     with clear_errors():
         letters, marks = FailureDesk(load(application, topology=False).config).letters()
     for letter in filter(_filter(**filters).matches, letters):
@@ -190,9 +193,9 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 def replay(
     application: str, everything: bool, rate: float | None, dry_run: bool, force: bool, **filters: Any
 ) -> None:
-    """Write the records of dead letters of APPLICATION to their source topics again, each once, in their order.
+    """Write the records of open dead letters of APPLICATION to the topics that they came from, each once.
 
-    The workers may run meanwhile.
+    Records of a key keep their order. The workers may run meanwhile.
     """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
@@ -231,7 +234,7 @@ def replay(
 )
 @click.option("--why", default="", help="A note that stays with the letter.")
 def discard(application: str, everything: bool, why: str, **filters: Any) -> None:
-    """Mark dead letters of APPLICATION as discarded. The letters stay in their topic, with your note."""
+    """Mark open dead letters of APPLICATION as discarded. The letters stay in their topic, with your note."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():

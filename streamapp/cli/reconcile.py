@@ -88,6 +88,8 @@ def reconcile_command(
 ) -> None:
     """Compare the records of a source with the records of TOPIC; the exit code is 1 if they differ.
 
+    With --republish, the exit code is 0 if records were only missing, and the command has sent all of them.
+
     Each line of --source is the id of a record. With --window, a line has the window's start in ms, the id and a count,
     separated by tabs. A line may also be a JSON object with "id". For --republish, the object also has the "key" and
     "value" of the record as text, and its "timestamp" in ms.

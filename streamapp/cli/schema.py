@@ -83,10 +83,10 @@ def diff(subject: str, old: str | None, new: str) -> None:
     help="Also try to read this number of the last records of each partition.",
 )
 def check(application: str, records: int) -> None:
-    """Compare the schemas of APPLICATION with the registry; the exit code is 1 if a worker could not write or read.
+    """Compare the schemas of APPLICATION with the registry; the exit code is 1 if a worker could not write.
 
-    A schema must fit the compatibility level of its subject. With --records, the command also reads the last records of
-    each partition with the schemas.
+    A schema that a worker writes must fit the compatibility level of its subject. With --records, the command also
+    reads the last records of each partition. The exit code is then also 1 if one of these records cannot be read.
     """
     app = load(application)
     failed = False

@@ -63,7 +63,7 @@ def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> Non
     type=click.IntRange(1),
     default=1_000,
     show_default=True,
-    help="Milliseconds from the start of a micro-batch to the start of the next.",
+    help="The least time in milliseconds from the start of a micro-batch to the start of the next.",
 )
 @click.option(
     "--records",

@@ -38,7 +38,7 @@ def topic_group() -> None:
     help="A setting of the topic, such as cleanup.policy=compact; several can be given.",
 )
 def create(name: str, partitions: int, config: dict[str, str]) -> None:
-    """Create topic NAME. If the topic exists with the same number of partitions, nothing changes."""
+    """Create topic NAME. If the topic exists with this number of partitions, nothing changes, not even its settings."""
     with clear_errors():
         KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions, config)])
     click.echo(f"{name} has {counted(partitions, 'partition')}")

@@ -73,7 +73,7 @@ def _debugged(run: Callable[[bool], Trial]) -> Callable[[bool], Trial]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Without warnings: they say that a letter was sent, and a trial sends none."""
+    """Leaves out warnings and lower levels of the log, which say that a letter was sent. A trial sends no letter."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -50,7 +50,7 @@ class Backlog:
         self._consumer.close()
 
     def progress(self) -> tuple[int, int]:
-        """(committed offsets, end offsets), each summed over all partitions. Both grow while the application works.
+        """(committed offsets, end offsets), each summed over all partitions.
 
         The two numbers may stay different when all work is done, because markers of transactions have offsets, too, and
         may not be committed. `empty` tells if all work is done.

@@ -27,9 +27,9 @@ _TAIL_LINES = 15
 class WorkerProcess:
     """One worker of ``application`` (a module or object, as ``faust -A`` takes it) as a child process.
 
-    The worker ends when the present process ends, also if this one is killed. ``environ`` is added to the environment
-    of the present process. The worker's output goes to the file ``log``. The web server listens on ``web_port``.
-    ``datadir`` is the folder of its state (default: the application's setting).
+    The worker ends soon after the present process ends, also if the present process is killed. ``environ`` is added to
+    the environment of the present process. The worker's output goes to the file ``log``. The web server listens on
+    ``web_port``. ``datadir`` is the folder of the worker's state (default: the application's setting).
 
         with WorkerProcess("agents", web_port=6066, log=Path("worker.log")) as worker:
             worker.wait_until_ready()
@@ -114,7 +114,7 @@ class WorkerProcess:
     def get(self, path: str, *, timeout: float = 10.0) -> Any:
         """The JSON that the worker answers to ``path``, for example ``/tables/``.
 
-        Raises `StreamsError` if the worker refuses the request, and `OSError` if it cannot be reached.
+        Raises `StreamsError` if the worker refuses the request, and `OSError` if the worker cannot be reached.
         """
         try:
             with open_worker(self.url + path, seconds=timeout) as answer:

@@ -51,8 +51,8 @@ class LocalResolver(aiohttp.ThreadedResolver):
 
 
 def local_name() -> str:
-    """The host name under which a worker on loopback is known to other workers. Only its own machine can resolve the
-    name."""
+    """The host name under which other workers of this machine know a worker on loopback. A worker of another machine
+    refuses to resolve the name."""
     return f"{socket.gethostname().lower()}.localhost"
 
 
@@ -90,7 +90,8 @@ class Peers:
     ) -> tuple[int, dict[str, Any]]:
         """Forwards the request to another worker, for these partitions. Returns the status and the JSON of the answer.
 
-        The status is 200 or 404. Raises `Unavailable` for any other status, and if the worker does not answer.
+        The status is 200 or 404. Raises `Unavailable` for any other status, for an answer that is no JSON object, and
+        if the worker does not answer.
         """
         assert self._session is not None, "the web application has not been started"
         listed = ",".join(map(str, sorted(partitions)))

@@ -23,21 +23,21 @@ __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-"""The longest time for the head of a request, from the start of the connection or the first byte of the head.
+"""The longest time for the head of a request, from the start of the connection or (with TLS) the end of the handshake.
 
-A TLS handshake has the same time."""
+For a later request of the connection, the time begins with the first byte. A TLS handshake has the same time."""
 KEEP_ALIVE_SECONDS = 75.0
-"""The longest wait of a connection for its next request. Load balancers close idle connections earlier (60 s), so they
-never send a request into a connection that the server closes."""
+"""The longest wait of a connection for its next request. Many load balancers close idle connections after 60 s. This
+wait is longer, so that they send no request into a connection that the server closes at this moment."""
 BODY_SECONDS = 20.0
-"""The longest time for the body of a request, of at most 1 MiB."""
+"""The longest time for the body of a request."""
 BUSY_SECONDS = 15.0
-"""The time after which a connection with an unanswered request may be closed, if all connections are in use. An answer
-takes less time."""
+"""The time after its last activity after which a connection with an unanswered request, or an unread answer, may be
+closed. The server closes such a connection only if all connections are in use."""
 TAKE_SECONDS = 60.0
-"""The longest time that a client may take to read an answer until its rest fits into the system's buffers."""
+"""The longest time for which a client may leave more of an answer unread than the connection's buffers hold."""
 MOST_UNSENT = 64 * 2**20
-"""The most bytes of answers that clients have not read yet.
+"""The most bytes of answers that wait in memory for clients that do not read.
 
 Beyond this limit, connections are closed. The connection that has waited longest comes first.
 """
@@ -49,7 +49,10 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def most_connections() -> int:
-    """The default limit: a quarter of the file handles, at most 1,024. Brokers and stores need the other handles."""
+    """The default limit: a quarter of the process's file handles, at least 16 and at most 1,024.
+
+    The clients of Kafka and the stores need the other handles.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1_024 if soft == resource.RLIM_INFINITY else max(16, min(1_024, soft // 4))
 
@@ -70,9 +73,9 @@ def _is_no_clients_fault(record: logging.LogRecord) -> bool:
 class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
-    A new connection beyond the limit takes the place of the connection that has been idle for longest. So idle clients
-    cannot keep out a readiness probe. If no connection is idle, the new one takes the place of one with a request under
-    way for 15 s or more (`BUSY_SECONDS`). Otherwise the new connection is closed.
+    At the limit, a new connection takes the place of the connection that has been inactive for longest. So idle clients
+    cannot keep out a readiness probe. A connection with a request or an unread answer is spared until `BUSY_SECONDS`
+    after its last activity. If all connections are spared, the new connection is closed.
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
@@ -140,7 +143,7 @@ class Connections:
         return watched
 
     def add(self, connection: _Connection) -> bool:
-        """Adds a connection. At the limit, an idle connection is closed for it; False if there is none."""
+        """Adds a connection. At the limit, another connection is closed for it. False: no other one can be closed."""
         if len(self._open) >= self._most:
             self._log()
             for other in self._open.values():
@@ -180,7 +183,7 @@ class Connections:
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             logger.warning(
-                "the web server has %s, its limit: it closes the connections that wait longest",
+                "the web server has %s, its limit: it closes the connections that have been inactive for longest",
                 counted(self._most, "connection"),
             )
 
@@ -196,7 +199,7 @@ class _Connection(asyncio.Protocol):
         self._since = self._loop.time()
         self._handshake: asyncio.Task[None] | None = None
         self._early = b""
-        """The first bytes of the client, as long as the handshake is not over for this side."""
+        """Bytes of the client that have arrived before `_shake_hands` knows that the handshake is over."""
         self._handled = False
         """True while aiohttp's handler has the connection."""
         self._answering = 0

@@ -15,8 +15,10 @@ __all__ = ["ControlViews"]
 
 
 class ControlViews:
-    """The handlers of `/pause` and `/resume`. A worker answers as soon as it knows of the pause. Records under way are
-    processed to their end."""
+    """The handlers of `/pause` and `/resume`. A worker answers at once, and does not wait until its data plane pauses.
+
+    With ``workers=all``, a worker first pauses or resumes itself, and then tells the others.
+    """
 
     def __init__(self, source: ViewSource, peers: Peers) -> None:
         self._source, self._peers = source, peers

@@ -26,7 +26,7 @@ R = TypeVar("R")
 _FIELDS = ("operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
 _AT_ONCE = 2
-"""The most questions at the same time. Each may read the whole dead-letter topic into memory, in a thread."""
+"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic into memory."""
 _WAIT_SECONDS = 5.0
 _LEAST_RATE = 0.01
 """The lowest rate of a replay, in records a second, because other changes wait for the end of a replay."""
@@ -55,7 +55,7 @@ class DeskViews:
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     async def listing(self, request: web.Request) -> web.Response:
-        """Open letters by operator, cause and topic; with ``each=true``, the last ``limit`` of them.
+        """The number of open letters by operator, cause and topic; with ``each=true``, the last ``limit`` letters.
 
         With ``all=true``, replayed and discarded letters count, too.
         """

@@ -32,7 +32,7 @@ class Finding:
 
 
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
-    """All findings; empty if the worker runs, keeps up and drops nothing."""
+    """All findings, errors first and then warnings."""
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
     for task in sampler.status.tasks:
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
@@ -62,9 +62,9 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "worker",
                 f"Something holds the worker up{because}.",
                 "A function that does not return within max_poll_interval_ms ends the worker, and the log shows "
-                "the line of code. The worker waits for brokers and the consumer group. After 5 minutes of "
-                "rollbacks without a commit, the worker ends. A global topic of which nothing arrives is fetched anew "
-                "once a minute.",
+                "the line of code. The worker waits for the consumer group without a limit. After 5 minutes without an "
+                "answer to a commit, or of rollbacks without a commit, the worker ends. A global topic of which "
+                "nothing arrives is fetched anew once a minute.",
             )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"
@@ -221,7 +221,7 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
             f"{counted(dropped, 'record was', 'records were')} dropped since the worker started, {100 * share:.1f} % "
             f"of all its records (task {tasks}).",
             "The records were late, lacked a key or a value, or failed in a step whose exception handler "
-            "went on. The log has the records that failed.",
+            "went on. The log has some of the records that failed.",
         )
     if status.dropped_results:
         yield Finding(

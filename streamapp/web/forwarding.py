@@ -25,8 +25,8 @@ _FORM = re.compile(
 class Signatures:
     """Signs and checks requests of workers with a secret that all of them have (HMAC-SHA-256).
 
-    A signature is valid for one receiver, one method and one path with its query, for 30 s. A request that changes
-    state is accepted only once, so that nobody can repeat a recorded one.
+    A signature is valid for one receiver, one method and one path with its query, for 30 s. A receiver accepts a
+    request that changes state only once, so that nobody can repeat a recorded request.
 
     >>> signatures, ada = Signatures(lambda: b"s" * 32), Identity("ada", "read")
     >>> header = signatures.sign(ada, "GET", "http://b:6066", "/tables/t/?partitions=1")
@@ -48,7 +48,10 @@ class Signatures:
         return f"v1:{when}:{nonce}:{identity.role}:{mac}:{identity.name}"
 
     def identity(self, header: str, method: str, receiver: str, path: str) -> Identity | None:
-        """The user of a signed request. None if the signature is wrong or too old, or if it was used before."""
+        """The user of a signed request. None if the signature is wrong or too old.
+
+        None also if a signature of another method than GET or HEAD was used before.
+        """
         found, secret = _FORM.fullmatch(header), self._secret()
         if found is None or secret is None:
             return None

@@ -17,7 +17,7 @@ __all__ = ["MetricsView"]
 
 
 class MetricsView:
-    """The handler. docs/views.md describes the names and labels of the metrics."""
+    """The handler. Each name in an answer has the prefix ``streamapp_``, and each metric its help text."""
 
     def __init__(self, application_id: str, sampler: Sampler, status: StatusViews) -> None:
         self._application_id, self._sampler, self._status = application_id, sampler, status
@@ -47,12 +47,12 @@ class MetricsView:
         )  # fmt: skip
         yield Metric(
             "dropped_records_total", "counter",
-            "Records dropped since the start: late, without key, or by an exception handler that went on.",
+            "Records dropped since the start, for example late or without key, or by an exception handler.",
             [({"task": task}, dropped) for task, dropped in sorted(status.dropped_records.items())],
         )  # fmt: skip
         yield Metric(
             "drops_total", "counter",
-            "The same by operator (or store) and reason.",
+            "Records dropped since the start, by operator (or store) and reason.",
             [
                 ({"task": task, "operator": operator, "reason": reason}, count)
                 for (task, operator, reason), count in sorted(status.drops.items())
@@ -87,7 +87,7 @@ class MetricsView:
             [(labels, each.position) for labels, each in inputs if each.position is not None],
         )  # fmt: skip
         yield Metric(
-            "input_lag", "gauge", "Records that have arrived in Kafka and are not processed.",
+            "input_lag", "gauge", "Offsets between the position and the end of the log.",
             [(labels, each.lag) for labels, each in inputs if each.lag is not None],
         )  # fmt: skip
         yield Metric(
@@ -105,7 +105,7 @@ class MetricsView:
                 [({"task": task.id}, made[field]) for task, made in restoring if made[field] is not None],
             )  # fmt: skip
         yield Metric(
-            "standby_lag", "gauge", "Changelog records that a standby does not have yet.",
+            "standby_lag", "gauge", "Changelog offsets that a standby does not have yet.",
             [({"task": each.id, "warmup": str(each.warmup).lower()}, each.lag) for each in status.standbys],
         )  # fmt: skip
         yield from described(status.consumers)

@@ -37,8 +37,8 @@ def part_of(table: TableInfo, page: Page, freshness: dict[str, Any]) -> Part:
 def merged_page(
     request: web.Request, table: TableInfo, query: Query, parts: Sequence[Part], *, as_part: bool
 ) -> dict[str, Any]:
-    """The answer to a request, as JSON. With ``as_part``, the answer has further fields, which a worker needs to merge
-    it.
+    """The answer to a request, as JSON. With ``as_part``, the answer has further fields, which another worker needs to
+    merge the answer into its own.
 
     A page ends at ``query.limit`` entries or at `PAGE_BYTES`. A page has at least one entry, if there is any.
     """

@@ -40,7 +40,7 @@ class Problem(Exception):
 
 
 class BadParameter(Problem):
-    """Status 400: a parameter is wrong. The answer has its name, the expected form, and an example."""
+    """Status 400: a parameter is wrong. The answer has its name, the expected form, and often an example."""
 
     def __init__(self, parameter: str, message: str, *, example: str | None = None) -> None:
         super().__init__(400, message, parameter=parameter, example=example)
@@ -77,7 +77,10 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
 def problems_as_json(
     prefixes: tuple[str, ...],
 ) -> Middleware:
-    """Middleware that turns errors of the given paths into JSON, ``{"error": ..., "status": ...}``."""
+    """Middleware for paths that begin with ``prefixes``. Answers to refused requests are JSON.
+
+    An answer is ``{"error": ..., "status": ...}`` with further fields. Exceptions that no view expects pass through.
+    """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

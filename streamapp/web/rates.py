@@ -13,7 +13,7 @@ _MOST = 4_096
 
 
 class Buckets:
-    """A token bucket for each key: at most ``burst`` tokens, of which ``per_second`` come back each second.
+    """A token bucket for each key: at most ``burst`` tokens. ``per_second`` tokens come back each second.
 
     Keys that were not used for longest are forgotten if there are too many.
 

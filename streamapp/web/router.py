@@ -79,7 +79,7 @@ def _key_bytes(table: StoreTable, key: Any) -> bytes:
 def _hosts(info: TableInfo) -> HostToPartitionMap:
     """Address of each worker -> topic -> partitions of a store.
 
-    The topic is the changelog, or the source without one.
+    The topic is the changelog, or for a store without a changelog the first source topic.
     """
     topic = info.topic or info.source_topics[0]
     hosts: HostToPartitionMap = {}

@@ -36,7 +36,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 _PARTITION_BYTES = 64 * 1024
 """The least number of bytes that a partition may add to a page, even if many partitions share the page."""
 NEWEST_SCAN = 1_000
-"""The most entries of a partition that are read to find the newest; a read of this size does not delay processing."""
+"""The most entries of a partition that are read to find the newest, because processing waits meanwhile."""
 COUNT_LIMIT = 1_000
 """The most entries of a partition that are counted, because counting reads them all and processing waits meanwhile."""
 
@@ -61,7 +61,10 @@ class Row(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The first rows after a cursor, in order. ``more`` is True if rows follow; ``scanned`` rows were read."""
+    """The rows of one partition for a page, in order; for the newest entries, the newest come first.
+
+    ``more`` is True if the partition has rows that were not read. ``scanned`` is the number of rows that were read.
+    """
 
     rows: list[Row]
     more: bool
@@ -69,7 +72,7 @@ class Page(NamedTuple):
 
 
 def read_page(store: Any, table: TableInfo, partition: int, query: Query, share: int = 1) -> Page:
-    """One page of a listing, for an answer from ``share`` partitions. The read ends when the page is full."""
+    """One partition's part of a page, for an answer from ``share`` partitions. The read ends when the part is full."""
     rows = _rows(store, table, partition, query)
     most_bytes = max(_PARTITION_BYTES, PAGE_BYTES // share)
     with lenient(store):
@@ -137,7 +140,7 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
 
 
 def count(store: Any) -> int:
-    """The number of entries, or ``COUNT_LIMIT`` if there are more."""
+    """The number of entries, counted up to ``COUNT_LIMIT``."""
     with lenient(store):
         return sum(1 for _ in islice(store.all(), COUNT_LIMIT))
 
@@ -168,8 +171,8 @@ def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterato
 
 
 def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
-    """Yields rows ordered by position. ``rows`` must be nearly ordered: their time never falls by more than
-    ``disorder`` ms. So only rows of this time are in memory."""
+    """Yields rows ordered by position. ``rows`` must be nearly ordered: no row's time is more than ``disorder`` ms
+    before the time of an earlier row. So only rows of such a span are in memory."""
     waiting: list[tuple[Position, int, Row]] = []
     latest = 0
     for n, row in enumerate(rows):

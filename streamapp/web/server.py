@@ -69,9 +69,10 @@ def add_routes(
     also `/dlq`. The views answer in every state of the worker, if necessary with status 503. The guard covers all
     routes of the application.
 
-    - ``allowed_hosts``: further host names under which clients reach the application (``*.example.com``). The names of
-      this machine and of the source's address are allowed already.
-    - ``origins``: other origins whose pages may change state. The views themselves accept no such request.
+    - ``allowed_hosts``: further host names under which clients reach the application (``*.example.com``). The guard
+      already allows IP addresses, ``localhost``, this machine's host name and the host of the source's address.
+    - ``origins``: other origins whose pages may call routes of your own that change state. Views accept no such
+      request.
     - ``peer_timeout``: seconds for a whole answer of another worker.
     - ``read_timeout``: seconds for one read of a local partition.
     - ``access``: the users and their rights (default: from the environment, docs/security.md).
@@ -128,8 +129,7 @@ def _protect(
     allowed_hosts: Collection[str],
     origins: Callable[[], Collection[str]],
 ) -> None:
-    """Adds audit, guard and authentication as the first middlewares of an application, in this order, for all
-    routes."""
+    """Makes audit, guard and authentication the first middlewares of an application, in this order."""
     here = socket.gethostname().lower()
 
     def trusted(request: web.Request) -> Collection[str]:
@@ -148,10 +148,10 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 
 
 class GuardedWeb(Web):  # type: ignore[misc]
-    """Faust's web server with a guard before every page, and a limit of connections (`LimitedRunner`).
+    """Faust's web server with audit, guard and login before every page, and limits of connections (`LimitedRunner`).
 
-    The guard covers Faust's pages and the pages of the application, too. By default the server listens on loopback;
-    another address needs web users (`WebAccess`).
+    Faust's pages and the pages of the application are protected, too. By default, the server of a `streamapp.App`
+    listens on loopback. Another address needs web users (`WebAccess`).
     """
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
@@ -176,7 +176,8 @@ class GuardedWeb(Web):  # type: ignore[misc]
     def prepare(self) -> None:
         """Decides the address that other workers use. Raises `ConfigError` for an open address without web users.
 
-        Called after the options of the command line are applied.
+        Call this after the options of the command line are applied. Without a web server at a TCP port, nothing
+        happens.
         """
         conf = self.app.conf
         if not conf.web_enabled or conf.web_transport.scheme != "tcp":
@@ -233,9 +234,9 @@ def _advertise(conf: Any, *, encrypted: bool) -> None:
 
 
 class StreamsWeb(GuardedWeb):
-    """A guarded web server with streamapp's views. Faust's own page of statistics moves to ``/faust``.
+    """A guarded web server with streamapp's views. Faust's page of statistics, if it is on, moves to ``/faust``.
 
-    Faust's picture of its agents is left out, because it needs a library that streamapp does not install.
+    Faust's picture of its agents is left out, because this picture needs a library that streamapp does not install.
     """
 
     default_blueprints: ClassVar[Any] = (

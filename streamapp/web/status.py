@@ -64,7 +64,7 @@ class StatusViews:
     def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
         """The readiness of one task, while other tasks may still restore their tables.
 
-        A ready task processes records, and its tables can be read.
+        The tables of a ready task can be read. The task processes records, unless the worker is paused.
         """
         about: dict[str, Any] = {"task": task.id, "partition": task.partition}
         if task.state == "restoring":

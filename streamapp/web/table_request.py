@@ -99,7 +99,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The parameters of one listing, of a table or of one key. Limits are inclusive; times are in ms since 1970."""
+    """The parameters of one listing, of a table or of one key. Bounds are inclusive; times are in ms since 1970."""
 
     key: TypedKey | None = None
     low: TypedKey | None = None
@@ -114,7 +114,8 @@ class Query:
 
 
 def family(table: TableInfo) -> str | None:
-    """The kind of a table: key_value, window, session or versioned. None: the table is internal and has no listings."""
+    """The family of a table: key_value, window, session or versioned. None: the table is an operator's buffer, which
+    cannot be read."""
     shape = table.kind.shape
     return None if shape is None else shape.family
 
@@ -125,7 +126,7 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
     if kind is None:
         raise BadParameter(
             "name",
-            f"{table.name} ({table.kind}) is internal to an operator and cannot be read: ask another table",
+            f"{table.name} ({table.kind}) is the buffer of an operator and cannot be read: ask another table",
         )
     allowed = (_TABLE_PARAMETERS if key is None else _KEY_PARAMETERS)[kind]
     _refuse_unknown(table, kind, parameters, allowed, key)

@@ -27,7 +27,8 @@ R = TypeVar("R")
 _HISTORY = {"from", "to", "limit", "cursor"}
 """Parameters that make the answer for a key of a versioned table a list of its versions, instead of the latest one."""
 _PAGES_AT_ONCE = 8
-"""The most pages that are made at the same time. A page of 4 MiB needs four times its size in memory meanwhile."""
+"""The most pages that are made at the same time, and the most parts of pages. A page of 4 MiB needs a multiple of its
+size in memory meanwhile."""
 _OF_ALL = ("stale", "partitions")
 """Parameters that decide which workers are asked, and not which entries are wanted."""
 
@@ -48,7 +49,8 @@ class TableViews:
         self._read_timeout = read_timeout
         self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
         self._parts = asyncio.Semaphore(_PAGES_AT_ONCE)
-        """The places for parts of other workers' pages. With shared places, two workers could wait for each other."""
+        """Limits requests with ``partitions``, mostly parts of other workers' pages. With one limit for pages and
+        parts, two workers could wait for each other."""
 
     async def listing(self, _request: web.Request) -> web.Response:
         tables = sorted(self._source.tables().values(), key=lambda table: table.is_internal)
@@ -56,7 +58,8 @@ class TableViews:
         return json_response({"tables": described})
 
     async def table(self, request: web.Request) -> web.Response:
-        """The description of a table; with any parameter, a page of its entries."""
+        """The description of a table. With the parameter ``key``, the answer of `key`; with any other parameter, a page
+        of entries."""
         table = self._lookup(request)
         if not request.query:
             return json_response(await self._describe(table))
@@ -66,7 +69,10 @@ class TableViews:
         return await self._page(request, table, query, frozenset(table.owners))
 
     async def key(self, request: web.Request) -> web.Response:
-        """The entry of a key; for window, session and versioned tables, the key's entries in a time range."""
+        """The entry of a key, or for window and session tables a page of the key's entries.
+
+        A versioned table gives the latest version, the version at ``as_of``, or a page of versions (`_HISTORY`).
+        """
         return await self._key(request, self._lookup(request), request.match_info["key"])
 
     async def _key(self, request: web.Request, table: TableInfo, text: str) -> web.Response:
@@ -155,7 +161,7 @@ class TableViews:
     ) -> list[Part]:
         """The entries of local partitions.
 
-        All reads are submitted at once, so that processing is interrupted only once.
+        All reads are submitted at once, so that processing is mostly interrupted only once.
         """
 
         async def part(partition: int) -> Part:
@@ -176,7 +182,8 @@ class TableViews:
     ) -> list[Part]:
         """The entries of partitions of another worker.
 
-        With ``stale``, standbys are asked if the worker does not answer.
+        With ``stale``, standbys are asked if the worker does not answer or refuses, and if each of the partitions has a
+        standby.
         """
         try:
             status, body = await self._peers.ask(worker, request, partitions)

@@ -17,7 +17,7 @@ from streamapp.errors import ConfigError
 __all__ = ["Identity", "Role", "Users", "make_token", "password_line", "token_line"]
 
 Role = Literal["read", "operate"]
-"""``read`` sees everything; ``operate`` also changes state: pause, resume, replay, discard, edit, POST to your
+"""``read`` may only send GET, HEAD and OPTIONS. ``operate`` may also change state: pause, replay letters, POST to your
 pages."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)
@@ -45,7 +45,9 @@ class Identity:
 
 
 def password_line(name: str, role: str, password: str) -> str:
-    """The line of a user with a password, for the users file. Raises `ConfigError` for an impossible name or role.
+    """The line of a user with a password, for the users file.
+
+    Raises `ConfigError` for an impossible name or role, or a password of fewer than 8 characters.
 
     >>> password_line("ada", "operate", "lovelace").split("$")[:4]
     ['ada:operate:scrypt', '16384', '8', '5']
@@ -71,7 +73,7 @@ def token_line(name: str, role: str, token: str) -> str:
 
 
 class Users:
-    """The users file: a line ``name:role:hash`` for each user or program. ``#`` begins a comment.
+    """The users file: a line ``name:role:hash`` for each user or program. A line that begins with ``#`` is a comment.
 
     >>> users = Users.parse(token_line("prometheus", "read", "sat_x"))
     >>> users.of_token("sat_x"), users.of_token("sat_y")
@@ -125,7 +127,7 @@ class Users:
         """The user with this name and password; None if they are wrong.
 
         A check takes about 0.2 s and 16 MiB, so call this in a thread, one call at a time. The token of a program also
-        counts as its password, for clients that know only basic authentication.
+        counts as the program's password, for clients that know only basic authentication.
         """
         of_token = self.of_token(password)
         if of_token is not None and of_token.name == name:

@@ -40,7 +40,7 @@ __all__ = ["key_format", "key_to_json", "parse_key", "serde_name", "to_json"]
 MAX_DEPTH = 100
 """The most levels of a value in an answer."""
 _PRINTED_BITS = 14_000
-"""The largest integer that is printed as a number, in bits. Python prints at most 4,300 digits."""
+"""An integer of fewer bits is printed as a number. By default, Python prints at most 4,300 digits."""
 _EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a", "uuid": str(UUID(int=1))}
 
 
@@ -51,7 +51,7 @@ def to_json(value: Any) -> Any:
 
     - bytes: ``{"$base64": ...}``
     - NaN and the infinities: ``{"$float": "nan"}``
-    - integers that Python refuses to print: ``{"$int": "0x..."}``
+    - integers of 14,000 bits or more: ``{"$int": "0x..."}``
     - levels below the 100th: ``{"$deep": ...}``
     - values that cannot be read or shown: ``{"$unreadable": why}``
     - other objects: ``{"$repr": ...}``

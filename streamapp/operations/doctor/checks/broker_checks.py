@@ -134,8 +134,8 @@ def auto_create(survey: Survey) -> Found:
     "SA108",
     "all replicas of a partition are in one rack",
     "loses",
-    reason="The cluster has several racks (availability zones). If the rack of these replicas fails, all "
-    "copies are lost.",
+    reason="The cluster has several racks (availability zones). While the rack of these replicas is away, nobody can "
+    "read or write the partition. If the rack is lost, all copies are lost.",
     remedy="Set broker.rack on each broker, and run kafka-reassign-partitions, which spreads replicas over racks.",
     page=_KAFKA + "#basic_ops_racks",
 )
@@ -158,7 +158,7 @@ def one_rack(survey: Survey) -> Found:
     "the application names a rack that no broker is in",
     "costs",
     reason="client_rack lets a worker read from brokers in its rack (KIP-392). If no broker is in this rack, "
-    "all reads go to the leaders, also in other racks, and the traffic between racks is paid for.",
+    "all reads go to the leaders, also in other racks. Many clouds charge for traffic between racks.",
     remedy="Set client_rack to the broker.rack of the brokers in the same zone, or remove the setting.",
     page="worker.md#standbys-and-tasks-that-move",
 )

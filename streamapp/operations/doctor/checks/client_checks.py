@@ -18,8 +18,8 @@ def _clients(survey: Survey, role: str) -> Iterator[ClientFile]:
     "SA501",
     "a producer does not wait for the replicas",
     "loses",
-    reason="With acks=0 or 1, a record counts as written before other brokers have a copy. If the leader "
-    "fails, the record is lost without an error.",
+    reason="With acks=0 or 1, a record counts as written before other brokers have a copy. If the leader then "
+    "fails, the record may be lost without an error.",
     remedy="Set acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_acks",
 )

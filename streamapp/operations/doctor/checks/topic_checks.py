@@ -115,7 +115,8 @@ def deleted_windows(survey: Survey) -> Found:
     "SA205",
     "a changelog is never compacted",
     "stalls",
-    reason="The log keeps every change. A restore takes longer each day, and the disk fills.",
+    reason="The log keeps every change, not only the last one of each key. A restore takes longer each day, and the "
+    "disk fills.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )

@@ -44,7 +44,7 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker has found the problem itself. /status of the worker shows it, too (docs/views.md, findings).",
+    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md).",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
@@ -113,8 +113,8 @@ def too_few_open_files(survey: Survey) -> Found:
     "SA606",
     "state may take more memory than there is",
     "stalls",
-    reason="state_memory_bytes, the record cache and the process itself need more than the memory of this "
-    "machine or container. The kernel may end the worker.",
+    reason="state_memory_bytes, the record cache and the process itself may need more than the memory of this "
+    "machine or container. The kernel may then end the worker.",
     remedy="Set a smaller state_memory_bytes, or add memory.",
     page="worker.md",
 )
