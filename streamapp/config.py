@@ -137,8 +137,8 @@ class StreamsConfig:
     session_timeout_ms: int = 45_000
     """The time in ms after which the group gives the tasks of a silent worker to other workers."""
     max_poll_interval_ms: int = 300_000
-    """The time in ms that user code may take for one record. A worker whose code takes longer ends, so that other
-    workers take over its tasks."""
+    """The time in ms that user code may take for one record, or for one call of a punctuator. A worker whose code takes
+    longer ends, so that other workers take over its tasks."""
     repartition_purge_interval_ms: int = 30_000
     """The shortest time in ms between two deletions of committed records from the repartition topics that a worker
     reads."""
@@ -194,8 +194,8 @@ class StreamsConfig:
     ``merge.repartition.topics``."""
     ensure_explicit_internal_resource_naming: bool = False
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
-    topology may generate another name, and would not find the data of this version (KIP-1111). Foreign-key joins, and
-    stores and topics of a `Retry`, are not checked."""
+    topology may generate another name, and would not find the data of this version (KIP-1111). The internal
+    topics and the subscription store of a foreign-key join, and the stores and topics of a `Retry`, are not checked."""
     foreign_key_join_recheck: bool = False
     """True: an inner foreign-key join checks a result again, if its left row changes while the message about a deleted
     right row is under way. Kafka Streams does not check, and may keep the result of the deleted row. Spark always

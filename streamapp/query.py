@@ -2,8 +2,9 @@
 
 The plain reads of a store (``store.get``, ``fetch`` ...) raise an exception if the store cannot answer. A query gives a
 `QueryResult`, which says why the query failed. Only a `KeyQuery` or `RangeQuery` of a versioned store raises
-`InvalidStoreError`, as in Kafka Streams. Range and window queries show only rows of the store itself, also as in Kafka
-Streams. So these queries do not find an expired window that only the record cache still has; plain reads do.
+`InvalidStoreError`, as in Kafka Streams. Queries also see updates that wait in a record cache. Range and window queries
+leave out expired windows and sessions that only the record cache still has. A range query of an ``lru`` store leaves
+out keys that only the record cache has. Plain reads find these rows.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()

@@ -835,9 +835,10 @@ class KStream(Described[K, V]):
         (``KStream.repartition``, KIP-221)
 
         The topic is ``<application id>-<name>-repartition``. ``partitioner`` may choose the partition instead of the
-        key. ``partitions`` is the number of partitions (default: as many as the input has). Other tasks run the
-        operators behind the topic, so more partitions give more parallelism. Records without a key are dropped, unless
-        a left or outer join reads them.
+        key. ``partitions`` is the number of partitions. The default is the number of a topic with which this topic is
+        joined or co-grouped, otherwise the largest number of the input topics. Other tasks run the operators behind the
+        topic, so more partitions give more parallelism. Records without a key are dropped, unless a left or outer join
+        reads them.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()

@@ -44,8 +44,8 @@ class Materialized:
     - ``store_type``: ``rocksdb`` (on disk), ``in_memory``, or ``lru``, which keeps only the ``max_entries`` rows that
       were used last, in memory. Reads also find the rows that a record cache still has.
     - ``caching``: True (the default, unless ``statestore_cache_max_bytes`` is 0) for a record cache: only the last
-      update of a row before each flush goes downstream. Versioned tables and tables with a ttl have no record cache,
-      nor have sessions and sliding windows with ``EmitStrategy.ON_WINDOW_CLOSE``.
+      update of a row before each flush goes downstream. Versioned tables, global tables and tables with a ttl have no
+      record cache, nor have sessions and sliding windows with ``EmitStrategy.ON_WINDOW_CLOSE``.
     - ``logging``: True, the default, for a changelog, from which the store is restored. ``topic_config`` has settings
       of the changelog topic.
     - ``retention``: the time for which windows are kept, by default and at least their size + grace. Sessions need
