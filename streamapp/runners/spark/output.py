@@ -20,7 +20,7 @@ from streamapp.runners.spark.table_rows import table_batches
 __all__ = ["Output"]
 
 OUTPUT_ROWS = 20_000
-"""The number of waiting records of a topic from which on these records leave the task."""
+"""A topic with so many waiting records gives them to Spark."""
 
 
 class Sent(NamedTuple):
