@@ -210,6 +210,6 @@ class Output:
     def _places(self, topic: str, chosen: list[int | None], keys: pa.Array) -> npt.NDArray[np.int32]:
         """The partition of each record: the chosen one, or Kafka's for the key.
 
-        A record with a null key goes to the partition with the task's number.
+        A record with a null key goes to the partition with the task's number, modulo the partition count.
         """
         return placed(chosen, keys, self.partition_count(topic), self._partition)

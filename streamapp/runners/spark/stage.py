@@ -178,7 +178,7 @@ class Stage:
     def _global_stores(self) -> Mapping[str, Any]:
         if self.global_records is None:
             return {}
-        # Spark uses a Python worker for many tasks. They share one copy of the global stores.
+        # Spark uses a Python worker for many tasks, which share one copy of the global stores.
         known = _global_states.get(self.run_id)
         if known is None:
             _global_states.clear()

@@ -55,7 +55,7 @@ class BatchMetrics:
     dropped: int
     """Records that operators have dropped."""
     restored: int
-    """Changelog records that were read because the state on an executor's disk was missing or old."""
+    """Changelog records that tasks have read, because an executor's disk had no state of theirs, or an old one."""
     tasks: int
     """Tasks that have processed records; a task counts once for each of its runs."""
     seconds: float
