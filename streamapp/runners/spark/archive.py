@@ -41,9 +41,9 @@ _FOLDER = re.compile(r"(?:^|/)partition=(\d+)/[^/]+\.parquet$")
 class ParquetSource:
     """A topic in Parquet files, as `OutputTopic.write_parquet` writes them.
 
-    ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``). Every executor must be able to
-    read ``path``. The files are ``partition=N/*.parquet`` below ``path``. Their columns are ``key`` and ``value``
-    (binary or null), ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``.
+    ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``). The driver and every executor must
+    be able to read ``path``. The files are ``partition=N/*.parquet`` below ``path``. Their columns are ``key`` and
+    ``value`` (binary or null), ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``.
 
     Each file is in the order of its offsets, and the files of a partition do not overlap. For files in any other
     order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows.

@@ -16,9 +16,10 @@ __all__ = ["BATCH_RULES"]
 
 
 class OrderedPartitionGroup(PartitionGroup):
-    """Chooses the input of the next record. If several have the same timestamp, takes the first one of the topology.
+    """Chooses the input whose next record has the earliest timestamp.
 
-    On workers, inputs with the same timestamp take turns, so the choice depends on earlier records.
+    Among inputs with equal timestamps, the class chooses the input that the topology names first. On workers, the
+    choice among such inputs depends on earlier records.
     """
 
     def next(self) -> tuple[RecordQueue | None, int]:
@@ -46,7 +47,8 @@ def _no_wall_clock(node: str) -> UnsupportedOperation:
 
 BATCH_RULES = TaskRules(
     partition_group=OrderedPartitionGroup,
-    # In a micro-batch, one side of a foreign-key join runs far ahead of the other. Most answers are then overtaken.
+    # In a micro-batch, one side of a foreign-key join may run far ahead of the other. Most answers then belong to
+    # earlier values of their rows, and the join drops these answers.
     always_recheck=True,
     retries_at_once=True,
     refuse_wall_clock=_no_wall_clock,

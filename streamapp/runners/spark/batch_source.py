@@ -47,7 +47,7 @@ class KafkaSource:
     """Topics in Kafka, from ``since`` (default: the first record) to ``until`` (default: the end at the batch's start).
 
     Each bound is a time in ms, or offsets by partition. A time stands for the first record of each partition with at
-    least this timestamp. ``until`` is exclusive.
+    least this timestamp. A partition without an offset in a bound gets the default. ``until`` is exclusive.
 
     The batch reads committed records only, and waits, for each topic, at most 10 seconds for open transactions to end.
     In a partition with a transaction that stays open, the batch ends at the first record of this transaction.
@@ -205,7 +205,7 @@ class KafkaPart:
 
 
 class KafkaReader:
-    """Reads one range of one partition in an executor; a task has one reader for each of its inputs."""
+    """Reads one range of one partition, mostly in an executor."""
 
     def __init__(self, client: Mapping[str, Any], partition: TopicPartition, start: int, end: int) -> None:
         self._partition, self._end, self._next = partition, end, start

@@ -51,16 +51,16 @@ class ColumnSource:
       is the content of this column. With a sequence of names, the value is a record of these columns. The default is
       a record of all columns except ``corrupt``.
     - ``partitions`` is the number of partitions. Each key is in the partition that Kafka's default partitioner chooses.
-      Rows with the same time are in the order of a hash of key and value.
+      Rows without a key are in partition 0. Rows with the same time are in the order of a hash of key and value.
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
     ``on_error`` of the source, or else ``deserialization_exception_handler``, decides about corrupt rows, rows without
-    a time, and rows that the serdes refuse, as on workers. "fail" stops the batch. "skip" drops and counts such rows.
-    "dead_letter" also sends them to the dead-letter topic, and so does "continue", if there is such a topic. The value
-    of such a letter is the row as text. A `Response` has the handler's own letters instead. Kafka's default partitioner
-    places letters with a key. If no source is in Kafka, the topics of letters have as many partitions as the source
-    with the most partitions.
+    a time or before 1970, and rows that the serdes refuse. "fail" stops the batch. "skip" drops and counts such rows.
+    "dead_letter" also makes a dead letter for the dead-letter topic, and so does "continue", if there is such a topic.
+    This letter has no key, and its value is the row as text. A `Response` has the handler's own letters instead.
+    Kafka's default partitioner places letters with a key; letters without a key are in partition 0. A topic of letters
+    that is not known from Kafka has as many partitions as the source with the most partitions.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP

@@ -1,7 +1,7 @@
 """Processes the records of global topics once in Spark's driver, to count drops and make dead letters.
 
-Every executor also processes these records, to fill its global stores. If executors wrote dead letters, each letter
-would be there many times.
+Every Python worker of the executors also processes these records, to fill its global stores. If these workers wrote
+dead letters, each letter would be there many times.
 """
 
 from __future__ import annotations

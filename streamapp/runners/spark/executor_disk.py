@@ -21,7 +21,7 @@ LOCK_SECONDS = 5.0
 class ExecutorDisk:
     """The `StateHome` on an executor's disk.
 
-    A state that cannot be opened is deleted: the disk has only a copy of the changelogs. A state that another task
+    A damaged state is deleted: the disk has only a copy of the changelogs. A state that another attempt of the task
     still holds open after 5 seconds stays, and a new state begins in a temporary folder.
     """
 

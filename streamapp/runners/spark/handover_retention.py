@@ -56,8 +56,9 @@ def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
     since = datetime.fromtimestamp(min(oldest[topic] for topic in short) / 1000, UTC)
     raise ConfigError(
         f"Kafka would delete results at once: they are from {since:%Y-%m-%d} on, and retention.ms is shorter for "
-        f"{named}. Change retention.ms first: kafka-configs.sh --bootstrap-server {config.bootstrap_servers} --alter "
-        f"--entity-type topics --entity-name {min(short)} --add-config retention.ms=-1"
+        f"{named}. Change retention.ms of each topic first, for example: kafka-configs.sh --bootstrap-server "
+        f"{config.bootstrap_servers} --alter --entity-type topics --entity-name {min(short)} --add-config "
+        "retention.ms=-1"
     )
 
 

@@ -130,9 +130,9 @@ class TaskWriter:
                 if rows == done.rows and checksum != done.checksum:
                     raise StreamsError(
                         f"the results of task {self.subtopology}_{task} up to result {rows:,} are not those of the "
-                        "interrupted backfill. Functions of the topology do not give the same for the same input. "
-                        "Change these functions (no clock, no random numbers), delete the application's internal "
-                        "topics and group, and begin anew"
+                        "interrupted backfill. Functions of the topology have changed, or do not give the same for "
+                        "the same input. Repair these functions (no clock, no random numbers), delete the "
+                        "application's internal topics and group, and begin anew"
                     )
                 continue
             if rows == position + 1:

@@ -80,7 +80,7 @@ def publish(
     ``topics``. With one task, the time order holds over all partitions, as in a live stream. More ``tasks`` write
     faster, and keep the time order within each partition.
 
-    ``on_progress(done, total)`` is called about three times a second, from another thread.
+    ``on_progress(done, total)`` is called about three times a second from another thread, and once at the end.
 
     - `ConfigError`: a topic does not exist or has records of other producers, or the input differs from that of earlier
       runs.

@@ -32,6 +32,8 @@ __all__ = ["native_table"]
 def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     """The contents of a table, with the columns of `OutputTable.typed` except ``partition``.
 
+    The value is a number (count) or a struct (`Aggregates`).
+
     - `UnsupportedOperation`: only the engine can compute an operator, which the error names.
     - `StreamsError`: the table or a column is unknown, or the rows span more time than the table keeps windows.
     """

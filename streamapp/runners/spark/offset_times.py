@@ -25,8 +25,8 @@ TIMEOUT_SECONDS = 30.0
 class TimeSearch:
     """Finds records by time with a binary search, which reads one record for each step.
 
-    If the times of a partition are out of order, several records may be late enough after a record that is too early.
-    One of them is found.
+    The search expects records in the order of time. In a partition without this order, the search may find a later
+    record than the first record with the wanted time.
     """
 
     def __init__(self, client: Mapping[str, Any]) -> None:

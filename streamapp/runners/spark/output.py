@@ -20,7 +20,7 @@ from streamapp.runners.spark.table_rows import table_batches
 __all__ = ["Output"]
 
 OUTPUT_ROWS = 20_000
-"""The number of waiting records of a topic from which on these records leave the task."""
+"""A topic with so many waiting records gives them to Spark."""
 
 
 class Sent(NamedTuple):
@@ -210,6 +210,6 @@ class Output:
     def _places(self, topic: str, chosen: list[int | None], keys: pa.Array) -> npt.NDArray[np.int32]:
         """The partition of each record: the chosen one, or Kafka's for the key.
 
-        A record with a null key goes to the partition with the task's number.
+        A record with a null key goes to the partition with the task's number, modulo the partition count.
         """
         return placed(chosen, keys, self.partition_count(topic), self._partition)

@@ -133,11 +133,11 @@ class Replay:
         self.frame.write.parquet(path)
 
     def write_topic(self, topic: str) -> int:
-        """Writes a new topic with as many partitions as the original, and returns how many records it has.
+        """Writes a new topic with as many partitions as the original, and returns the number of its records.
 
-        A table becomes records with its timestamps. The key of a window ends with its start, and the key of a session
-        with its end and start, 8 bytes each. Each partition is one transaction. Raises `ConfigError` if the topic
-        exists.
+        A row of a table becomes a record with the row's timestamp, or else its end or start. The key of a window ends
+        with the window's start, and the key of a session with the session's end and start, 8 bytes each. Each partition
+        is one transaction. Raises `ConfigError` if the topic exists.
         """
         from pyspark.sql import functions as F
 
@@ -171,9 +171,10 @@ class Replay:
     def diff(self, examples: int = 5) -> Difference:
         """Compares the result with the table of the application row by row, or with its output record by record.
 
-        The table or output is compared as it was when this object was made. With ``since``, older records are left out
-        on both sides. Raises `StreamsError` if the application commits too often: each look at its offsets and tables
-        was interrupted by a commit.
+        The table or output is compared as it was when this object was made. With ``since``, older records, and windows
+        that begin earlier, are left out on both sides. Raises `StreamsError` if the application has committed during
+        each of 20 looks at its offsets and tables. Raises `ConfigError` if ``since`` has offsets, or if the application
+        has no such changelog or topic.
         """
         if not self._stands.still:
             raise StreamsError(
@@ -212,7 +213,7 @@ class Replay:
         self.close()
 
     def _look(self) -> _Standing:
-        """The state of the application. Looks several times, until no worker has committed during a look."""
+        """The state of the application. Looks up to 20 times, until no worker has committed during a look."""
         plan, group, kafka = self._runner.plan, Group(self._config), KafkaRange(client_of(self._config))
         existing = kafka.partition_counts()
         inside = {topic.name for topic in plan.internal_topics}

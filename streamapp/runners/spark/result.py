@@ -23,9 +23,9 @@ __all__ = ["BatchResult", "OutputTable", "OutputTopic", "TableRow"]
 class TableRow(NamedTuple):
     """One row of a table; all times are in ms.
 
-    ``start`` and ``end`` are the bounds of the window, of the session, or of the time in which a version is valid. Both
-    are None for other rows. ``timestamp`` is None for sessions, for versions, and for stores that keep no timestamps,
-    but -1 for a table with ``Materialized(timestamped=False)``.
+    ``start`` and ``end`` are the bounds of the window, of the session, or of the time in which a version is valid. The
+    ``end`` of the present version is None. Both are None for other rows. ``timestamp`` is None for sessions, for
+    versions, and for stores that keep no timestamps, but -1 for a table with ``Materialized(timestamped=False)``.
     """
 
     key: Any

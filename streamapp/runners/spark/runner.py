@@ -65,8 +65,8 @@ class SparkRunner:
 
         ``sources`` is one `KafkaSource` for all topics (default: all their records), or a source for each topic that
         the topology reads. Topics that the topology itself also writes need no source, because their records stay
-        inside the batch. Caches are flushed every 200,000 records of a task and at the end, so another run gives the
-        same results. ``progress`` shows a bar for each stage.
+        inside the batch. A task commits, and so flushes its record caches, after each 200,000 records and at the end.
+        So another run gives the same results. ``progress`` shows a bar for each stage, if standard error is a terminal.
 
         Raises `UnsupportedOperation` for topologies that Spark cannot run, for example with punctuators by the wall
         clock or with asynchronous steps. Raises `ConfigError` for a topic without source, and `CopartitionError` as
@@ -75,11 +75,12 @@ class SparkRunner:
         return Run.compute(self._plan, self._spark, sources, progress=progress).result()
 
     def native(self, table: str, source: ColumnSource) -> DataFrame:
-        """Computes one table with Spark SQL alone, which is many times faster than the engine.
+        """Computes one table with Spark SQL alone, which is faster than the engine.
 
         The functions of the topology must be `Expression` and `Aggregates`. The columns are those of
-        `OutputTable.typed`, except ``partition``. Raises `UnsupportedOperation` with the name of an operator that only
-        the engine can compute.
+        `OutputTable.typed`, except ``partition``. The value of `Aggregates` is always a struct. All rows need a time,
+        because no error handler is asked. Raises `UnsupportedOperation` with the name of an operator that only the
+        engine can compute.
         """
         return native_table(self._plan, table, source)
 
@@ -172,7 +173,7 @@ class Run:
             out = kept(frame.mapInArrow(stage, OUTPUT))
             for number in group.ids:
                 self.frames[number] = out
-            # This reads little: Spark knows the smallest and largest kind in each piece of its cache, and skips others.
+            # Spark knows the smallest and largest kind in each piece of the kept frame, and decodes no other pieces.
             counted = (
                 out.where(F.col("kind").isin(COUNTS, SENT)).select("kind", "name", "task", "seq").collect()
             )

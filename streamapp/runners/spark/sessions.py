@@ -16,7 +16,7 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 __all__ = ["few_groups", "kept", "spark_session", "stage_settings"]
 
-# A task reads exactly one Kafka partition: Spark must not join or split them.
+# Spark's partition p is the task p, so Spark must not join or split partitions.
 ADAPTIVE = "spark.sql.adaptive.enabled"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -30,10 +30,11 @@ def spark_session(
 ) -> SparkSession:
     """The running Spark session, or a new one.
 
-    The default of ``master`` is that of ``spark-submit``, else ``local[2]``. Local Python workers import the same
-    modules as this process. Executors of a cluster need an archive with dependencies and code (docs/spark.md).
-    ``settings`` are Spark's own, and override all others. Spark's Kafka connector is not needed, because the tasks read
-    and write Kafka with librdkafka.
+    A running session gets the SQL options of this function, and keeps its other settings. The default of ``master`` is
+    that of ``spark-submit``, else ``local[2]``. With a local master, Python workers import the same modules as this
+    process. Executors of a cluster need an archive with dependencies and code (docs/spark.md). ``settings`` are Spark's
+    own, and override those of this function. Spark's Kafka connector is not needed, because the tasks read and write
+    Kafka with librdkafka.
 
     >>> spark = spark_session("backfill", master="local[4]")                    # doctest: +SKIP
     """
@@ -57,7 +58,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     SHUFFLE_PARTITIONS: "4",
     ADAPTIVE: "false",
-    # Kept frames go to disk through a stream that holds this number of objects, of 4 MB each. Spark's default is 100.
+    # Kept frames go to disk through a stream that holds this number of objects, of up to 4 MB each. Spark's default is
+    # 100.
     "spark.serializer.objectStreamReset": "8",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
@@ -103,7 +105,7 @@ def kept(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def few_groups(spark: SparkSession) -> Iterator[None]:
-    """Settings for a query that counts rows by task: one partition for all groups, instead of Spark's 200."""
+    """Settings for a query that counts rows by task: one partition for all groups, instead of many."""
     with _set(spark, {SHUFFLE_PARTITIONS: "1"}):
         yield
 

@@ -75,7 +75,7 @@ class SpillingBackend:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _move(self) -> None:
-        # Spark gives its workers folders for local data, and deletes the folders if the executor is killed.
+        # Spark gives Python workers folders for local data, and usually deletes these folders also after a kill.
         places = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         self._folder = tempfile.mkdtemp(prefix="streamapp-state-", dir=places.split(",")[0])
         third = self._limit // 3

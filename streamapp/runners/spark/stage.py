@@ -4,7 +4,7 @@ A stage is one ``mapInArrow`` over as many Spark partitions as the sub-topology 
 of Kafka topics or Parquet archives. Spark brings the rows of earlier stages and of DataFrames. The task processes all
 inputs in the order of timestamps, and no input runs ahead of another. The result does not depend on batch sizes.
 
-All results leave once, in one frame of `OUTPUT`: records for topics, rows of tables, and counts.
+All results leave in one frame of `OUTPUT`, for example records for topics, rows of tables, and counts.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Stage:
     def _global_stores(self) -> Mapping[str, Any]:
         if self.global_records is None:
             return {}
-        # Spark uses a Python worker for many tasks. They share one copy of the global stores.
+        # Spark uses a Python worker for many tasks, which share one copy of the global stores.
         known = _global_states.get(self.run_id)
         if known is None:
             _global_states.clear()

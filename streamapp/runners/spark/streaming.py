@@ -5,9 +5,9 @@ micro-batch, each task does the work of a worker between two commits (`streaming
 Kafka, so a lost checkpoint, driver or executor costs only time. For the same reason, workers can take over from a
 stopped stream, and a stream from stopped workers.
 
-The query reads a clock (Spark's rate source), and the tasks read Kafka themselves. Spark's own Kafka source would keep
-its own offsets, and its records would go through Java. A data source in Python must start within 10 seconds, which
-fails on a busy machine.
+The query reads Spark's source `rate-micro-batch`, which gives each micro-batch one row that nobody needs. The tasks
+read Kafka themselves. Spark's own Kafka source would keep its own offsets, and its records would go through Java. A
+data source in Python must start within 10 seconds, which fails on a busy machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BatchMetrics:
     dropped: int
     """Records that operators have dropped."""
     restored: int
-    """Changelog records that were read because the state on an executor's disk was missing or old."""
+    """Changelog records that tasks have read, because an executor's disk had no state of theirs, or an old one."""
     tasks: int
     """Tasks that have processed records; a task counts once for each of its runs."""
     seconds: float

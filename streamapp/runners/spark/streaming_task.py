@@ -79,7 +79,7 @@ class StreamStage:
         except KafkaException as error:
             raise BrokerError(
                 f"task {task_id}: Kafka refuses a request: {error.args[0].str()}. If this error comes again, another "
-                f"run of {self.plan.application_id} is alive: stop one of the two"
+                f"run of {self.plan.application_id} may be alive: stop one of the two"
             ) from error
         row = [context.partitionId(), *result, time.monotonic() - started]
         names = [column.split()[0] for column in RESULT.split(", ")]
