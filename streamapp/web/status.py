@@ -50,6 +50,8 @@ class StatusViews:
             body |= {"reason": status.reason, "tasks": tasks}
         else:
             found = [task for task in tasks if task["task"] == asked]
+            if not found and not CALLER.get().may_read:
+                raise NotFound(f"this worker does not have task {asked!r}")
             if not found:
                 listed = ", ".join(task.id for task in status.tasks) or "none"
                 raise NotFound(f"this worker does not have task {asked!r}: its tasks are {listed}")

@@ -146,12 +146,18 @@ class TableViews:
         else:
             here = partitions & table.local
             by_worker: dict[str, list[int]] = defaultdict(list)
+            without_owner: list[int] = []
             for partition in sorted(partitions - here):
-                by_worker[self._owner(table, partition)].append(partition)
-            remote = (
+                if stale and table.owners.get(partition) is None and self._copies(table, partition):
+                    without_owner.append(partition)
+                else:
+                    by_worker[self._owner(table, partition)].append(partition)
+            remote = [
                 self._remote_part(worker, request, table, query, ids, stale)
                 for worker, ids in by_worker.items()
-            )
+            ]
+            if without_owner:
+                remote.append(self._parts_of_copies(request, table, query, without_owner))
             answers = await asyncio.gather(self._local_parts(table, query, here, stale), *remote)
             parts = [part for parts in answers for part in parts]
         return json_response(merged_page(request, table, query, parts, as_part=asked is not None))
@@ -190,17 +196,29 @@ class TableViews:
         except Unavailable:
             if not stale or not all(self._copies(table, partition) for partition in partitions):
                 raise
-            copies = [await self._from_copy(request, table, partition) for partition in partitions]
-            here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
-            return [
-                *await self._local_parts(table, query, here, stale),
-                *(copy[1] for copy in copies if copy),
-            ]
+            return await self._parts_of_copies(request, table, query, partitions)
         if status != 200 or "positions" not in body:
             raise Unavailable(
                 f"{worker} has partition {partitions} but answered {status}: {body.get('error')}"
             )
         return [body]
+
+    async def _parts_of_copies(
+        self, request: web.Request, table: TableInfo, query: Query, partitions: list[int]
+    ) -> list[Part]:
+        """The entries of partitions from their standbys, perhaps on this worker."""
+        copies = [await self._from_copy(request, table, partition) for partition in partitions]
+        here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
+        for partition, copy in zip(partitions, copies, strict=True):
+            if copy is not None and (copy[0] != 200 or "positions" not in copy[1]):
+                raise Unavailable(
+                    f"a standby of partition {partition} answered {copy[0]}: {copy[1].get('error')}",
+                    partitions=[partition],
+                )
+        return [
+            *await self._local_parts(table, query, here, stale=True),
+            *(copy[1] for copy in copies if copy is not None),
+        ]
 
     def _copies(self, table: TableInfo, partition: int) -> list[str]:
         """The workers with a standby of a partition. This worker is the first, if it has a standby."""

@@ -112,6 +112,8 @@ async def test_probes_need_no_login_and_say_little(serve: Serve) -> None:
     assert (await client.get("/health/live")).status == 200
     answer = await client.get("/health/ready")
     assert (answer.status, await answer.json()) == (503, {"ready": False, "state": "failed"})
+    unknown = await client.get("/health/ready?task=9_9")
+    assert (unknown.status, "its tasks are" in await unknown.text()) == (404, False)
     told = await (await client.get("/health/ready", headers=AS_BOB)).json()
     assert told["reason"] == "secret reason"
     assert told["tasks"]

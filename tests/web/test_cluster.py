@@ -146,9 +146,12 @@ async def test_an_owner_that_restores_says_so(pair: Pair) -> None:
     assert "restored" in body["error"]
 
 
-async def test_a_copy_answers_for_an_owner_that_is_away_if_stale_will_do(pair: Pair) -> None:
+@pytest.mark.parametrize("dead", ["http://127.0.0.1:9", None], ids=["away", "nobody"])
+async def test_a_copy_answers_for_an_owner_that_is_away_if_stale_will_do(
+    pair: Pair, dead: str | None
+) -> None:
     first, second = pair.sources
-    dead, url = "http://127.0.0.1:9", second.worker.url
+    url = second.worker.url
     for source in pair.sources:
         table = dataclasses.replace(
             source.tables_["t"],

@@ -49,6 +49,14 @@ if "APP_ID" in env:
     answers = app.topic(env["AGENT_OUT"], value_serializer="raw", key_serializer="raw")
     counts = app.Table("seen", default=int, partitions=4) if env.get("TABLE") == "yes" else None
 
+    echoed = app.topic(env["ECHO"], value_serializer="raw", key_serializer="raw") if "ECHO" in env else None
+    if echoed is not None:
+
+        @app.agent(echoed)
+        async def echo(stream):  # type: ignore[no-untyped-def]
+            async for value in stream:
+                yield value.decode()
+
     @app.agent(asked, concurrency=int(env.get("CONCURRENCY", "1")), sink=[answers])
     async def answer(stream):  # type: ignore[no-untyped-def]
         """Sends each value with the key's count in the table; yields the same once more."""
@@ -63,6 +71,8 @@ if "APP_ID" in env:
                 counts[key] += 1
                 number = b"=%d" % counts[key]
             value = event.value if isinstance(event.value, bytes) else str(event.value).encode()
+            if echoed is not None:
+                number = "+".join(await echo.join([value, value], reply_to=env["REPLIES"])).encode()
             await answers.send(key=event.key, value=b"sent " + value + number)
             yield b"yielded " + value
 

@@ -339,3 +339,15 @@ def test_the_topology_counts_on_beside_its_agents(cluster: Cluster) -> None:
     assert cluster.totals() == (200, 200)
     last = dict(answered.answers())
     assert sum(struct.unpack(">q", value)[0] for value in last.values()) == 200
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_an_agent_waits_for_the_answers_of_another_agent(cluster: Cluster, guarantee: str) -> None:
+    """The requests are not part of the transaction, which would end only after the answers."""
+    answered = Answered(cluster)
+    echo, replies = f"{cluster.id}-echo", f"{cluster.id}-replies"
+    cluster.create(echo, replies)
+    answered.start(GUARANTEE=guarantee, ECHO=echo, REPLIES=replies)
+    answered.ask(10)
+    answered.answered(10, timeout=180)
+    assert {value for _, value in answered.answers()} == {b"%s%s+%s" % (v, v, v) for v in answered.asked}

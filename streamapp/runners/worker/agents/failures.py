@@ -30,7 +30,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
-    """An agent whose exceptions go to ``processing_exception_handler``. An exception for a batch ends the worker."""
+    """An agent whose exceptions go to ``processing_exception_handler``. An exception for a batch ends the worker.
+
+    Requests (`ask`, `map`, `join`) go out at once, also with exactly_once_v2. The answer to a request in a transaction
+    would come after the commit, and the commit waits for the agent that waits for the answer.
+    """
+
+    async def ask_nowait(self, *args: Any, **kwargs: Any) -> Any:
+        return await super().ask_nowait(*args, **{**kwargs, "force": True})
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
         await super()._execute_actor(self._watched(coro), aref)
