@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamapp.state import rocks
 from streamapp.state.backend import WriteSet
 from streamapp.state.rocks import RocksBackend, RocksMemory
 
@@ -127,4 +128,17 @@ def test_rows_that_are_read_are_kept_and_writes_replace_them(tmp_path: Path) -> 
     assert [table.get(key) for key in (b"a", b"b", b"c")] == [None, b"new", b"3"]
     backend.write(WriteSet(range_deletes={"s": [(b"b", b"d")]}))
     assert [table.get(key) for key in (b"a", b"b", b"c")] == [None, None, None]
+    backend.close()
+
+
+def test_without_compiled_files_each_row_comes_from_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "_row_cache", None)
+    memory = RocksMemory()
+    assert memory.rows is None
+    backend = RocksBackend(tmp_path / "db", memory)
+    backend.write(WriteSet(puts={"s": [(b"a", b"1"), (b"b", b"2")]}))
+    backend.write(WriteSet(puts={"s": [(b"a", b"new")]}, range_deletes={"s": [(b"b", b"c")]}))
+    assert [backend.table("s").get(key) for key in (b"a", b"b")] == [b"new", None]
     backend.close()
