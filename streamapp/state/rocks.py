@@ -71,7 +71,7 @@ class RocksMemory:
         self,
         block_cache_bytes: int = 128 * _MIB,
         write_buffer_bytes: int = 64 * _MIB,
-        row_cache_bytes: int = 32 * _MIB,
+        row_cache_bytes: int = 16 * _MIB,
     ) -> None:
         self.cache: Cache = Cache(block_cache_bytes)
         # False: RocksDB's own stall of writes could wait for ever, if no database has a reason to flush.

@@ -38,7 +38,7 @@ class ExecutorDisk:
             except LockError:
                 # An attempt that Spark has given up is still alive here, and holds the lock. Nobody needs its state.
                 if time.monotonic() > deadline:
-                    return RocksBackend(tempfile.mkdtemp(prefix="streamapp-"), stores=stores)
+                    return _Temporary(tempfile.mkdtemp(prefix="streamapp-"), stores=stores)
                 time.sleep(0.2)
             except ProcessorStateError:
                 self.wipe(task)
@@ -48,3 +48,11 @@ class ExecutorDisk:
 
     def place(self, task: str) -> str:
         return str(self._root / task)
+
+
+class _Temporary(RocksBackend):
+    """A state that is deleted when it is closed, because no later attempt would look for it."""
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self.path, ignore_errors=True)

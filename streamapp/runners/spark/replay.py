@@ -108,7 +108,8 @@ class Replay:
         self._since = since
         plan = self._runner.plan
         self._stores = {spec.name: spec for sub in plan.subtopologies for spec in sub.stores}
-        outputs = {t for sub in plan.subtopologies for t in sub.sink_topics}
+        internal = {topic.name for topic in plan.internal_topics}
+        outputs = {t for sub in plan.subtopologies for t in sub.sink_topics} - internal
         if name not in self._stores and name not in outputs:
             raise ConfigError(
                 f"there is no table or output {name!r}; there are {', '.join(sorted([*self._stores, *outputs]))}"
@@ -135,7 +136,8 @@ class Replay:
     def write_topic(self, topic: str) -> int:
         """Writes a new topic with as many partitions as the original, and returns the number of its records.
 
-        A row of a table becomes a record with the row's timestamp, or else its end or start. The key of a window ends
+        A row of a table becomes a record with the row's timestamp. A version has the time of its start. Other rows
+        without a timestamp have their end. The key of a window ends
         with the window's start, and the key of a session with the session's end and start, 8 bytes each. Each partition
         is one transaction. Raises `ConfigError` if the topic exists.
         """
@@ -147,7 +149,7 @@ class Replay:
                 "partition",
                 _topic_key(self._stores[self.name]).alias("key"),
                 "value",
-                F.coalesce("timestamp", "end", "start").alias("timestamp"),
+                _row_time(self._stores[self.name]).alias("timestamp"),
                 F.lit(None).cast("array<struct<key:string,value:binary>>").alias("headers"),
                 F.lit(0).alias("mx"),
                 F.lit(0).alias("src"),
@@ -352,6 +354,16 @@ def _topic_key(spec: StoreSpec) -> Column:
     assert spec.kind.shape is not None
     times = spec.kind.shape.times_in_key
     return F.concat("key", *map(eight_bytes, times)) if times else F.col("key")
+
+
+def _row_time(spec: StoreSpec) -> Column:
+    from pyspark.sql import functions as F
+
+    assert spec.kind.shape is not None
+    ends = (
+        () if spec.kind.shape.family == "versioned" else ("end",)
+    )  # a version ends when the next one begins
+    return F.coalesce("timestamp", *ends, "start")
 
 
 def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import struct
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from streamapp import StreamsBuilder, Topology
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.replay import Replay
+from streamapp.runners.spark.replay import Replay, _row_time
+from streamapp.state.row_shape import SESSIONS, VERSIONS, WINDOWS, RowShape
 
 from ..backfill import travels
 from ..backfill.cluster import Cluster
@@ -116,6 +119,23 @@ def test_an_application_that_never_stands_still_cannot_be_compared(
 def test_what_the_topology_does_not_have_is_named(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match="there is no table or output 'nothing'; there are.*carriers"):
         Replay(cluster.topology(), cluster.config("replayed"), "nothing", spark=cluster.spark)
+
+
+def test_a_repartition_topic_is_no_output(cluster: Cluster) -> None:
+    topology, config = cluster.topology(), cluster.config("replayed")
+    internal = next(
+        topic.name for topic in topology.plan(config).internal_topics if topic.name.endswith("repartition")
+    )
+    with pytest.raises(ConfigError, match="there is no table or output") as refused:
+        Replay(topology, config, internal, spark=cluster.spark)
+    assert "repartition" not in str(refused.value).partition("there are")[2]
+
+
+@pytest.mark.parametrize(("shape", "time"), [(VERSIONS, 10), (WINDOWS, 20), (SESSIONS, 20)])
+def test_the_time_of_a_row_without_a_timestamp(spark: SparkSession, shape: RowShape, time: int) -> None:
+    spec: Any = SimpleNamespace(kind=SimpleNamespace(shape=shape))
+    rows = spark.createDataFrame([(None, 10, 20)], "timestamp bigint, start bigint, end bigint")
+    assert rows.select(_row_time(spec)).collect()[0][0] == time
 
 
 def test_an_application_that_has_not_run_has_no_output_to_compare_with(cluster: Cluster) -> None:
