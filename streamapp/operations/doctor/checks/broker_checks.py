@@ -147,10 +147,15 @@ def one_rack(survey: Survey) -> Found:
         together = [
             each.number
             for each in topic.partitions
-            if len(each.replicas) > 1 and len({racks.get(id) for id in each.replicas}) == 1
+            if len(each.replicas) > 1 and _one({racks.get(id) for id in each.replicas})
         ]
         if together:
             yield topic.name, f"partition {_listed(together)}"
+
+
+def _one(racks: set[str | None]) -> bool:
+    """True for one rack. The rack of brokers without `broker.rack` is not known, so they may be far apart."""
+    return len(racks) == 1 and None not in racks
 
 
 @check(
