@@ -268,7 +268,13 @@ class Failures:
         if isinstance(error, BrokerError):
             # Brokers may have refused the record for its timestamp, and must not refuse the letter for the same reason.
             letter = letter._replace(timestamp=min(context.timestamp, task.wall_clock_ms()))
-        task.collector.send(*letter)
+        try:
+            task.collector.send(*letter)
+        except ResultRefused:
+            now = task.wall_clock_ms()
+            if context.timestamp <= now:
+                raise
+            task.collector.send(*letter._replace(timestamp=now))  # its time may be why brokers refuse it
 
 
 def _users_function(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from streamapp import (
     TopologyTestDriver,
 )
 from streamapp.desk.trial import try_record
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import makes_letters
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch
@@ -217,3 +218,33 @@ def test_a_restore_that_cannot_reach_the_registry_does_not_leave_rows_out() -> N
     with pytest.raises(BrokerError, match="the registry does not answer"):
         task.restore("rows", RecordBatch([b"a"], [GOOD], [1], [0]))
     assert task.changelog_offsets == {}
+
+
+# ------------------------------------------------------------------ a record whose time brokers refuse
+
+
+@pytest.mark.parametrize("most", [5_000, 500])
+def test_a_letter_that_brokers_refuse_for_its_time_gets_that_of_the_clock(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Poison with a time far ahead would end each worker anew. A letter that is refused for other reasons still does."""
+    builder = StreamsBuilder(CONFIG.replace(dead_letter_queue_topic="dead"))
+    builder.stream("in", key_serde=TEXT, value_serde=JsonSerde(), on_error="dead_letter").to(
+        "out", value_serde=JsonSerde()
+    )
+    send = TopologyTestDriver.send
+
+    def refusing(driver: TopologyTestDriver, topic: str, *record: Any) -> None:
+        if topic == "dead" and record[2] > most:
+            raise ResultRefused("out of range", "")
+        send(driver, topic, *record)
+
+    monkeypatch.setattr(TopologyTestDriver, "send", refusing)
+    with TopologyTestDriver(builder.build(), initial_wall_clock_ms=1_000) as driver:
+        if most < 1_000:
+            with pytest.raises(StreamsError, match="out of range"):
+                driver.pipe_raw("in", b"k", BAD, 9_000)
+            return
+        driver.pipe_raw("in", b"k", BAD, 9_000)
+        driver.pipe_raw("in", b"k", BAD, 4_000)
+        assert [letter.timestamp for letter in driver.produced["dead"]] == [1_000, 4_000]
