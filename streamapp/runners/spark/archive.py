@@ -55,7 +55,7 @@ class ParquetSource:
     partitions: int | None = None
 
     def parts(self, topic: str) -> dict[TopicPartition, ParquetPart]:
-        """Reads the footers of all files, and gives a part for each partition.
+        """Reads the footers of all files, and returns a part for each partition.
 
         Raises `ConfigError` for no rows, wrong columns, too many partitions, or files that overlap.
         """
@@ -163,7 +163,9 @@ def _batch_rows(meta: pq.FileMetaData) -> int:
 
 
 def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:
-    """The first offset, the last offset and the number of rows of a file, from its footer; None for an empty file.
+    """The first offset, the last offset and the number of rows of a file; None for an empty file.
+
+    All three come from the footer, or the offsets from the column ``offset`` if the footer has no statistics.
 
     Raises `ConfigError` for a column that is missing or has the wrong type.
     """

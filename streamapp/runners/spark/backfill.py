@@ -105,7 +105,10 @@ class Backfill:
         self.survey: Survey = survey(self._runner.plan, until, spans)
         """The plan of the backfill."""
         self.first_times: dict[TopicPartition, int] = first_times(config, self.survey.external, archived)
-        """The timestamp of the first record of each partition that is read."""
+        """The timestamp of the first record of each partition that is read.
+
+        If a partition has records in ``files``, the timestamp is that of the first record in the files.
+        """
         if self.first_times:
             logs = [topic.name for topic in self.survey.plan.internal_topics if topic.kind == "changelog"]
             written = [*self.outputs, *(topic for topic in logs if topic not in self.survey.missing)]

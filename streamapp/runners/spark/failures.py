@@ -21,9 +21,9 @@ _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.M
 def raised_in_tasks() -> Iterator[None]:
     """Raises streamapp's errors of executors again, with their own type and without Java's stack.
 
-    An error whose type is not in `streamapp.errors`, and an `UnsupportedOperation`, becomes a `StreamsError`. A missing
-    module becomes a `StreamsError` that says how to ship the code. Any other error stays Spark's `PythonException`,
-    with the executor's traceback.
+    An error of streamapp whose type is not in `streamapp.errors`, and an `UnsupportedOperation`, becomes a
+    `StreamsError`. A missing module becomes a `StreamsError` that says how to ship the code. Any other error, for
+    example a `KeyError`, stays Spark's `PythonException`, with the executor's traceback.
     """
     from pyspark.errors import PythonException
 

@@ -40,7 +40,7 @@ TIMEOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 120.0
 """The time limit of the retries while the group has no coordinator."""
 METADATA_LIMIT = 4_000
-"""Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
+"""The most bytes of metadata. Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,7 +67,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
         text = BACKFILL + msgspec.json.encode(self).decode()
         if len(text) > METADATA_LIMIT:
             raise StreamsError(
-                f"the group's metadata would be {counted(len(text), 'byte')} long, and Kafka takes 4096: one "
+                f"the group's metadata would be {counted(len(text), 'byte')} long, and the limit is 4,000: one "
                 "sub-topology of the application has too many operators. Put repartition() between some of them"
             )
         return text

@@ -1,4 +1,4 @@
-"""Refuses a backfill whose results Kafka would delete at once: results of history have old timestamps."""
+"""Refuses a backfill whose results Kafka would soon delete: results of history have old timestamps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ TIMEOUT_SECONDS = 30.0
 def first_times(
     config: StreamsConfig, ranges: Ranges, archived: Mapping[TopicPartition, Part]
 ) -> dict[TopicPartition, int]:
-    """The timestamp in ms of the first record of each range; ranges without records are left out."""
+    """The timestamp in ms of the first record of each range; ranges without records are left out.
+
+    If a partition has records in ``archived``, the timestamp is that of the first archived record instead, also if the
+    range begins later.
+    """
     found = {}
     for tp, (start, end) in ranges.items():
         part = archived.get(tp)
@@ -55,7 +59,7 @@ def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
     named = ", ".join(f"{topic} ({timedelta(milliseconds=ms)})" for topic, ms in sorted(short.items()))
     since = datetime.fromtimestamp(min(oldest[topic] for topic in short) / 1000, UTC)
     raise ConfigError(
-        f"Kafka would delete results at once: they are from {since:%Y-%m-%d} on, and retention.ms is shorter for "
+        f"Kafka would soon delete results: they are from {since:%Y-%m-%d} on, and retention.ms is shorter for "
         f"{named}. Change retention.ms of each topic first, for example: kafka-configs.sh --bootstrap-server "
         f"{config.bootstrap_servers} --alter --entity-type topics --entity-name {min(short)} --add-config "
         "retention.ms=-1"

@@ -149,7 +149,7 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
     if absent:
         raise TopologyError(
             f"{', '.join(absent)} {'do' if len(absent) > 1 else 'does'} not exist on {plan.config.bootstrap_servers}: "
-            "create all topics that the application reads and writes before a backfill"
+            "first create all topics that the application reads and writes"
         )
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)

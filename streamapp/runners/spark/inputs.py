@@ -42,7 +42,7 @@ class Inputs:
     letters: dict[str, list[DataFrame]] = field(default_factory=dict)
     """Topic -> the dead letters for rows of column sources that are no records."""
     rejections: int = 0
-    """The number of these rows."""
+    """The number of rows of column sources that are no records."""
     letter_partitions: PartitionCounts = field(default_factory=lambda: PartitionCounts({}, 1))
     kept: list[DataFrame] = field(default_factory=list)
     """The frames on the executors' disks; closing the batch deletes them."""

@@ -173,7 +173,8 @@ class Run:
             out = kept(frame.mapInArrow(stage, OUTPUT))
             for number in group.ids:
                 self.frames[number] = out
-            # Spark knows the smallest and largest kind in each piece of the kept frame, and decodes no other pieces.
+            # Spark knows the smallest and largest kind in each piece of the kept frame. So Spark skips pieces whose
+            # kinds are all smaller or larger than the wanted kinds.
             counted = (
                 out.where(F.col("kind").isin(COUNTS, SENT)).select("kind", "name", "task", "seq").collect()
             )
@@ -197,7 +198,7 @@ class Run:
     def _input_frame(self, topics: tuple[str, ...], tasks: int, as_one: bool) -> DataFrame:
         """The rows that Spark brings to the tasks, in order.
 
-        If there are none, each task gets one row, so that it runs.
+        If Spark brings no topic, each task gets one row, so that the task runs.
         """
         from pyspark.sql import functions as F
 
@@ -265,8 +266,11 @@ class Run:
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:
-        """The rows of a topic as input of a stage. With ``merged``, they get a column ``mx``, which frames of users
-        lack, so that several topics can be merged in order."""
+        """The rows of a topic as input of a stage.
+
+        Frames of users have no ``mx``. With ``merged``, their ``mx`` becomes the largest timestamp so far. So Spark can
+        merge several topics in order.
+        """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

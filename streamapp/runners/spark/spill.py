@@ -1,4 +1,4 @@
-"""State of tasks that may become too large for memory: in memory at first, beyond a limit in RocksDB on the local
+"""State of tasks that may become too large for memory: at first in memory, and beyond a limit in RocksDB on the local
 disk."""
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ ENTRIES_PER_WRITE = 50_000
 
 
 class SpillingBackend:
-    """A `StateBackend` that keeps about ``limit_bytes`` in memory, and then moves to a folder on disk.
+    """A `StateBackend` that is in memory at first, and later moves to a folder on disk.
 
-    RocksDB gets the same limit for its caches and write buffers. `close` deletes the folder.
+    The state moves when the rows take about ``limit_bytes``, or from half of this size on if rows are written often. On
+    disk, RocksDB gets ``limit_bytes`` for its caches and write buffers. `close` deletes the folder.
 
     >>> backend = SpillingBackend(limit_bytes=1_000)
     >>> for number in range(100):

@@ -225,7 +225,7 @@ class Stage:
 
 
 CYCLE_ROUND = 10_000
-"""The number of records that the task of a cycle processes between two checks of inputs and outputs."""
+"""The most records that the task of a cycle processes between two checks of inputs and outputs."""
 
 _global_states: dict[str, dict[str, Any]] = {}
 

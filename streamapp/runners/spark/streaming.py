@@ -127,8 +127,8 @@ class SparkStream:
     def _roll_back(self) -> None:
         """Ends the transactions that an earlier, killed run has left open.
 
-        A stage may read the output of a later stage, for example the answers of a foreign-key join. So it could wait
-        for an open transaction that only the later stage would end.
+        A stage may read the output of a later stage, for example the answers of a foreign-key join. So the
+        earlier stage could wait for an open transaction that only the later stage would end.
         """
         clients = [
             output_client(self._config, sub.id, task)

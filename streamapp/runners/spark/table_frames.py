@@ -38,8 +38,11 @@ def live_tables(
     """The tables of an application by name, with global tables, as they are in Kafka now.
 
     No worker has to run. The tables have the committed changes, and no others. Changes behind a transaction that stays
-    open for 10 seconds are missing. A table whose store is not logged has no changelog, so it is missing here; compute
-    such a table with `SparkRunner.batch`.
+    open for 10 seconds are missing. If the source topic of a table is also its changelog (``topology_optimization``),
+    the table has all committed records of this topic. So the table may be ahead of the workers.
+
+    A table whose store is not logged has no changelog, so the table is missing here. Compute such a table with
+    `SparkRunner.batch`.
 
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP
