@@ -193,8 +193,9 @@ class KTable(Described[K, V]):
 
         ``supplier`` is the transformer's class, or a function that returns a new one, because each task needs its own.
         ``store_names`` are the stores that the transformer uses. For a deletion, the transformer gets None. If
-        ``materialized`` names no store, the transformer may be called again for a row: when a join reads the row, and
-        for its old value. The transformer cannot forward records.
+        ``materialized`` names no store, the result is not stored. The transformer may then be called again for a row:
+        when a join reads the row, and to compute the old result of a changed row. The transformer cannot forward
+        records.
 
         >>> from streamapp.testing import try_out
         >>> class Doubled:

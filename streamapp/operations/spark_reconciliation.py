@@ -61,7 +61,10 @@ def reconcile_on_spark(
     window_ms: int | None = None,
     span: Span = EVERYTHING,
 ) -> Iterator[SparkReconciliation]:
-    """`streamapp.producer.reconciliation.reconcile` on Spark, for a topic and a source of any size.
+    """Compares the ids of a source with those of a topic's committed records, on Spark.
+
+    The result has the same counts as `streamapp.producer.reconciliation.reconcile`, for a topic and a source of any
+    size. Each line of the source has the form of `expectation`.
 
     ``source`` is a file, a folder or a URI of text that all executors can read. ``client`` has librdkafka's settings.
     Raises `BrokerError`, and `ConfigError` for a source that Spark cannot read or a line that is wrong.

@@ -77,7 +77,7 @@ class Codec:
     for all others.
     ``keep`` makes the kept form of a value, and ``show`` the value of a kept form. ``to_bytes`` and ``from_bytes``
     convert between kept form and bytes. ``kept_class`` is the class of values that are kept as objects. ``sound`` is
-    true for an object that can surely be serialized. Both are None if the kept form is the serialized value.
+    true for an object that can surely be serialized. `kept_class` and `sound` are None if the kept form is bytes.
     """
 
     __slots__ = (

@@ -64,7 +64,9 @@ class Position:
 def positions(
     subject: Subject, topics: Iterable[str] = (), without: Collection[TopicPartition] = ()
 ) -> list[Position]:
-    """The positions in all partitions of the group's inputs, of repartition topics and of ``topics``, sorted.
+    """The position of the group in each partition of its inputs, of its repartition topics and of ``topics``.
+
+    The result is sorted by topic and partition.
 
     Other partitions with committed offsets are included. Partitions in ``without`` are left out; brokers give no
     offsets of a partition without a leader.
