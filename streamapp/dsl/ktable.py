@@ -193,7 +193,7 @@ class KTable(Described[K, V]):
 
         ``supplier`` is the transformer's class, or a function that returns a new one, because each task needs its own.
         ``store_names`` are the stores that the transformer uses. For a deletion, the transformer gets None. If
-        ``materialized`` names no store, the result is not stored. The transformer may then be called again for a row:
+        ``materialized`` names no store, the result is not stored. The transformer may then be called again:
         when a join reads the row, and to compute the old result of a changed row. The transformer cannot forward
         records.
 
