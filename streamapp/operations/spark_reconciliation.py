@@ -101,12 +101,16 @@ def reconcile_on_spark(
 
 
 def _read_text(spark: SparkSession, source: str) -> DataFrame:
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
     try:
         return spark.read.text(source)
     except AnalysisException as exc:
         raise ConfigError(f"--source: Spark cannot read {source}: {exc}") from exc
+    except Py4JJavaError as exc:  # a file system that Spark does not know or cannot reach
+        why = exc.java_exception.toString()
+        raise ConfigError(f"--source: Spark cannot read {source}: {why}") from exc
 
 
 def _ranges(client: Mapping[str, Any], topic: str, from_ms: int | None) -> Ranges:

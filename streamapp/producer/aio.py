@@ -141,7 +141,8 @@ class ReliableProducer(ProducerFace[K, V]):
 class Transaction(TransactionFace[K, V]):
     """Collects records in memory, and sends them together when the block ends. Blocks of several tasks may overlap.
 
-    After the block, ``reports`` has the delivery report of each record, in the order of `send`.
+    After the block, ``reports`` has the delivery report of each record, in the order of `send`. If the block raises,
+    nothing is sent, and ``reports`` is empty.
     """
 
     async def __aenter__(self) -> Self:

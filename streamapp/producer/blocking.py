@@ -123,7 +123,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
 class SyncTransaction(TransactionFace[K, V]):
     """Collects records in memory, and sends them together when the block ends. Blocks of several threads may overlap.
 
-    After the block, ``reports`` has the delivery report of each record, in the order of `send`.
+    After the block, ``reports`` has the delivery report of each record, in the order of `send`. If the block raises,
+    nothing is sent, and ``reports`` is empty.
     """
 
     def __enter__(self) -> Self:

@@ -90,7 +90,8 @@ class ProducerFace(Generic[K, V]):
 class TransactionFace(Generic[K, V]):
     """The records of a transaction, collected in memory until its block ends.
 
-    After the block, ``reports`` has the delivery report of each record, in the order of `send`.
+    After the block, ``reports`` has the delivery report of each record, in the order of `send`. If the block raises,
+    nothing is sent, and ``reports`` is empty.
     """
 
     def __init__(self, core: Core) -> None:

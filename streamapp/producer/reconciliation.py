@@ -141,10 +141,8 @@ def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tu
     >>> expectation('{"id": "o2", "timestamp": 5000}', None, Span(to_ms=5_000)) is None
     True
     """
-    if line.startswith("{"):
-        return _expected_object(line, span)
     if window_ms is None:
-        return line, 1
+        return _expected_object(line, span) if line.startswith("{") else (line, 1)
     try:
         start, name, count = line.split("\t")
         found = f"{int(start)}\t{name}", int(count)

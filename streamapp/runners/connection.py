@@ -58,6 +58,7 @@ def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -
     if "sasl.mechanisms" in properties:  # librdkafka has two names for this setting
         properties["sasl.mechanism"] = properties.pop("sasl.mechanisms")
     if _only_librdkafka(properties):
+        _refuse_ignored(properties, environ)
         environ = {name: value for name, value in environ.items() if name == "STREAMAPP_BOOTSTRAP_SERVERS"}
         address = KafkaSettings.from_env(environ, bootstrap_servers=config.bootstrap_servers)
         return config.replace(bootstrap_servers=address.bootstrap_servers, client_properties=properties)
@@ -192,6 +193,25 @@ def _only_librdkafka(properties: Mapping[str, Any]) -> bool:
         and (name, value) != ("sasl.oauthbearer.method", "oidc")
         for name, value in properties.items()
     )
+
+
+def _refuse_ignored(properties: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raises `ConfigError` for variables of TLS and SASL beside settings that only librdkafka has.
+
+    Such settings replace all variables, because nobody can check the two together. A client would then connect without
+    the login of the variables.
+    """
+    fields_of_login = [each.name for each in fields(KafkaSettings) if each.name != "bootstrap_servers"]
+    variables = [f"STREAMAPP_{name.upper()}" for name in fields_of_login]
+    ignored = [name for name in (*variables, *(f"{each}_FILE" for each in variables)) if environ.get(name)]
+    if ignored:
+        given = ", ".join(
+            sorted(name for name in properties if name.startswith(("ssl.", "sasl.", "enable.")))
+        )
+        raise ConfigError(
+            f"client_properties has {given}, so {', '.join(ignored)} would not count: set all TLS and SASL settings in "
+            "client_properties, and unset these variables"
+        )
 
 
 def _shown(config: StreamsConfig) -> str:

@@ -50,7 +50,7 @@ class ProtobufSerde(Serde[T]):
     fields have their default. Bytes of a message with another name raise `SerializationError`.
 
     The serde registers the text of the .proto file, and of each imported file with the import's path as subject.
-    ``google/protobuf/*``, ``google/type/*`` and ``confluent/*`` are not registered, because all compilers bring them.
+    ``google/protobuf/*``, ``google/type/*`` and ``confluent/*`` are not registered, because registries have them.
     ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. Needs the
     extra ``schemas``.
 

@@ -215,6 +215,13 @@ def test_a_line_without_a_time_is_refused_if_times_are_chosen(topics: Topics) ->
     assert 'source, line 1: \'{"id": "a"}\' needs "timestamp"' in result.output
 
 
+def test_objects_do_not_go_with_windows(topics: Topics) -> None:
+    Path("source").write_text('{"id": "a", "timestamp": 5}\n')
+    result = run(topics.create(), "--source", "source", "--window", "1000")
+    assert result.exit_code == 1
+    assert "is not a window's start in ms" in result.output
+
+
 def test_a_topic_that_is_not_there(topics: Topics) -> None:
     Path("ids").write_text("a\n")
     assert "there is no topic nowhere" in run("nowhere", "--source", "ids").output

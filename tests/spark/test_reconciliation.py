@@ -150,3 +150,7 @@ def test_a_source_that_is_not_there_is_named(topics: Topics) -> None:
     refused = run(topic, "--source", "nowhere", "--spark")
     assert refused.exit_code == 1
     assert "--source: Spark cannot read nowhere" in refused.output
+    refused = run(topic, "--source", "nosuch://bucket/ids", "--spark")
+    assert refused.exit_code == 1
+    assert "--source: Spark cannot read nosuch://bucket/ids" in refused.output
+    assert "\tat org.apache" not in refused.output

@@ -109,6 +109,15 @@ def test_every_client_goes_to_the_same_address(
         (
             {
                 "config": StreamsConfig(
+                    client_properties={"ssl.endpoint.identification.algorithm": "none"},
+                )
+            },
+            {"STREAMAPP_SECURITY_PROTOCOL": "SASL_SSL", "STREAMAPP_SASL_PASSWORD_FILE": "/run/password"},
+            "ssl.endpoint.identification.algorithm, so STREAMAPP_SECURITY_PROTOCOL, STREAMAPP_SASL_PASSWORD_FILE would",
+        ),
+        (
+            {
+                "config": StreamsConfig(
                     client_properties={"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
                 )
             },

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 
@@ -29,10 +31,11 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
     """Writes an archive (``.tar.gz``) for ``spark.archives``; returns its distributions as ``name version``.
 
     The files come from this environment, so executors have the same versions as the driver. The executors need the same
-    operating system and the same version of Python. ``code`` are packages (folders) and modules of your own. ``also``
-    names further distributions, which come with their requirements.
+    operating system, processor architecture and version of Python. ``code`` are packages (folders) and modules of your
+    own. ``also`` names further distributions, which come with their requirements.
 
-    Raises `ConfigError` for another suffix than ``.tar.gz``, missing code, or a distribution that is not installed.
+    Raises `ConfigError` for another suffix than ``.tar.gz``, missing code, or a distribution that is not installed. An
+    editable install is refused, too, unless ``code`` has a folder of its project.
 
     >>> package(Path("dist/app.tar.gz"), [Path("agents"), Path("tables")])                  # doctest: +SKIP
     ['aiohttp 3.14.5', ...]
@@ -43,6 +46,8 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
         if not path.is_dir() and not (path.suffix == ".py" and path.is_file()):
             raise ConfigError(f"{path} is no folder and no module (.py) here: name the packages of your code")
     found = distributions([*ROOTS, *also])
+    for distribution in found:
+        _refuse_without_code(distribution, code)
     archive.parent.mkdir(parents=True, exist_ok=True)
     # The archive is written aside: a job that is submitted meanwhile gets the old archive.
     writing = archive.with_name(archive.name + ".writing")
@@ -88,6 +93,19 @@ def distributions(requirements: Collection[str]) -> list[metadata.Distribution]:
                 if needed.marker is None or needed.marker.evaluate({"extra": extra}):
                     waiting.append((needed, name))
     return [found[name] for name in sorted(found)]
+
+
+def _refuse_without_code(distribution: metadata.Distribution, code: Iterable[Path]) -> None:
+    """Raises `ConfigError` for an editable install, whose files are elsewhere, unless ``code`` has a part of them."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if distribution.name == "streamapp" or not origin.get("dir_info", {}).get("editable"):
+        return
+    project = Path(unquote(urlsplit(origin["url"]).path)).resolve()
+    if not any(path.resolve().is_relative_to(project) for path in code):
+        raise ConfigError(
+            f"{distribution.name} is an editable install, so its code is not among its files: name the package's "
+            f"folder in {project}, or install the distribution without --editable"
+        )
 
 
 def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
