@@ -79,8 +79,8 @@ class AvroSerde(Serde[T]):
     - ``subject_strategy`` is the rule for the name of the subject: ``topic``, ``record`` or ``topic-record``, as
       Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.
     - ``references`` are schemas of other subjects whose types the schema names.
-    - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value. All
-      serdes read both forms.
+    - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value.
+      `AvroSerde`, `JsonSchemaSerde` and `ProtobufSerde` read both forms.
 
     Raises `ConfigError` if the schema is not valid, or if a required field of ``type`` is not read from the schema.
 
@@ -235,7 +235,8 @@ class AvroSerde(Serde[T]):
         if is_flat(schema) and self._attributes is not None and self._types is not None:
             enums = enums_of(schema, self._types)
             names = {field["name"] for field in schema["fields"]}
-            # Only another version of the schema may lack attributes. The general writer refuses such values.
+            # A pinned version may lack attributes, which are then not written. If the serde's own schema lacks
+            # attributes, the general writer refuses the value.
             fits = (
                 names <= self._attributes.keys()
                 if schema is not self._own

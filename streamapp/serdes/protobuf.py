@@ -50,7 +50,7 @@ class ProtobufSerde(Serde[T]):
     fields have their default. Bytes of a message with another name raise `SerializationError`.
 
     The serde registers the text of the .proto file, and of each imported file with the import's path as subject.
-    ``google/protobuf/*``, ``google/type/*`` and ``confluent/*`` are not registered, because all compilers bring them.
+    ``google/protobuf/*``, ``google/type/*`` and ``confluent/*`` are not registered, because the registry brings them.
     ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. Needs the
     extra ``schemas``.
 
@@ -260,7 +260,7 @@ def _objection_of(text: str) -> Callable[[Schema], str]:
 
 
 def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:
-    """The files that a file imports, each once, without those of Google and Confluent, which every registry has."""
+    """The files that a file imports, each once, without those of Google and Confluent, which the registry has."""
     known = {} if known is None else known
     found = []
     for each in file.dependencies:

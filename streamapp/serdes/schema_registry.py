@@ -71,8 +71,8 @@ class SchemaRegistry(Protocol):
     registry.
 
     `ConfluentSchemaRegistry` and `LocalSchemaRegistry` are implementations. An implementation must be picklable. For a
-    schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs derives
-    from `SchemaGuids`.
+    schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs has the
+    methods of `SchemaGuids`.
 
     The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. No exception handler
     is asked about this error, because the record is not its cause.
