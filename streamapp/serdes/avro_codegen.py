@@ -40,7 +40,10 @@ _MADE: dict[str, type[mi.Type]] = {
 
 
 def is_flat(schema: Any) -> bool:
-    """True for a record whose fields are primitives, enums, timestamps or dates, also in a union with null."""
+    """True for a record whose fields are primitives, enums, timestamps or dates, also in a union with null.
+
+    The names of the fields have to be identifiers of Python.
+    """
     return (
         isinstance(schema, dict)
         and schema.get("type") == "record"
