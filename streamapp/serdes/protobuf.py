@@ -184,7 +184,7 @@ class ProtobufSerde(Serde[T]):
         return self._own
 
     def _body(self, data: bytes) -> int:
-        """The position behind the indexes. Raises `SerializationError` for another message, and for moved field numbers."""
+        """The position behind the indexes. Raises `SerializationError` for another message or moved field numbers."""
         start = frame_end(data)
         if not start or len(data) == start:
             raise self._unreadable(
