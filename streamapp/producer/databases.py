@@ -103,8 +103,10 @@ class OutboxDatabase(ABC):
         return int(self._run(f"SELECT count(*) FROM {self.table} WHERE refused IS NULL")[0][0])
 
     def refuse(self, row: int, reason: str) -> None:
-        """Marks a row that brokers refuse for good: its column ``refused`` gets the reason, and no relay sends it
-        again."""
+        """Marks a row that brokers refuse for good: its column ``refused`` gets the reason.
+
+        A relay sends no row that has a reason in this column.
+        """
         self._run(f"UPDATE {self.table} SET refused = {self._mark} WHERE id = {self._mark}", reason, row)
 
     def close(self) -> None:

@@ -39,8 +39,8 @@ class ProtobufSerde(Serde[T]):
     """Protobuf of one message: a byte 0, the schema's id in 4 bytes, the message's indexes, the message.
 
     ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
-    objects of the type: ``dict``, a ``msgspec.Struct``, dataclass, pydantic model or Faust Record. Their fields have
-    the names of the .proto file. A serde with ``type`` also writes messages.
+    objects of the type: ``dict`` (only with ``message``), a ``msgspec.Struct``, dataclass, pydantic model or Faust
+    Record. Their fields have the names of the .proto file. A serde with ``type`` also writes messages.
 
     Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
     unless a `FieldNumber` gives another. If the subject's latest version gives a number to another field, the serde
