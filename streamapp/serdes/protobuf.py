@@ -288,7 +288,7 @@ def _path(descriptor: Any) -> list[int]:
 def _path_in(schema: str, name: str, own: list[int]) -> list[int]:
     if message_at(schema, own) != name:
         raise ConfigError(
-            f"the pinned schema has no message {name} at {own}: the messages of its file are in another order"
+            f"the pinned schema has no message {name} at {own}: its file lacks the message, or has another order"
         )
     return own
 
