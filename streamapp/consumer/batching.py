@@ -57,7 +57,7 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """Adapts ``records`` after a batch: a slow batch makes the number smaller, a quick full batch may make it larger.
+        """Adapts ``records`` after a batch: a slow batch makes the number smaller, a quick full batch larger.
 
         A quick batch that was not full changes nothing, because a full batch may still be slow.
         """
