@@ -148,7 +148,10 @@ class Pump:
             if unit not in self._named:
                 self._named.add(unit)
                 logger.warning(
-                    "%s: %s has been in work for %.0f s; the records behind it wait", self._options.name, where, seconds
+                    "%s: %s has been in work for %.0f s; the records behind it wait",
+                    self._options.name,
+                    where,
+                    seconds,
                 )
             if seconds < limit:
                 continue

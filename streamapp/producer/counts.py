@@ -146,7 +146,11 @@ def described(metrics: ProducerMetrics) -> Iterable[Metric]:
             "gauge",
             "Records that brokers have not confirmed yet, in memory and in the local log.",
         ),
-        ("failed", "counter", "Records whose delivery report is an error, and spilled records that brokers refused."),
+        (
+            "failed",
+            "counter",
+            "Records whose delivery report is an error, and spilled records that brokers refused.",
+        ),
         ("spilled", "gauge", "Records in the local log."),
         ("refused", "counter", "Records that the full buffer refused."),
         ("retries", "counter", "Requests and transactions that were sent again."),
