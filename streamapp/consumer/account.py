@@ -125,13 +125,13 @@ class Account:
 
 _TEXTS = (
     ("taken", "counter", "Records that the consumer took."),
-    ("done", "counter", "Records whose handler has returned."),
+    ("done", "counter", "Records that the handler has processed."),
     ("in_work", "gauge", "Records in calls of the handler."),
     ("waiting", "gauge", "Records in memory that wait for the handler."),
     ("skipped", "counter", "Records that on_error skipped."),
     ("dead", "counter", "Records that became dead letters."),
-    ("returned", "counter", "Records that were left to the next owner of their partition."),
-    ("parked", "gauge", "Records that wait until a failed record of their key is tried again."),
+    ("returned", "counter", "Records that the consumer gave up before they were done."),
+    ("parked", "gauge", "Records that wait until a failed record of their key or partition is tried again."),
     (
         "already_done",
         "counter",
@@ -139,9 +139,9 @@ _TEXTS = (
     ),
     ("calls", "counter", "Calls of the handler."),
     ("call_seconds", "counter", "Seconds in the handler."),
-    ("retries", "counter", "Attempts that failed and are made again."),
+    ("retries", "counter", "Records that went back for another call."),
     ("commits", "counter", "Commits."),
-    ("outputs", "counter", "Records that handlers sent to Kafka, in committed transactions."),
+    ("outputs", "counter", "Records that went to Kafka in committed transactions, dead letters included."),
 )
 
 

@@ -40,8 +40,8 @@ class Batch:
 class AdaptiveSize:
     """The number of records in the next batch of a partition.
 
-    The number begins with 1. A full batch that takes less than ``target_ms`` at most doubles the number. A slower batch
-    makes the number smaller.
+    The number begins with 1. A full batch that takes less than ``target_ms`` raises the number to as many records as
+    would take ``target_ms``, at most to twice the number. A slower batch makes the number smaller, but at least 1.
 
     >>> size = AdaptiveSize(Batch(records=100, target_ms=200))
     >>> for _ in range(4): size.took(size.records, 10.0)
@@ -57,7 +57,7 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """Adapts ``records`` after a batch: a slow batch makes it smaller, a quick full batch makes it larger.
+        """Adapts ``records`` after a batch: a slow batch makes the number smaller, a quick full batch larger.
 
         A quick batch that was not full changes nothing, because a full batch may still be slow.
         """

@@ -97,7 +97,7 @@ class Dispatcher:
             late = [unit for unit in self._running if unit.partition in partitions]
         for unit in late:
             logger.warning(
-                "%s does not wait any longer for the record of %s at offset %d; the next owner repeats it",
+                "%s does not wait any longer for the call with the record of %s at offset %d",
                 self._options.name,
                 unit.partition.source,
                 unit.items[0].offset,

@@ -137,7 +137,7 @@ class Pump:
             task.cancel()
 
     def _look_at_slow(self) -> None:
-        """Logs calls of the handler that take more than 30 s, and gives up those longer than ``handler_timeout_ms``."""
+        """Logs calls that take more than 30 s, and gives up calls that take more than ``handler_timeout_ms``."""
         limit = self._options.handler_timeout_ms / 1000
         running = self._dispatcher.running()
         self._named &= {unit for unit, _ in running}
@@ -148,7 +148,10 @@ class Pump:
             if unit not in self._named:
                 self._named.add(unit)
                 logger.warning(
-                    "%s: %s has been in work for %.0f s; its key waits", self._options.name, where, seconds
+                    "%s: %s has been in work for %.0f s; the records behind it wait",
+                    self._options.name,
+                    where,
+                    seconds,
                 )
             if seconds < limit:
                 continue

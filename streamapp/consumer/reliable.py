@@ -137,8 +137,7 @@ class ReliableConsumer(_Face):
 
 
 class SyncReliableConsumer(_Face):
-    """`ReliableConsumer` for applications without asyncio: the same settings, behaviour and errors, for plain
-    functions.
+    """`ReliableConsumer` for applications without asyncio: the same settings and errors, but only for plain functions.
 
     >>> def charge(order):
     ...     print(order.key, order.value)

@@ -31,15 +31,16 @@ class ReliableProducer(ProducerFace[K, V]):
 
     - ``key_serde``, ``value_serde``: the serdes for keys and values (default: bytes as they are).
     - ``linger_ms``, ``batch_size``, ``compression_type``: as in Kafka's producers (``linger.ms`` ...).
-    - ``buffer_records``, ``buffer_bytes``: limits for the records that wait in memory.
+    - ``buffer_records``, ``buffer_bytes``: limits for the records in memory that brokers have not confirmed.
     - ``when_full``: at such a limit, `send` waits (``"wait"``) or raises `BufferFull` (``"refuse"``). With ``"spill"``,
       the buffer moves to the local log from three quarters of a limit on.
     - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers have not confirmed a
       record after ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka exactly
-      once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no
-      more records, except those in memory at the end of the producer.
+      once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no more records, except
+      those in memory at the end of the producer.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
-    - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error.
+    - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error. A
+      record that is sent again after a refused request may take up to twice this time.
     - ``close_timeout_ms``: the longest time for which the end of the ``async with`` block waits for confirmations.
 
     ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. Raises `ConfigError` for a wrong

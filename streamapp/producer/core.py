@@ -76,7 +76,11 @@ class Core:
         headers: Headers,
         partition: int | None,
     ) -> OutputRecord:
-        """The serialized record. Raises `SerializationError`, or `TypeError` for wrong headers or timestamps."""
+        """The serialized record.
+
+        Raises `SerializationError`, `TopologyError` for a name that no topic can have, or `TypeError` for wrong headers
+        or timestamps.
+        """
         serialize = self._bound.get(topic)
         if serialize is None:
             check_topic_name(topic, "the topic")

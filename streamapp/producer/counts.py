@@ -40,10 +40,11 @@ class ProducerMetrics(NamedTuple):
     retries: int = 0
     """Requests that librdkafka sent again, and transactions that were begun again."""
     buffered_records: int = 0
-    """Records that wait in memory, with ``buffered_bytes`` bytes."""
+    """Records in memory that brokers have not confirmed."""
     buffered_bytes: int = 0
+    """The bytes of these records in memory, with 64 bytes more for each record."""
     spilled_bytes: int = 0
-    """The bytes of the records in the local log."""
+    """The bytes of the records in the local log, with 64 bytes more for each record."""
     confirm_seconds: float = 0.0
     """The sum of the times from `send` to the confirmation, of records that did not go through the local log."""
     confirm_seconds_p50: float = 0.0
@@ -145,13 +146,17 @@ def described(metrics: ProducerMetrics) -> Iterable[Metric]:
             "gauge",
             "Records that brokers have not confirmed yet, in memory and in the local log.",
         ),
-        ("failed", "counter", "Records whose delivery report is an error."),
+        (
+            "failed",
+            "counter",
+            "Records whose delivery report is an error, and spilled records that brokers refused.",
+        ),
         ("spilled", "gauge", "Records in the local log."),
         ("refused", "counter", "Records that the full buffer refused."),
         ("retries", "counter", "Requests and transactions that were sent again."),
         ("buffered_records", "gauge", "Records in memory."),
-        ("buffered_bytes", "gauge", "Bytes of keys, values and headers in memory."),
-        ("spilled_bytes", "gauge", "Bytes in the local log."),
+        ("buffered_bytes", "gauge", "Bytes of the records in memory, with 64 bytes more for each."),
+        ("spilled_bytes", "gauge", "Bytes of the records in the local log, with 64 bytes more for each."),
         ("confirm_seconds", "counter", "Sum of the times from send to confirmation."),
     ):
         suffix = "_total" if kind == "counter" else ""

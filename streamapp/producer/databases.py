@@ -79,9 +79,9 @@ class OutboxDatabase(ABC):
             self._run(f"INSERT INTO {self.table}_identity VALUES ({self._mark})", uuid.uuid4().hex[:12])
 
     def identity(self) -> str:
-        """A random name that the table got when it was created. A table that is created anew has another name.
+        """The random name in the second table, which `create` writes. Tables that are created anew have another name.
 
-        So marks of an earlier table do not count for a new one, whose ids begin with 1 again.
+        So marks of earlier tables do not count for new tables, whose ids begin with 1 again.
         """
         return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
 
@@ -103,8 +103,10 @@ class OutboxDatabase(ABC):
         return int(self._run(f"SELECT count(*) FROM {self.table} WHERE refused IS NULL")[0][0])
 
     def refuse(self, row: int, reason: str) -> None:
-        """Marks a row that brokers refuse for good: its column ``refused`` gets the reason, and no relay sends it
-        again."""
+        """Marks a row that brokers refuse for good: its column ``refused`` gets the reason.
+
+        A relay sends no row that has a reason in this column.
+        """
         self._run(f"UPDATE {self.table} SET refused = {self._mark} WHERE id = {self._mark}", reason, row)
 
     def close(self) -> None:

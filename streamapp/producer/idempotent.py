@@ -1,9 +1,10 @@
 """The channel for single records: librdkafka's idempotent producer. Its retries neither double records nor change their
 order.
 
-Brokers refuse a produce request as a whole, though often one record is the cause, or only the size of the request. As
-Java's producer does (KAFKA-3995), the channel then splits the request: each of its records goes alone. Later
-records wait, so the order of each partition stays.
+Brokers refuse a batch of records as a whole, though often one record is the cause, or only the size of the batch.
+Java's producer splits a batch that is too large (KAFKA-3995). This channel splits each refused batch, unless brokers
+name the records to blame: each record of the batch goes alone. Later records wait, so the order of each partition
+stays.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class PlainClient:
     a request of its own.
 
     ``together`` sets librdkafka's ``enable.gapless.guarantee``, with which a refusal is a fatal error of the client. So
-    no record of a partition passes the refused records, and librdkafka gives all waiting records back.
+    no record of a partition passes the refused records. `give_back` takes the other records out of librdkafka.
     """
 
     def __init__(

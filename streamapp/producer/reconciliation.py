@@ -313,7 +313,7 @@ def account(result: Reconciliation, source: str, digest: str | None, republished
     """The report for an auditor, as Markdown. ``digest`` is the source's SHA-256, if it is one file."""
     sealed = "" if digest is None else f" (SHA-256 {digest})"
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    verdict = "The topic has each record of the source once." if result.equal else "The accounts differ."
+    verdict = "The topic and the source have the same records." if result.equal else "The accounts differ."
     lines = [
         f"# Reconciliation of {result.topic}",
         "",
@@ -333,7 +333,7 @@ def account(result: Reconciliation, source: str, digest: str | None, republished
         "expected": "in the source",
         "found": "in the topic",
         "missing": "missing in the topic",
-        "doubled": "copies beyond the first",
+        "doubled": "copies beyond those in the source",
         "unknown": "unknown to the source",
         "unidentified": "without an id",
     }

@@ -60,7 +60,8 @@ class OutboxRelay:
     stays in the table, and the relay goes on with the next one. Run a relay as a process (`streamapp outbox relay`), in
     a thread (``with``), or with `run`. A second relay of the same table waits for the first one (PostgreSQL), or fences
     it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent rows are kept under
-    this name. A relay of another name sends rows again that were sent and not yet deleted.
+    this name. A relay of another name sends rows again that were sent and not yet deleted. So does a relay that starts
+    after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7 days).
 
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed

@@ -249,7 +249,7 @@ class TransactionSession:
         self._client.poll(0)
 
     def abandon(self) -> None:
-        """Closes the session within about 2 s. An open transaction is aborted now, or else by the next session."""
+        """Closes the session within about 3 s. An open transaction is aborted now, or else by the next session."""
         with suppress(NotBack):
             in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)
 

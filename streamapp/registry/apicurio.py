@@ -57,7 +57,7 @@ class LocalRegistry:
         with LocalRegistry("data/registry", port=0) as registry:
             print(registry.url)
 
-    A failed start raises `BrokerError`, which says what to do.
+    A failed start raises `BrokerError`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class LocalRegistry:
         return RegistryStatus(self.data_dir, self.url if self._port() else None, self._process.pid)
 
     def check(self) -> None:
-        """Raise `BrokerError` if the registry cannot start, for example because its port is in use."""
+        """Raise `BrokerError` if the registry runs already, its port is in use, or its folder cannot be used."""
         with self._lock():
             self._checked_port()
 

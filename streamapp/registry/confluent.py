@@ -42,8 +42,8 @@ _UNKNOWN_SECONDS = 10.0
 _ASKED_AGAIN_SECONDS = 0.5
 """The wait before the second request for an unknown id: a follower of the registry may get a new id later."""
 _MOST_ASKED_AGAIN = 5
-"""The number of unknown ids from which the client asks only once for each further id. The bytes of the topic then
-probably begin with no ids at all."""
+"""The number of unknown ids in `_UNKNOWN_SECONDS` from which the client asks only once for each further id. The bytes
+of the topic then probably begin with no ids at all."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
 
@@ -53,11 +53,9 @@ class ConfluentSchemaRegistry:
 
     Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
     fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
-    ``cache`` is a folder where the client keeps answers. If the registry does not answer at a later start, the client
-    uses these answers.
-
     While the registry does not answer, a request is repeated for ``patience_ms`` (default: 60 s), then raises
-    `SchemaRegistryError`. If ``cache`` has the answer, the request is not repeated.
+    `SchemaRegistryError`. ``cache`` is a folder where the client keeps answers. If ``cache`` has the answer to a
+    request, the client does not repeat the request, but uses this answer.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')
@@ -196,7 +194,7 @@ class ConfluentSchemaRegistry:
         return answer
 
     def _told(self, what: str, subject: str, text: str, format: SchemaFormat, references: References) -> Any:
-        """The ``id``, ``guid`` or ``version`` of a schema under a subject, from the registry or the cache."""
+        """The ``id`` or ``guid`` of a schema under a subject, from the registry or the cache."""
         behind = f" with {plain_references(references)}" if references else ""
         question = f"{what} of {format} {text} under {subject}{behind}"
         return self._answered(

@@ -23,9 +23,10 @@ _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 class RegistrySettings:
     """A schema registry with Confluent's REST interface.
 
-    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots. ``url`` may have
-    several servers of one registry, separated by commas: if one does not answer, the next one is asked. Certificates
-    and keys are PEM files. Settings that cannot work raise `ConfigError`, which names the setting and never a secret.
+    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots, and two of streamapp:
+    ``request_timeout_ms`` and ``patience_ms``. ``url`` may have several servers of one registry, separated by commas:
+    if one does not answer, the next one is asked. Certificates and keys are PEM files. Settings that cannot work raise
+    `ConfigError`, which names the setting and never a secret.
 
     >>> RegistrySettings(url="http://registry:8081", basic_auth_user_info="ada:lovelace").urls
     ('http://registry:8081',)
@@ -45,9 +46,9 @@ class RegistrySettings:
     normalize_schemas: bool = False
     """True: the registry treats schemas as equal that differ only in their form, such as the order of attributes."""
     request_timeout_ms: int = 5_000
-    """The time for which one request waits for its answer."""
+    """The longest wait for the next bytes of an answer. To connect takes at most 3 s."""
     patience_ms: int = 60_000
-    """The time for which a request is repeated while the registry does not answer."""
+    """The time in which a repetition of a request may begin while the registry does not answer."""
 
     PREFIX: ClassVar[str] = _VARIABLE
 

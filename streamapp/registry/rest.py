@@ -85,9 +85,9 @@ class RestClient:
     def ask(self, method: str, path: str, body: Any = None, *, patient: bool = True) -> Any:
         """Sends a request, and returns the JSON of the answer.
 
-        While no server answers, the request is repeated for ``patience_ms`` (not with ``patient=False``), then raises
-        `RegistryAway`. Raises `RegistryRefusal` if the registry refuses the request, and `ForeignAnswer` for an answer
-        that is not a registry's.
+        While no server answers, the request is repeated, then raises `RegistryAway`. The last repetition begins within
+        ``patience_ms``. With ``patient=False``, the request is not repeated. Raises `RegistryRefusal` if the registry
+        refuses the request, and `ForeignAnswer` for an answer that is not a registry's.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False

@@ -70,8 +70,8 @@ class AvroSerde(Serde[T]):
     ``fields`` names the fields to read. All other fields are skipped without decoding, which is cheaper.
 
     Avro's timestamps become ``datetime`` objects in UTC, and its dates become ``date`` objects. If such a field is an
-    int in ``type``, the field has the number that Avro writes. A record to be written must have every field that has no
-    default in the schema, and no other fields than those of the schema.
+    int in ``type`` itself (not in a type inside it), the field has the number that Avro writes. A record to be written
+    must have every field that has no default in the schema, and no other fields than those of the schema.
 
     - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
     - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
@@ -79,10 +79,11 @@ class AvroSerde(Serde[T]):
     - ``subject_strategy`` is the rule for the name of the subject: ``topic``, ``record`` or ``topic-record``, as
       Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.
     - ``references`` are schemas of other subjects whose types the schema names.
-    - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value. All
-      serdes read both forms.
+    - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value.
+      `AvroSerde`, `JsonSchemaSerde` and `ProtobufSerde` read both forms.
 
-    Raises `ConfigError` if the schema is not valid, or if a required field of ``type`` is not read from the schema.
+    Raises `ConfigError` if the schema is not valid, or if ``type`` does not fit the schema. One misfit is a required
+    field of ``type`` that is not read from the schema.
 
     >>> schema = {"type": "record", "name": "Flight", "fields": [
     ...     {"name": "carrier", "type": "string"},
@@ -235,7 +236,8 @@ class AvroSerde(Serde[T]):
         if is_flat(schema) and self._attributes is not None and self._types is not None:
             enums = enums_of(schema, self._types)
             names = {field["name"] for field in schema["fields"]}
-            # Only another version of the schema may lack attributes. The general writer refuses such values.
+            # A pinned version may lack attributes, which are then not written. If the serde's own schema lacks
+            # attributes, the general writer refuses the value.
             fits = (
                 names <= self._attributes.keys()
                 if schema is not self._own

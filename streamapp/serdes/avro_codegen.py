@@ -1,8 +1,7 @@
 """Writers of flat Avro records, generated for one schema.
 
 One walk over the schema gives a Python function without a loop. `avro_writer` writes records that are not flat (see
-`is_flat`). The format is "Binary Encoding" of the Avro 1.11 specification. The functions take the values that fastavro
-takes.
+`is_flat`). The format is "Binary Encoding" of the Avro 1.11 specification.
 """
 
 from __future__ import annotations
@@ -41,7 +40,10 @@ _MADE: dict[str, type[mi.Type]] = {
 
 
 def is_flat(schema: Any) -> bool:
-    """True for a record whose fields are primitives, enums, timestamps or dates, also in a union with null."""
+    """True for a record whose fields are primitives, enums, timestamps or dates, also in a union with null.
+
+    The names of the fields have to be identifiers of Python.
+    """
     return (
         isinstance(schema, dict)
         and schema.get("type") == "record"
@@ -79,8 +81,8 @@ def make_writer(
     """A function ``(record, header)`` that returns the header followed by the record in Avro.
 
     The record is a dict. With ``attributes`` (name of a field -> name of an attribute), the record is an object. The
-    function raises an exception if the record has other fields than the schema, or if a value does not fit. ``enums``
-    are those of `enums_of`.
+    function raises an exception if a value does not fit, or if the record lacks a field. The function also refuses a
+    dict with more fields. A boolean takes any value by its truth. ``enums`` are those of `enums_of`.
     """
     lines = ["def write(r, header):"]
     if attributes is None:

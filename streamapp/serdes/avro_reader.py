@@ -2,8 +2,7 @@
 
 The module walks over both schemas once. For each record, array, map and union, it writes a Python function. (A union of
 null and one other type needs no function.) The function of a record reads its fields one after the other without a
-loop, because this is faster. Format and schema resolution are those of the Avro 1.11 specification. The functions
-return the same values as fastavro.
+loop, because this is faster. Format and schema resolution are those of the Avro 1.11 specification.
 
 The length of the bytes bounds time and memory. Containers are at most `VALUE_DEPTH` deep. A value has at most
 `FREE_VALUES` items and fields that take no bytes. Names in a schema never become names in the generated code.
@@ -87,10 +86,10 @@ def make_reader(
 ) -> Callable[[bytes], Any]:
     """A function from Confluent-framed bytes of the schema ``written`` to values of the schema ``wanted``.
 
-    With ``fields``, records have only these fields. All other fields are skipped without decoding, and bytes after the
-    last of ``fields`` are ignored. Without ``fields``, bytes after the value are an error. With ``cls`` and
-    ``attributes`` (name of a field -> keyword), the function returns an object of ``cls`` instead of a dict. The fields
-    of ``enums`` then have members of their Enums.
+    With ``fields``, the outermost record has only these fields. All its other fields are skipped without decoding, and
+    bytes after the last of ``fields`` are ignored. Without ``fields``, or with all fields of ``wanted``, bytes after
+    the value are an error. With ``cls`` and ``attributes`` (name of a field -> keyword), the function returns an object
+    of ``cls`` instead of a dict. The fields of ``enums`` then have members of their Enums.
 
     Raises `SchemaRefused` if no bytes of ``written`` can be read as ``wanted``. The function raises ValueError,
     LookupError, OverflowError or struct.error for bytes that it cannot read.

@@ -31,7 +31,7 @@ __all__ = [
 MAX_DEPTH = 200
 """The most levels of JSON in a schema. A record in a record takes three levels."""
 MAX_VALUES = 20_000
-"""The most JSON values in a schema. A field takes about four values."""
+"""The most JSON values in a schema. A field with a name and a primitive type takes three values."""
 MAX_PRECISION = 4_000
 """The most digits of a decimal. The time to convert a decimal grows with the square of its digits."""
 

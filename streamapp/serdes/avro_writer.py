@@ -49,7 +49,8 @@ class _TooDeep(Exception):
 def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
     """A function ``(value, header)`` that returns the header followed by the value in Avro.
 
-    If a part of the value does not fit the schema, the function raises ValueError with the path to this part.
+    If a part of the value does not fit the schema, the function raises ValueError with a path to this part. If the
+    value itself does not fit, the function raises one of ``_FAILED``.
     """
     write = _Compiler(parsed).writer(parsed.root)
 

@@ -29,11 +29,11 @@ class JsonSerde(Serde[T]):
     JSON and makes an object of the type. The type is a ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, or a
     builtin such as ``dict[str, int]``.
 
-    The writer checks the class of a value, and inside lists and dicts the class of each item. Fields of objects are not
-    checked.
+    With ``type`` the writer checks the class of a value, and inside lists and dicts the class of each item. The writer
+    does not check the fields of Structs, dataclasses and NamedTuples.
 
-    Equal values have equal bytes, so that values can be keys. The keys of dicts are sorted. The fields of types are in
-    the order of their definition. JSON has no NaN and no infinity: both become null.
+    Values can be keys, because the bytes do not depend on the order in which a dict was filled. The keys of dicts are
+    sorted. The fields of types are in the order of their definition. JSON has no NaN and no infinity: both become null.
 
     >>> serde = JsonSerde()
     >>> serde.serialize({"dest": "ZÜR", "delay": [2, 0.5]}).decode()

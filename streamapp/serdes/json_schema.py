@@ -42,8 +42,10 @@ class JsonSchemaSerde(Serde[T]):
     checks, which is faster. The checks need the extra ``schemas``.
 
     ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. ``references``
-    are schemas of other subjects, each with the name by which a ``$ref`` of this schema refers to it. Raises
-    `ConfigError` if the schema is not a JSON Schema, but not with ``validate=False``.
+    are schemas of other subjects, each with the name by which a ``$ref`` of this schema refers to it.
+
+    Raises `ConfigError` if the schema is not a JSON Schema, or does not fit ``type``. With ``validate=False``, any JSON
+    object counts as a JSON Schema.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):

@@ -64,9 +64,9 @@ def _inside(info: mi.Type) -> Iterator[mi.Type]:
 
 
 def fits(type_: Any) -> Callable[[Any], bool]:
-    """A quick test of the classes of a value and of the items inside it. True means that the type takes the value.
+    """A quick test of the classes of a value and of the items inside it. True means that all these classes fit.
 
-    The fields of objects are not tested. False means that the test cannot tell.
+    The fields of objects and the limits of ``msgspec.Meta`` are not tested. False means that the test cannot tell.
 
     >>> test = fits(dict[str, list[int]])
     >>> test({"a": [1, 2]}), test({"a": [1, "b"]}), test([])

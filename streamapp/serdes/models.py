@@ -118,7 +118,7 @@ def shape_of(type_: Any) -> Any:
 
 
 def record_shape(type_: Any) -> Any:
-    """The same as `shape_of`, but None for a type without fields and for a model that cannot become a Struct."""
+    """The same as `shape_of`, but None for all types but Structs, dataclasses, and models that can become a Struct."""
     try:
         shape = shape_of(type_)
         return shape if record_fields(shape) is not None and mi.type_info(shape) else None

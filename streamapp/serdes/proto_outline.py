@@ -201,7 +201,7 @@ def _of_text(schema: str) -> Outline:
 
 
 def _block(words: list[str], within: Outline | None) -> Outline | None:
-    # The entry of a map is no message in the text. Its index comes after the indexes of the text's messages.
+    # Other blocks, for example those of services, hold no messages.
     if within is None or len(words) != 2 or words[0] not in ("message", "enum", "oneof"):
         return None
     if words[0] == "oneof":

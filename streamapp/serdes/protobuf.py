@@ -39,8 +39,9 @@ class ProtobufSerde(Serde[T]):
     """Protobuf of one message: a byte 0, the schema's id in 4 bytes, the place of the message in its file, the message.
 
     ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
-    objects of the type: ``dict``, a ``msgspec.Struct``, dataclass, pydantic model or Faust Record. Their fields have
-    the names of the .proto file. With ``type``, the serde also writes values that are messages already.
+    objects of the type: ``dict`` (only with ``message``), a ``msgspec.Struct``, dataclass, pydantic model or Faust
+    Record. Their fields have the names of the .proto file. With ``type``, the serde also writes values that are messages
+    already.
 
     Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
     unless a `FieldNumber` gives another. If the subject's latest version gives a number to another field, the serde
@@ -184,7 +185,7 @@ class ProtobufSerde(Serde[T]):
         return self._own
 
     def _body(self, data: bytes) -> int:
-        """The position behind the indexes. Raises `SerializationError` if the indexes name another message."""
+        """The position behind the indexes. Raises `SerializationError` for another message or moved field numbers."""
         start = frame_end(data)
         if not start or len(data) == start:
             raise self._unreadable(
@@ -260,7 +261,7 @@ def _objection_of(text: str) -> Callable[[Schema], str]:
 
 
 def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:
-    """The files that a file imports, each once, without those of Google and Confluent, which every registry has."""
+    """The files that a file imports, each once, without those of Google and Confluent, which the registry has."""
     known = {} if known is None else known
     found = []
     for each in file.dependencies:
@@ -288,7 +289,7 @@ def _path(descriptor: Any) -> list[int]:
 def _path_in(schema: str, name: str, own: list[int]) -> list[int]:
     if message_at(schema, own) != name:
         raise ConfigError(
-            f"the pinned schema has no message {name} at {own}: the messages of its file are in another order"
+            f"the pinned schema has no message {name} at {own}: its file lacks the message, or has another order"
         )
     return own
 

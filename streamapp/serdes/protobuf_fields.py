@@ -112,7 +112,8 @@ def scalar_form(info: mi.Type, where: str) -> Form | None:
 def enum_form(cls: type[Enum], where: str) -> tuple[Form, dict[str, int]]:
     """The form of an enum, and its values in the .proto file: their names and numbers.
 
-    Members that are ints have their own numbers, all others count from 1. The value 0 is then ``..._UNSPECIFIED``.
+    If all members are ints, they keep their numbers; else the members count from 1. If no member has the number 0, this
+    number is ``..._UNSPECIFIED``.
     """
     if issubclass(cls, Flag):
         raise ConfigError(f"{where} is the flag {cls.__name__}, and Protobuf has no flags: take an int")

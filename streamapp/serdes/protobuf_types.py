@@ -40,7 +40,7 @@ class Unlike(Exception):
 class Copier(NamedTuple):
     """Two functions: ``read`` makes an object of the type from a message, ``write`` a message from an object.
 
-    ``write`` raises `Unlike` for a value of another type than its field has.
+    The ``write`` of `copier_of` raises `Unlike` for a value of another type than its field has.
     """
 
     read: Callable[[Any], Any]

@@ -67,12 +67,11 @@ class VersionMissing(SchemaRegistryError):
 
 
 class SchemaRegistry(Protocol):
-    """The interface of a schema registry, which gives an id to each schema. Derive from this class to use another
-    registry.
+    """The interface of a schema registry, which gives an id to each schema. Another registry needs these methods.
 
     `ConfluentSchemaRegistry` and `LocalSchemaRegistry` are implementations. An implementation must be picklable. For a
-    schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs derives
-    from `SchemaGuids`.
+    schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs has the
+    methods of `SchemaGuids`.
 
     The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. No exception handler
     is asked about this error, because the record is not its cause.

@@ -115,7 +115,7 @@ def int_fields(type_: Any) -> frozenset[str]:
 def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
     """The bytes, or the value's repr, cut to ``size`` around a position.
 
-    `excerpt` never raises, and reads only a part of a large value.
+    `excerpt` never raises, and reads only a part of a large text, list or dict. The position counts for bytes only.
 
     >>> excerpt([10**5000, "JFK"])
     "[<int of more than 4300 digits>, 'JFK']"

@@ -45,7 +45,7 @@ def test_equal_accounts(topics: Topics) -> None:
     result = run(topic, "--source", "ids")
     assert result.exit_code == 0, result.output
     assert "| in the source | 100 |" in result.output
-    assert "each record of the source once" in result.output
+    assert "The topic and the source have the same records" in result.output
 
 
 def test_the_gap_as_a_list_and_a_report(topics: Topics) -> None:
@@ -61,7 +61,7 @@ def test_the_gap_as_a_list_and_a_report(topics: Topics) -> None:
     for line in (
         "| in the source | 4 |",
         "| missing in the topic | 2 |",
-        "| copies beyond the first | 1 |",
+        "| copies beyond those in the source | 1 |",
         "| unknown to the source | 1 |",
         "| without an id | 1 |",
     ):
