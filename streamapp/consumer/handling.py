@@ -20,12 +20,17 @@ from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import HandlerTimeout, Settled, Verdicts
 from streamapp.producer import SyncReliableProducer
 from streamapp.producer.report import DeliveryReport
+from streamapp.serdes.framing import Framing
 
 __all__ = ["Handling"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 Pairs = list[tuple[Item, ConsumerRecord[Any, Any]]]
+
+
+_Bound = tuple[Callable[[bytes], Any], Callable[[bytes], Any], Framing]
+"""The deserializers of key and value of a topic, and the place of schema ids."""
 
 
 class Handling:
@@ -42,7 +47,7 @@ class Handling:
         self._options, self._dispatcher = options, dispatcher
         self._letters, self._sinking, self._outputs = letters, sinking, outputs
         self._verdicts = Verdicts(options)
-        self._bound: dict[str, tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
+        self._bound: dict[str, _Bound] = {}
         self.timed_out: set[Unit] = set()
         """Units whose coroutine is cancelled because it takes too long."""
 
@@ -110,27 +115,31 @@ class Handling:
             return pairs, wrong
         source = unit.partition.source
         try:
-            of_key, of_value = self._deserializers(source.topic)
+            of_key, of_value, framing = self._deserializers(source.topic)
         except Exception as exc:
             return pairs, [(item, exc) for item in unit.items]
         for item in unit.items:
             try:
-                key = None if item.key is None else of_key(item.key)
-                value = None if item.value is None else of_value(item.value)
+                raw_key, raw_value, headers = item.key, item.value, item.headers
+                if headers and framing.joins:
+                    raw_key, raw_value, headers = framing.joined(raw_key, raw_value, headers)
+                key = None if raw_key is None else of_key(raw_key)
+                value = None if raw_value is None else of_value(raw_value)
             except Exception as exc:
                 wrong.append((item, exc))
                 continue
             record: ConsumerRecord[Any, Any] = ConsumerRecord(
-                *source, item.offset, item.timestamp, key, value, item.headers, item.attempts + 1
+                *source, item.offset, item.timestamp, key, value, headers, item.attempts + 1
             )
             pairs.append((item, record))
         return pairs, wrong
 
-    def _deserializers(self, topic: str) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+    def _deserializers(self, topic: str) -> _Bound:
         found = self._bound.get(topic)
         if found is None:
             of_key, of_value = self._options.serdes
-            found = of_key.bind(topic, True).deserialize, of_value.bind(topic, False).deserialize
+            of_key, of_value = of_key.bind(topic, True), of_value.bind(topic, False)
+            found = of_key.deserialize, of_value.deserialize, Framing(of_key, of_value)
             self._bound[topic] = found
         return found
 

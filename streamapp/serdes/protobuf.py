@@ -40,8 +40,8 @@ class ProtobufSerde(Serde[T]):
 
     ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
     objects of the type: ``dict`` (only with ``message``), a ``msgspec.Struct``, dataclass, pydantic model or Faust
-    Record. Their fields have the names of the .proto file. With ``type``, the serde also writes values that are messages
-    already.
+    Record. Their fields have the names of the .proto file. With ``type``, the serde also writes values that already are
+    messages.
 
     Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
     unless a `FieldNumber` gives another. If the subject's latest version gives a number to another field, the serde

@@ -8,13 +8,15 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
-from streamapp import JsonSerde, Retry, StringSerde
+from streamapp import AvroSerde, JsonSerde, Retry, StringSerde
 from streamapp.consumer import Batch, ConsumerMetrics, ConsumerRecord, ReliableConsumer, SyncReliableConsumer
 from streamapp.desk.desk import FailureDesk
 from streamapp.engine.judging import ProcessingFailed
 from streamapp.on_error import Backoff
+from streamapp.serdes import LocalSchemaRegistry
+from streamapp.serdes.framing import ID_BYTES, VALUE_FRAME
 
 from ..processes import until
 from .feeding import Feed
@@ -141,6 +143,22 @@ def test_a_slow_key_keeps_only_itself_waiting_and_a_restart_repeats_only_what_is
         assert second.metrics.already_done == 267
         assert adds_up(second.metrics)
     assert seen.by_key == {f"k{key}": list(range(key, 300, 10)) for key in range(10)}
+
+
+def test_a_schema_id_may_be_in_a_header(feed: Feed) -> None:
+    feed.create(partitions=1)
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "cents", "type": "int"}]}
+    serde = AvroSerde[Any](schema, registry=LocalSchemaRegistry())
+    data = serde.bind(feed.topic, False).serialize({"cents": 5})
+    frame, value = data[:ID_BYTES], data[ID_BYTES:]
+    producer = Producer({"bootstrap.servers": feed.bootstrap})
+    for raw, headers in ((data, []), (value, [(VALUE_FRAME, frame), ("mine", b"x")])):
+        producer.produce(feed.topic, raw, b"k", partition=0, headers=headers)
+    producer.flush()
+    seen: list[tuple[Any, Any]] = []
+    with consumer(feed, lambda record: seen.append((record.value, record.headers)), value_serde=serde):
+        until(lambda: len(seen) == 2, SECONDS, lambda: str(seen))
+    assert seen == [({"cents": 5}, ()), ({"cents": 5}, (("mine", b"x"),))]
 
 
 def test_a_failed_key_waits_while_others_flow(feed: Feed) -> None:
