@@ -87,6 +87,8 @@ class _LiveCase:
                     application_id=f"{self._prefix}app",
                     bootstrap_servers=self._bootstrap,
                     commit_interval_ms=COMMIT_MS,
+                    # A rollback, for example of a worker that got no CPU for long, must not repeat results.
+                    processing_guarantee="exactly_once_v2",
                     dead_letter_queue_topic=dead_letters and self._prefix + dead_letters,
                 ),
                 datadir=self._state_dir,
