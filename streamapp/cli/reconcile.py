@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import click
 
@@ -28,11 +28,14 @@ from streamapp.producer.reconciliation import (
     identity_of,
     reconcile,
     republish,
+    source_object,
 )
 from streamapp.producer.session import BookmarkedSession, UnknownTopics
 from streamapp.records import OutputRecord
 
 __all__ = ["reconcile_command"]
+
+R = TypeVar("R")
 
 _SECONDS = 30.0
 _NEW = click.Path(dir_okay=False, path_type=Path)
@@ -212,28 +215,26 @@ def _session(topic: str) -> BookmarkedSession:
     )
 
 
-def _lines(source: Path) -> Iterator[tuple[int, str]]:
+def _read(source: Path, parse: Callable[[str], R | None]) -> Iterator[R]:
+    """The lines of the source as ``parse`` gives them, without those for which it gives None."""
     with source.open() as lines:
         for number, line in enumerate(lines, start=1):
-            if text := line.rstrip("\n"):
-                yield number, text
+            if not (text := line.rstrip("\n")):
+                continue
+            try:
+                found = parse(text)
+            except ConfigError as error:
+                raise ConfigError(f"{source}, line {number}: {error}") from None
+            if found is not None:
+                yield found
 
 
 def _expected(source: Path, window_ms: int | None, span: Span) -> Iterator[tuple[str, int]]:
-    for number, line in _lines(source):
-        try:
-            found = expectation(line, window_ms, span)
-        except ConfigError as error:
-            raise ConfigError(f"{source}, line {number}: {error}") from None
-        if found is not None:
-            yield found
+    return _read(source, lambda line: expectation(line, window_ms, span))
 
 
 def _records(source: Path, topic: str, span: Span) -> Iterator[tuple[str, OutputRecord]]:
-    for number, line in _lines(source):
-        row = _json(source, number, line)
-        if expectation(line, None, span) is None:
-            continue
+    for row in _read(source, lambda line: source_object(line, span)):
         key, value = row.get("key"), row.get("value")
         record = OutputRecord(
             topic,
@@ -242,16 +243,6 @@ def _records(source: Path, topic: str, span: Span) -> Iterator[tuple[str, Output
             row.get("timestamp"),
         )
         yield str(row["id"]), record
-
-
-def _json(source: Path, number: int, line: str) -> Any:
-    try:
-        row = json.loads(line)
-        if isinstance(row, dict) and "id" in row:
-            return row
-    except ValueError:
-        pass
-    raise ConfigError(f'{source}, line {number}: {line!r} is not a JSON object with "id"')
 
 
 def _digest(path: Path) -> str | None:

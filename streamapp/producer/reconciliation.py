@@ -29,6 +29,7 @@ __all__ = [
     "identity_of",
     "reconcile",
     "republish",
+    "source_object",
 ]
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -142,7 +143,10 @@ def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tu
     True
     """
     if window_ms is None:
-        return _expected_object(line, span) if line.startswith("{") else (line, 1)
+        if not line.startswith("{"):
+            return line, 1
+        row = source_object(line, span)
+        return None if row is None else (str(row["id"]), 1)
     try:
         start, name, count = line.split("\t")
         found = f"{int(start)}\t{name}", int(count)
@@ -153,20 +157,29 @@ def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tu
     return found if span.covers(int(start)) else None
 
 
-def _expected_object(line: str, span: Span) -> tuple[str, int] | None:
+def source_object(line: str, span: Span = EVERYTHING) -> dict[str, Any] | None:
+    """The object in a line of JSON, which has "id". None if its "timestamp" is outside of ``span``.
+
+    Raises `ConfigError`, also for an object without "timestamp" if ``span`` has a limit.
+
+    >>> source_object('{"id": "o2", "timestamp": 5000}')["id"]
+    'o2'
+    """
     try:
         row = json.loads(line)
-        name, time = str(row["id"]), row.get("timestamp")
-    except (ValueError, KeyError):
-        raise ConfigError(f'{line!r} is not a JSON object with "id"') from None
+    except ValueError:
+        row = None
+    if not isinstance(row, dict) or "id" not in row:
+        raise ConfigError(f'{line!r} is not a JSON object with "id"')
     if span != EVERYTHING:
+        time = row.get("timestamp")
         if type(time) is not int:
             raise ConfigError(
                 f'{line!r} needs "timestamp" in ms, because only records of some times are compared'
             )
         if not span.covers(time):
             return None
-    return name, 1
+    return row
 
 
 def reconcile(

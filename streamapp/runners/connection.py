@@ -118,7 +118,8 @@ def settings_of(config: StreamsConfig) -> KafkaSettings:
     config = connected(config)
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
-            f"client_properties has security settings that only librdkafka's clients have: {_shown(config)}. "
+            "client_properties has security settings that only librdkafka's clients have: "
+            f"{_shown(config.client_properties)}. "
             f"Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and private keys in files"
         )
     given = {ours: config.client_properties.get(theirs) for theirs, ours in _NAMES.items()}
@@ -177,7 +178,8 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
         return own
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
-            f"client_properties has security settings that Faust's client does not have ({_shown(config)}): "
+            "client_properties has security settings that Faust's client does not have "
+            f"({_shown(config.client_properties)}): "
             "give Faust the same credentials as broker_credentials=..."
         )
     credentials: CredentialsT | None = settings_of(config).faust()["broker_credentials"]
@@ -205,19 +207,14 @@ def _refuse_ignored(properties: Mapping[str, Any], environ: Mapping[str, str]) -
     variables = [f"STREAMAPP_{name.upper()}" for name in fields_of_login]
     ignored = [name for name in (*variables, *(f"{each}_FILE" for each in variables)) if environ.get(name)]
     if ignored:
-        given = ", ".join(
-            sorted(name for name in properties if name.startswith(("ssl.", "sasl.", "enable.")))
-        )
         raise ConfigError(
-            f"client_properties has {given}, so {', '.join(ignored)} would not count: set all TLS and SASL settings in "
-            "client_properties, and unset these variables"
+            f"client_properties has {_shown(properties)}, so {', '.join(ignored)} would not count: set all TLS and "
+            "SASL settings in client_properties, and unset these variables"
         )
 
 
-def _shown(config: StreamsConfig) -> str:
-    return ", ".join(
-        name for name in config.client_properties if name.startswith(("ssl.", "sasl.", "enable."))
-    )
+def _shown(properties: Mapping[str, Any]) -> str:
+    return ", ".join(name for name in properties if name.startswith(("ssl.", "sasl.", "enable.")))
 
 
 def _hosts(servers: str | None) -> set[str]:

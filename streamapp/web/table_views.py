@@ -197,11 +197,7 @@ class TableViews:
             if not stale or not all(self._copies(table, partition) for partition in partitions):
                 raise
             return await self._parts_of_copies(request, table, query, partitions)
-        if status != 200 or "positions" not in body:
-            raise Unavailable(
-                f"{worker} has partition {partitions} but answered {status}: {body.get('error')}"
-            )
-        return [body]
+        return [_part_in(status, body, f"{worker} has partition {partitions} but")]
 
     async def _parts_of_copies(
         self, request: web.Request, table: TableInfo, query: Query, partitions: list[int]
@@ -209,16 +205,12 @@ class TableViews:
         """The entries of partitions from their standbys, perhaps on this worker."""
         copies = [await self._from_copy(request, table, partition) for partition in partitions]
         here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
-        for partition, copy in zip(partitions, copies, strict=True):
-            if copy is not None and (copy[0] != 200 or "positions" not in copy[1]):
-                raise Unavailable(
-                    f"a standby of partition {partition} answered {copy[0]}: {copy[1].get('error')}",
-                    partitions=[partition],
-                )
-        return [
-            *await self._local_parts(table, query, here, stale=True),
-            *(copy[1] for copy in copies if copy is not None),
+        elsewhere = [
+            _part_in(*copy, f"a standby of partition {partition}")
+            for partition, copy in zip(partitions, copies, strict=True)
+            if copy is not None
         ]
+        return [*await self._local_parts(table, query, here, stale=True), *elsewhere]
 
     def _copies(self, table: TableInfo, partition: int) -> list[str]:
         """The workers with a standby of a partition. This worker is the first, if it has a standby."""
@@ -381,3 +373,10 @@ def _asked_here(request: web.Request, table: TableInfo, partitions: Collection[i
 
 def _page_reader(table: TableInfo, partition: int, query: Query, share: int) -> Callable[[Any], Page]:
     return lambda store: read_page(store, table, partition, query, share)
+
+
+def _part_in(status: int, body: dict[str, Any], who: str) -> Part:
+    """The part of a listing that another worker has answered. Raises `Unavailable` for any other answer."""
+    if status != 200 or "positions" not in body:
+        raise Unavailable(f"{who} answered {status}: {body.get('error')}")
+    return body

@@ -199,7 +199,7 @@ class Run(Fleet):
         return self.watcher.seen + sum(self.watcher.committed.values())
 
     def caught_up(self, seconds: float = PATIENCE) -> None:
-        """Waits until everything that was sent is committed, through all stages."""
+        """Waits until the group has committed all sent records, in each stage."""
         self.wait_until(lambda: not self.behind and not self._behind_later(), "all is committed", seconds)
 
     @property
@@ -277,7 +277,7 @@ class Run(Fleet):
         )
 
     def came_out(self, *but: str) -> None:
-        """Waits until each record that was sent has come out, except records with the values ``but``."""
+        """Waits until the output has each sent record. Records with the values ``but`` may be missing."""
 
         def done() -> bool:
             ended = {e["value"] for e in self.history.of("output")} | set(but)

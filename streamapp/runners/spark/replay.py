@@ -137,9 +137,9 @@ class Replay:
         """Writes a new topic with as many partitions as the original, and returns the number of its records.
 
         A row of a table becomes a record with the row's timestamp. A version has the time of its start. Other rows
-        without a timestamp have their end. The key of a window ends
-        with the window's start, and the key of a session with the session's end and start, 8 bytes each. Each partition
-        is one transaction. Raises `ConfigError` if the topic exists.
+        without a timestamp have their end. The key of a window ends with the window's start, and the key of a session
+        with the session's end and start, 8 bytes each. Each partition is one transaction. Raises `ConfigError` if the
+        topic exists.
         """
         from pyspark.sql import functions as F
 
@@ -360,9 +360,8 @@ def _row_time(spec: StoreSpec) -> Column:
     from pyspark.sql import functions as F
 
     assert spec.kind.shape is not None
-    ends = (
-        () if spec.kind.shape.family == "versioned" else ("end",)
-    )  # a version ends when the next one begins
+    # A version ends when the next one begins.
+    ends = () if spec.kind.shape.family == "versioned" else ("end",)
     return F.coalesce("timestamp", *ends, "start")
 
 

@@ -1,4 +1,4 @@
-"""The cache of rows as they are on disk: what it has is what was written last."""
+"""The row cache gives the bytes that were written last, or nothing."""
 
 from __future__ import annotations
 
