@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamapp._base.callables import check_supplier, require_function
+from streamapp._base.callables import check_supplier, require_function, stores_of
 from streamapp._base.names import check_name
 from streamapp.dsl.answers import answered
 from streamapp.dsl.arguments import check_stores
@@ -203,9 +203,9 @@ def _processor(
     fixed_key: bool,
 ) -> ProcessorNode:
     node_name = check_name(name) if name is not None else stream._context.names.new(prefix)
-    check_supplier(supplier, node_name, "process", 1)
+    given = check_supplier(supplier, node_name, "process", 1)
     check_stores(stores, node_name)
-    operator = ProcessorOperator(supplier, fixed_key=fixed_key)
+    operator = ProcessorOperator(supplier, fixed_key, stores_of(supplier, given))
     return ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), stores)
 
 
