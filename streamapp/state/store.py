@@ -89,6 +89,9 @@ class Store:
         """The result of ``question(store)``, for a reader outside of the task, such as a query or a view."""
         return question(self)
 
+    def forget_read(self) -> None:
+        """Drops the rows that reads have left in memory. The next read of such a row decodes its bytes again."""
+
     def set_flush_listener(self, listener: FlushListener) -> None:
         """Has no effect without a record cache: the writing operator forwards the update itself."""
 
