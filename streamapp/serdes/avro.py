@@ -19,7 +19,7 @@ from streamapp.serdes.avro_codegen import enums_of, is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
 from streamapp.serdes.avro_types import avro_schema_of
-from streamapp.serdes.avro_writer import make_any_writer
+from streamapp.serdes.avro_writer import left_out, make_any_writer
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
 from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
@@ -71,7 +71,8 @@ class AvroSerde(Serde[T]):
 
     Avro's timestamps become ``datetime`` objects in UTC, and its dates become ``date`` objects. If such a field is an
     int in ``type`` itself (not in a type inside it), the field has the number that Avro writes. A record to be written
-    must have every field that has no default in the schema, and no other fields than those of the schema.
+    must have every field that has no default in the schema, and no other fields than those of the schema. With
+    ``version``, the serde leaves out the fields of its schema that the version lacks, also in nested records.
 
     - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
     - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
@@ -225,25 +226,23 @@ class AvroSerde(Serde[T]):
 
     def _first_header(self) -> bytes:
         """The bytes before each written value. With a pinned version the writer is made for the pinned schema."""
-        self._header, schema = self.registered.written()
+        header, schema = self.registered.written()
         if schema != self.schema:
-            own = _without_logical(schema, self._ints)
-            self._write_any = make_any_writer(_parsed(schema, self._ints))
-            self._write = self._writer(own)
+            pinned = _parsed(schema, self._ints)
+            self._write_any = make_any_writer(pinned, self._parsed)
+            self._write = self._writer(
+                _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
+            )
+        self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
 
-    def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
+    def _writer(self, schema: Any, left_out: Collection[str] = ()) -> Callable[[Any, bytes], bytes]:
+        """A function from values and headers to bytes. ``left_out`` are fields that only the serde's own schema has."""
         if is_flat(schema) and self._attributes is not None and self._types is not None:
             enums = enums_of(schema, self._types)
             names = {field["name"] for field in schema["fields"]}
-            # A pinned version may lack attributes, which are then not written. If the serde's own schema lacks
-            # attributes, the general writer refuses the value.
-            fits = (
-                names <= self._attributes.keys()
-                if schema is not self._own
-                else names == self._attributes.keys()
-            )
-            if enums is not None and fits:
+            # The fast writer takes no notice of other attributes. The general writer refuses them.
+            if enums is not None and names == self._attributes.keys() - set(left_out):
                 return make_writer(schema, self._attributes, enums)
         elif is_flat(schema) and self._struct is None:
             return self._of_model(make_writer(schema, None))

@@ -27,6 +27,7 @@ from streamapp.serdes.avro_schema import (
     decimal_reader,
     default_of,
     kind_of,
+    same_name,
     unnulled,
 )
 from streamapp.serdes.types import excerpt
@@ -189,21 +190,15 @@ class _Compiler:
         if base != target:
             return (base, target) in _PROMOTED or {base, target} == {"record", "error"}
         if "name" in w if isinstance(w, dict) else False:
-            return self._same_name(w, r) and (base != "fixed" or w["size"] == r["size"])
+            return same_name(w, r) and (base != "fixed" or w["size"] == r["size"])
         inner = {"array": "items", "map": "values"}.get(base)
         if inner is None:
             return True
         w, r = self._written.follow(w[inner]), self._wanted.follow(r[inner])
         return isinstance(w, list) or isinstance(r, list) or self._takes(w, r)
 
-    @staticmethod
-    def _same_name(w: Any, r: Any) -> bool:
-        short = w["name"].rpartition(".")[2]
-        aliases = r.get("aliases") or ()
-        return short == r["name"].rpartition(".")[2] or short in aliases or w["name"] in aliases
-
     def _check_names(self, w: Any, r: Any) -> None:
-        if not self._same_name(w, r):
+        if not same_name(w, r):
             raise SchemaRefused(f"{_named(w)} is written and {_named(r)} is wanted")
 
     def _function(self, kind: str, w: Any, r: Any) -> str:

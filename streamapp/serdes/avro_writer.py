@@ -26,7 +26,7 @@ from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
 from streamapp.serdes.types import excerpt
 
-__all__ = ["make_any_writer"]
+__all__ = ["left_out", "make_any_writer"]
 
 Put = Callable[[bytes], None]
 Write = Callable[[Any, Put, int, "Tried"], None]
@@ -46,13 +46,16 @@ class _TooDeep(Exception):
     """The value is too deep. A union does not try another branch after this error."""
 
 
-def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
+def make_any_writer(parsed: Parsed, own: Parsed | None = None) -> Callable[[Any, bytes], bytes]:
     """A function ``(value, header)`` that returns the header followed by the value in Avro.
+
+    The values are those of the schema ``own``, which may have newer fields than ``parsed`` (see `left_out`). Without
+    ``own``, the values are those of ``parsed``.
 
     If a part of the value does not fit the schema, the function raises ValueError with a path to this part. If the
     value itself does not fit, the function raises one of ``_FAILED``.
     """
-    write = _Compiler(parsed).writer(parsed.root)
+    write = _Compiler(parsed, parsed if own is None else own).writer(parsed.root)
 
     def any_writer(value: Any, header: bytes) -> bytes:
         parts = [header]
@@ -65,9 +68,27 @@ def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
     return any_writer
 
 
+def left_out(schema: Any, own: Parsed, root: bool = False) -> frozenset[str]:
+    """The fields that records of the schema ``own`` have, and that the record ``schema`` lacks.
+
+    A record of ``own`` is the same record if it has the same name or an alias with this name. The outermost records
+    (``root``) are the same with any name. A field of ``own`` that has another name in ``schema`` is not left out: its
+    value would be lost beside a default.
+    """
+    record = own.root if root else own.named_as(schema)
+    if record is None or not kind_of(schema) == kind_of(record) == "record":
+        return frozenset()
+    names = {field["name"] for field in schema["fields"]}
+    return frozenset(
+        field["name"]
+        for field in record["fields"]
+        if names.isdisjoint({field["name"], *(field.get("aliases") or ())})
+    )
+
+
 class _Compiler:
-    def __init__(self, parsed: Parsed) -> None:
-        self._parsed = parsed
+    def __init__(self, parsed: Parsed, own: Parsed) -> None:
+        self._parsed, self._own = parsed, own
         self._records: dict[str, list[Write]] = {}
 
     def writer(self, schema: Any) -> Write:
@@ -109,6 +130,7 @@ class _Compiler:
             fields.append((field["name"], write_field, default))
         names = frozenset(name for name, _, _ in fields)
         required = frozenset(name for name, _, default in fields if default is _NOTHING)
+        allowed = names | left_out(schema, self._own, schema is self._parsed.root)
 
         def write(value: Any, put: Put, k: int, tried: Tried) -> None:
             if not isinstance(value, Mapping):
@@ -116,7 +138,7 @@ class _Compiler:
             if k == 0:
                 raise _TooDeep
             if value.keys() != names:
-                if unknown := value.keys() - names:
+                if unknown := value.keys() - allowed:
                     raise KeyError(f"the schema has no fields {sorted(unknown, key=str)}")
                 if missing := required - value.keys():
                     raise KeyError(f"the fields {sorted(missing)} are missing")
