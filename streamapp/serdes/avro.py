@@ -6,12 +6,10 @@ import builtins
 import json
 import struct
 from collections.abc import Callable, Collection, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
@@ -28,20 +26,22 @@ from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_avro
 from streamapp.serdes.types import (
+    KEPT,
     excerpt,
     field_types,
+    has_limits,
     int_fields,
     is_exact,
     is_immutable,
     record_fields,
     required_fields,
+    within_limits,
 )
 
 __all__ = ["AvroSerde", "unresolvable"]
 
 T = TypeVar("T")
 
-_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # Avro has a type for each of these
 _FAILED = (
     ArithmeticError,
     AttributeError,
@@ -151,6 +151,7 @@ class AvroSerde(Serde[T]):
         if type is not None:
             check_avro(self._own, type)
         self._types = None if self._attributes is None else field_types(struct)
+        self._limited = struct is not None and has_limits(mi.type_info(struct))
         whole = version is None and fields is None
         self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
@@ -260,7 +261,9 @@ class AvroSerde(Serde[T]):
             if self._model is None:
                 return value
             value = plain_of(value)  # still with the members of enums
-        return msgspec.to_builtins(value, builtin_types=_BUILTIN)
+        elif self._limited:
+            return within_limits(value, self._struct)
+        return msgspec.to_builtins(value, builtin_types=KEPT)
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function that reads bytes with this frame (the schema's id or GUID); kept for later bytes."""
@@ -300,7 +303,7 @@ class AvroSerde(Serde[T]):
             if enums is not None:
                 return make_reader(written, self._parsed, fields, self._struct, self._attributes, enums)
         read, type_ = make_reader(written, self._parsed, fields), self._struct
-        return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
+        return lambda data: msgspec.convert(read(data), type_, builtin_types=KEPT)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."

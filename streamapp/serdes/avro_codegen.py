@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import inspect as mi
 
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
-from streamapp.serdes.types import bare, excerpt, members
+from streamapp.serdes.types import bare, excerpt, has_limits, members
 
 __all__ = ["encode_boolean", "encode_int", "encode_long", "enums_of", "is_flat", "make_writer"]
 
@@ -58,12 +58,14 @@ def enums_of(schema: dict[str, Any], types: Mapping[str, mi.Type]) -> dict[str, 
     """The fields of a flat record that hold members of an Enum, with the Enum; ``types`` are the types of the fields.
 
     The result is None if a field holds values of another class than the reader makes, for example an IntEnum beside an
-    Avro int. Such records need a conversion.
+    Avro int. The result is also None if a field has limits of ``msgspec.Meta``. Such records need a conversion.
     """
     enums: dict[str, type[Enum]] = {}
     for field in schema["fields"]:
         if field["name"] not in types:
             continue
+        if has_limits(types[field["name"]]):
+            return None
         kind = _kind(unnulled(field["type"])[0])
         for member in map(bare, members(types[field["name"]])):
             if kind == "enum" and isinstance(member, mi.EnumType):
