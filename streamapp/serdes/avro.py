@@ -14,11 +14,12 @@ from msgspec import inspect as mi
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import enums_of, is_flat, make_writer
-from streamapp.serdes.avro_reader import make_reader
+from streamapp.serdes.avro_reader import make_reader, make_tracer
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
 from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import left_out, make_any_writer
 from streamapp.serdes.base import Serde
+from streamapp.serdes.field_path import Misfit, reason
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
 from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
 from streamapp.serdes.references import check_references, definitions, whole_avro
@@ -53,7 +54,7 @@ _FAILED = (
     struct.error,
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
-_MOST_TEXT = 1_600
+_MOST_TEXT, _MOST_REASON = 1_600, 300
 _EXACT = ("null", "boolean", "int", "long", "string", "bytes")
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
@@ -155,6 +156,8 @@ class AvroSerde(Serde[T]):
         whole = version is None and fields is None
         self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
+        self._written: dict[bytes, Parsed] = {}
+        self._tracers: dict[bytes, Callable[[bytes], Misfit | None]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
         self._write = self._writer(self._own)
@@ -187,17 +190,16 @@ class AvroSerde(Serde[T]):
         try:
             return self._write_any(self._plain(value), header)
         except (*_FAILED, msgspec.MsgspecError) as error:
-            why = error.args[0] if isinstance(error, KeyError) and error.args else error
-            raise SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}") from error
+            raise SerializationError(
+                f"cannot write {excerpt(value)} as {self._name}: {reason(error)}"
+            ) from error
 
     def deserialize(self, data: bytes) -> T:
         read = self._readers.get(data[:5]) or self._reader(data)
         try:
             return read(data)  # type: ignore[no-any-return]
-        except (IndexError, EOFError, struct.error) as error:
-            raise self._unreadable(data, "the bytes are cut short or damaged") from error
         except _UNREADABLE as error:
-            raise self._unreadable(data, str(error)) from error
+            raise self._unreadable(data, str(self._traced(data) or reason(error))) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.registered.schema, self.type, self.fields, self.registered.arguments())
@@ -280,19 +282,36 @@ class AvroSerde(Serde[T]):
             return known
         schema = self.registered.writer_of(data)
         try:
-            read = self._made_reader(parse(_without_logical(schema, self._ints)))
+            parsed = parse(_without_logical(schema, self._ints))
+            read = self._made_reader(parsed)
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
-                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}; "
+                f"it cannot be read from what their schema describes: {_short(error)}; "
                 f"{self.registered.unlike(data, schema)}"
             )
         else:
+            self._written[frame] = parsed
             read = read if end == ID_BYTES else _behind_guid(read)
         self._readers[frame] = read
         return read
 
+    def _traced(self, data: bytes) -> Misfit | None:
+        """The error of unreadable bytes with its path; None if only the type of the serde refuses the value."""
+        end = frame_end(data)
+        written = self._written.get(data[:end])
+        if written is None:
+            return None
+        trace = self._tracers.get(data[:end])
+        if trace is None:
+            trace = make_tracer(written, self._parsed, self._wanted_fields())
+            self._tracers[data[:end]] = trace
+        return trace(data[end - ID_BYTES :])
+
+    def _wanted_fields(self) -> list[str] | None:
+        return self._kept if kind_of(self._parsed.root) == "record" else None
+
     def _made_reader(self, written: Parsed) -> Callable[[bytes], Any]:
-        fields = self._kept if kind_of(self._parsed.root) == "record" else None
+        fields = self._wanted_fields()
         if self._model is not None:
             read, make = make_reader(written, self._parsed, fields), maker_of(self._model)
             return lambda data: make(read(data))
@@ -327,8 +346,14 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
         )
         make_reader(parse(written), parsed, names)
     except (*_FAILED, MemoryError) as error:
-        return excerpt(str(error), size=300)
+        return _short(error)
     return None
+
+
+def _short(error: BaseException) -> str:
+    """The text of an error that a schema of any size may have caused."""
+    text = str(error) if isinstance(error, ValueError) else repr(error)
+    return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}..."
 
 
 def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type | None:

@@ -24,6 +24,7 @@ from streamapp._base.counted import counted
 from streamapp.serdes.avro_codegen import encode_boolean, encode_int, encode_long, is_flat, make_writer
 from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
+from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
 from streamapp.serdes.types import excerpt
 
 __all__ = ["left_out", "make_any_writer"]
@@ -38,8 +39,8 @@ _CONTAINERS = ("record", "array", "map")
 _LOCAL = EPOCH.replace(tzinfo=None)
 _FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
 _NOTHING = object()
-_REASON = 300
-"""The length in characters from which a reason no longer gets the names of outer parts."""
+_MOST_WHY = 300
+"""The most characters of a reason that an error of a union quotes."""
 
 
 class _TooDeep(Exception):
@@ -52,8 +53,8 @@ def make_any_writer(parsed: Parsed, own: Parsed | None = None) -> Callable[[Any,
     The values are those of the schema ``own``, which may have newer fields than ``parsed`` (see `left_out`). Without
     ``own``, the values are those of ``parsed``.
 
-    If a part of the value does not fit the schema, the function raises ValueError with a path to this part. If the
-    value itself does not fit, the function raises one of ``_FAILED``.
+    If a part of the value does not fit the schema, the function raises `Misfit`. If the value itself does not fit, the
+    function raises one of ``_FAILED``.
     """
     write = _Compiler(parsed, parsed if own is None else own).writer(parsed.root)
 
@@ -203,9 +204,9 @@ class _Compiler:
                 if fields is None and kind != "float":
                     break
             if best is None:
-                reason = "" if why is None or len(why) > _REASON else f": {why}"
+                because = "" if why is None or len(why) > _MOST_WHY else f": {why}"
                 raise ValueError(
-                    f"{excerpt(value)} ({type(value).__name__}) fits no branch of its union{reason}"
+                    f"{excerpt(value)} ({type(value).__name__}) fits no branch of its union{because}"
                 )
             put(best[0] + data)
 
@@ -221,19 +222,17 @@ def _try(write: Write, value: Any, k: int, tried: Tried) -> bytes | str:
             write(value, parts.append, k, tried)
             found = b"".join(parts)
         except _FAILED as error:
-            found = _reason(error)
+            found = reason(error)
         tried[key] = found
     return found
 
 
-def _reason(error: Exception) -> str:
-    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-
-
-def _at(part: str, error: Exception) -> ValueError:
-    """The error of a part of a value, prefixed with the part's name unless the reason is already long."""
-    why = _reason(error)
-    return ValueError(f"{part}: {why}" if len(why) < _REASON else why)
+def _at(part: str, error: Exception) -> Misfit:
+    """The error of a part of a value as an error of the value that contains the part."""
+    if not isinstance(error, Misfit):
+        return Misfit(reason(error), [part])
+    error.parts.insert(0, part)
+    return error
 
 
 def _quickly(write_flat: Callable[[Any, bytes], bytes], write: Write) -> Write:
@@ -268,7 +267,7 @@ def _array(write_item: Write, encode: Callable[[Any], bytes] | None) -> Write:
                 try:
                     write_item(item, put, k - 1, tried)
                 except _FAILED as error:
-                    raise _at(f"item {n}", error) from None
+                    raise _at(item_part(n), error) from None
         put(b"\0")
 
     return write
@@ -289,7 +288,7 @@ def _map(write_value: Write) -> Write:
                     put(string(key))
                     write_value(item, put, k - 1, tried)
                 except _FAILED as error:
-                    raise _at(f"key {excerpt(key)}", error) from None
+                    raise _at(key_part(key), error) from None
         put(b"\0")
 
     return write
