@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect as mi
 
 __all__ = [
+    "KEPT",
     "bare",
     "excerpt",
     "field_types",
+    "has_limits",
     "int_fields",
     "is_exact",
     "is_immutable",
     "members",
+    "parts_of",
     "record_fields",
     "required_fields",
+    "within_limits",
 ]
+
+KEPT = (bytes, date, datetime, time, Decimal, UUID)
+"""Classes whose values stay as they are when an object becomes dicts and lists."""
 
 _SCALARS = (
     mi.NoneType,
@@ -37,6 +48,7 @@ _SCALARS = (
     mi.LiteralType,
 )
 
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
 _EXACT = (mi.NoneType(), mi.BoolType(), mi.IntType(), mi.StrType(), mi.BytesType())
 
 
@@ -58,6 +70,49 @@ def members(info: mi.Type) -> list[mi.Type]:
     if isinstance(info, mi.UnionType):
         return [member for each in info.types for member in members(each)]
     return [info]
+
+
+def parts_of(info: mi.Type) -> Iterator[mi.Type]:
+    """The type and all types inside it. A class that contains itself is entered once.
+
+    >>> [type(part).__name__ for part in parts_of(mi.type_info(list[int | None]))]
+    ['ListType', 'UnionType', 'NoneType', 'IntType']
+    """
+    seen: set[Any] = set()
+    waiting = [info]
+    while waiting:
+        info = waiting.pop()
+        yield info
+        cls = getattr(info, "cls", None)
+        if cls is None or cls not in seen:
+            seen.add(cls)
+            waiting += _inside(info)
+
+
+def _inside(info: mi.Type) -> Iterator[mi.Type]:
+    for name in ("type", "item_type", "key_type", "value_type"):
+        if isinstance(part := getattr(info, name, None), mi.Type):
+            yield part
+    for name in ("types", "item_types"):
+        yield from getattr(info, name, ())
+    yield from (field.type for field in getattr(info, "fields", ()))
+
+
+def has_limits(info: mi.Type) -> bool:
+    """True if the type, or a type inside it, has limits of ``msgspec.Meta``, for example ``ge=0``.
+
+    >>> from typing import Annotated
+    >>> has_limits(mi.type_info(list[Annotated[int, msgspec.Meta(ge=0)]])), has_limits(mi.type_info(list[int]))
+    (True, False)
+    """
+    return any(getattr(part, name, None) is not None for part in parts_of(info) for name in _LIMITS)
+
+
+def within_limits(value: Any, type_: Any) -> Any:
+    """An object as dicts and lists. Raises ``msgspec.ValidationError`` if the object is beyond a limit of its type."""
+    plain = msgspec.to_builtins(value, builtin_types=KEPT)
+    msgspec.convert(plain, type_, builtin_types=KEPT)
+    return plain
 
 
 def is_immutable(type_: Any) -> bool:
