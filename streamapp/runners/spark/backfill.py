@@ -33,8 +33,8 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
-from streamapp.runners.spark.backfill_files import History, archives
-from streamapp.runners.spark.batch_source import KafkaSource
+from streamapp.runners.spark.backfill_files import History, HistoryPart, archives
+from streamapp.runners.spark.batch_source import KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Group, Progress
@@ -104,11 +104,14 @@ class Backfill:
         archived, spans = archives(self._files, counts)
         self.survey: Survey = survey(self._runner.plan, until, spans)
         """The plan of the backfill."""
-        self.first_times: dict[TopicPartition, int] = first_times(config, self.survey.external, archived)
-        """The timestamp of the first record of each partition that is read.
-
-        If a partition has records in ``files``, the timestamp is that of the first record in the files.
-        """
+        client = client_of(config)
+        self.first_times: dict[TopicPartition, int] = first_times(
+            {
+                tp: HistoryPart(archived[tp], client, *span) if tp in archived else KafkaPart(client, *span)
+                for tp, span in self.survey.external.items()
+            }
+        )
+        """The timestamp of the first record of each partition that the backfill reads, from files or from Kafka."""
         if self.first_times:
             logs = [topic.name for topic in self.survey.plan.internal_topics if topic.kind == "changelog"]
             written = [*self.outputs, *(topic for topic in logs if topic not in self.survey.missing)]

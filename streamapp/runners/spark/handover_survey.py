@@ -227,12 +227,17 @@ def _ranges(
     found: Ranges = {}
     for tp, (first, _) in there.items():
         earliest, after = history.get(tp, (first, first))
-        if after < first:
+        start = committed[tp].offset if tp in committed else min(earliest, first)
+        if earliest > max(start, first):
+            raise ConfigError(
+                f"the files have {tp} only from offset {earliest} on, but Kafka keeps it from {first} on. The records "
+                "before the files would be left out: add files that have these records, or give no files for this topic"
+            )
+        if after < first and start < first:
             raise ConfigError(
                 f"the files have {tp} up to offset {after}, but Kafka keeps it from {first} on: the records between "
                 "are missing. Add files that have these records"
             )
-        start = committed[tp].offset if tp in committed else earliest
         if start < earliest:
             raise ConfigError(
                 f"the group stands at offset {start} of {tp}, but the partition now begins with {earliest}. Read the "
