@@ -9,7 +9,8 @@ The cut is the offset of each input at which the backfill ends. The steps, and t
    From here on, workers refuse to start.
 4. *Write.* Each task writes its outputs and changelogs to Kafka, in transactions that also note the number of rows
    written. After a kill, the same command computes the same rows again, and continues after those already written.
-5. *End.* One commit moves all offsets of the group to the cut. Workers start there, with the state that was written.
+5. *End.* A commit in another group keeps the fingerprint of the topology. Then one commit moves all offsets of the
+   group to the cut. Workers start there, with the state that was written.
 
 The offsets of a task are not moved in its own transactions, because tasks feed each other through repartition topics.
 If some offsets were at the cut and others before, records would be missing or count twice. So all move at once.
@@ -252,6 +253,9 @@ class Backfill:
             ):
                 metadata[TopicPartition(name, task)] = text.decode()
         ranges = self.survey.ranges
-        self._group.commit({tp: Position(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})
+        # The fingerprint comes first. After a kill between the two commits, the next run finds the note in the group,
+        # and repeats both commits.
         kept = fingerprint_group(self.survey.plan)
         kept.commit({tp: Position(0, self.survey.plan.fingerprint) for tp in ranges})
+        failpoints.hit("backfill-ending")
+        self._group.commit({tp: Position(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})

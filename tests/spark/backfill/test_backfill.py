@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -130,13 +134,41 @@ def test_state_without_offsets_is_refused(cluster: Cluster) -> None:
         cluster.backfill("orphan")
 
 
+def other_topology(cluster: Cluster, application: str) -> Backfill:
+    config = cluster.config(application)
+    builder = StreamsBuilder(config)
+    flights = builder.stream(cluster.topic("flights"), key_serde=travels.TEXT, value_serde=travels.TEXT)
+    flights.group_by_key().count(materialized=travels.table("latest"))
+    return Backfill(builder.build(), config, spark=cluster.spark)
+
+
 def test_the_state_of_another_topology_is_refused(cluster: Cluster) -> None:
     cluster.send(HISTORY[:20])
     assert cluster.backfill("changed").run() is not None
-    builder = StreamsBuilder(cluster.config("changed"))
-    flights = builder.stream(cluster.topic("flights"), key_serde=travels.TEXT, value_serde=travels.TEXT)
-    flights.group_by_key().count(materialized=travels.table("latest"))
     with pytest.raises(
         ConfigError, match="made by a topology whose stores or internal topics were different"
     ):
-        Backfill(builder.build(), cluster.config("changed"), spark=cluster.spark)
+        other_topology(cluster, "changed")
+
+
+def test_a_backfill_that_is_killed_at_its_end_leaves_the_fingerprint_of_its_topology(
+    cluster: Cluster,
+) -> None:
+    cluster.send(HISTORY[:60])
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "backfill", travels.__name__]
+    killed = subprocess.run(
+        [*command, "--master", "local[2]", "--conf", "spark.driver.memory=1g"],
+        env={**os.environ, **cluster.environ("ending"), "STREAMAPP_FAILPOINT": "backfill-ending:kill"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    report = cluster.backfill("ending").run()
+    assert report is not None
+    assert report.written == 0
+    cluster.send(HISTORY[60:80])
+    with pytest.raises(
+        ConfigError, match="made by a topology whose stores or internal topics were different"
+    ):
+        other_topology(cluster, "ending")
