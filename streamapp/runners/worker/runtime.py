@@ -128,7 +128,7 @@ class StreamsRuntime(WorkerView):
             ledger,
             self._membership,
             self._global_stores,
-            TopicIds(admin, sorted({*self._source_names, *stores})),
+            TopicIds(admin, {*self._source_names, *stores}),
             TaskOpener(
                 self.plan,
                 topics,

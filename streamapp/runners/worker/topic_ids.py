@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -45,8 +45,9 @@ class TopicIds:
     that starts may not know all topics yet.
     """
 
-    def __init__(self, admin: LastingAdmin, topics: Sequence[str]) -> None:
-        self._admin, self._topics = admin, list(topics)
+    def __init__(self, admin: LastingAdmin, topics: Iterable[str]) -> None:
+        self._admin = admin
+        self.topics: frozenset[str] = frozenset(topics)
         self._ids: dict[str, str] = {}
         self._absent: set[str] = set()
         """The topics that brokers did not know at the last look."""
@@ -71,9 +72,9 @@ class TopicIds:
             gone, self._absent = self._absent & absent, absent
             if gone and found is None:
                 found = LostTopic(min(gone), anew=False)
-        if self._topics and not self._asked and time.monotonic() - self._asked_at >= _ASK_SECONDS:
+        if self.topics and not self._asked and time.monotonic() - self._asked_at >= _ASK_SECONDS:
             self._asked_at = time.monotonic()
             self._asked = self._admin.describe_topics(
-                TopicCollection(self._topics), request_timeout=NO_TIMEOUT
+                TopicCollection(sorted(self.topics)), request_timeout=NO_TIMEOUT
             )
         return found

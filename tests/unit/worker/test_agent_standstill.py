@@ -48,11 +48,14 @@ class Thread(AgentConsumerThread):
 
 class Consumer(AgentConsumer):
     def __init__(self) -> None:
-        self.app = SimpleNamespace(should_stop=False)
+        self.app = SimpleNamespace(
+            should_stop=False, topics=SimpleNamespace(acks_enabled_for=lambda topic: True)
+        )
         self._membership: Any = SimpleNamespace(current=lambda: SimpleNamespace(member_id="me"))
         self._thread: Any = Thread()
         self._verified_at = 0.0
-        self._topic_ids: Any = SimpleNamespace(lost=lambda: self.lost)
+        self._watched_topics = set()
+        self._topic_ids: Any = SimpleNamespace(lost=lambda: self.lost, topics={"orders"})
         self.lost: LostTopic | None = None
         self.failures: list[str] = []
 

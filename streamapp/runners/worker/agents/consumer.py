@@ -115,6 +115,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self._verified_at = 0.0
+        self._watched_topics: set[str] = set()
+        """All topics that agents have read. A deleted topic soon is in no assignment."""
         self._topic_ids: TopicIds | None = None
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
@@ -351,11 +353,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if now - self._verified_at >= _VERIFY_SECONDS:
             self._verified_at = now
             await super().verify_all_partitions_active()
-        if self._topic_ids is None:
-            read = {topic for channel in self.app.topics for topic in getattr(channel, "topics", None) or ()}
-            plain = sorted(filter(self.app.topics.acks_enabled_for, read))
-            self._topic_ids = TopicIds(admin_client(self.app.config), plain)
-        if lost := self._topic_ids.lost():
+        self._watched_topics |= {tp.topic for tp in self.assignment() if self._is_plain(tp)}
+        if self._watched_topics and (
+            self._topic_ids is None or self._watched_topics - self._topic_ids.topics
+        ):
+            self._topic_ids = TopicIds(admin_client(self.app.config), self._watched_topics)
+        if self._topic_ids is not None and (lost := self._topic_ids.lost()):
             await self.fail(BrokerError(f"the topic {lost}, and agents read it. {lost.remedy}"), None)
 
     # Rebalances and the stop.
