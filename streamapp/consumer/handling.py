@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from streamapp._base.cancellation import own_cancellation
 from streamapp._base.failpoints import hit
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.consumer_record import ConsumerRecord
@@ -89,14 +90,16 @@ class Handling:
             if pairs:
                 await self._options.handler(self._argument(pairs), *sent)
                 hit("consumer-handled")
-        except asyncio.CancelledError:
-            if unit not in self.timed_out:
-                self._over(unit, Settled(back=unit.items), began, pairs)
-                raise
-            self.timed_out.discard(unit)
-            error = HandlerTimeout(
-                f"the handler has not come back within {self._options.handler_timeout_ms} ms, and was cancelled"
-            )
+        except asyncio.CancelledError as exc:
+            error = own_cancellation(exc)
+            if error is None:
+                if unit not in self.timed_out:
+                    self._over(unit, Settled(back=unit.items), began, pairs)
+                    raise
+                self.timed_out.discard(unit)
+                error = HandlerTimeout(
+                    f"the handler has not come back within {self._options.handler_timeout_ms} ms, and was cancelled"
+                )
         except Exception as exc:
             error = exc
         settled = self._settle(unit, pairs, error, wrong, sent)

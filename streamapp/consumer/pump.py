@@ -117,7 +117,7 @@ class Pump:
 
     def _begin(self, unit: Unit) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._handling.run_async(unit))
+        task = self._loop.create_task(self._run_async(unit))
         self._tasks[unit] = task
 
         def over(task: asyncio.Task[None]) -> None:
@@ -126,6 +126,12 @@ class Pump:
                 self._broken(error)
 
         task.add_done_callback(over)
+
+    async def _run_async(self, unit: Unit) -> None:
+        try:
+            await self._handling.run_async(unit)
+        except (SystemExit, KeyboardInterrupt) as exc:  # asyncio would end the event loop with them
+            self._broken(exc)
 
     def _broken(self, error: BaseException) -> None:
         failure = StreamsError(f"{self._options.operator} ended with {short(error)}")

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Literal
 
+from streamapp._base.cancellation import own_cancellation
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import ProcessFn
@@ -49,7 +50,7 @@ class _Call:
         self.key, self.value, self.timestamp, self.headers = key, value, timestamp, headers
         self.lane, self.context = lane, context
         self.result: Any = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.done = False
 
 
@@ -142,7 +143,15 @@ class AsyncStep:
         try:
             async with limit:
                 call.result = await self._call(call.key, call.value)
-        except Exception as error:
+        except asyncio.CancelledError as error:
+            call.error = own_cancellation(error)
+            if call.error is None:
+                raise
+        except GeneratorExit:
+            raise
+        except (
+            BaseException
+        ) as error:  # SystemExit, for example, would end the event loop: the task raises it instead
             late = TimeoutError(f"the call took longer than {self._timeout:g} s")
             call.error = late if limit.expired() else error
         self._finished.append(call)
@@ -153,6 +162,8 @@ class AsyncStep:
     def _go_on(self, call: _Call) -> None:
         try:
             if call.error is not None:
+                if not isinstance(call.error, Exception):
+                    raise call.error
                 timed_out = isinstance(call.error, TimeoutError) and self._on_timeout is not None
                 if self._on_error is not None and not timed_out:
                     self._failures.operator(call.error, self._name, self._on_error)

@@ -14,6 +14,7 @@ from streamapp import AvroSerde, JsonSerde, Retry, StringSerde
 from streamapp.consumer import Batch, ConsumerMetrics, ConsumerRecord, ReliableConsumer, SyncReliableConsumer
 from streamapp.desk.desk import FailureDesk
 from streamapp.engine.judging import ProcessingFailed
+from streamapp.errors import StreamsError
 from streamapp.on_error import Backoff
 from streamapp.serdes import LocalSchemaRegistry
 from streamapp.serdes.framing import ID_BYTES, VALUE_FRAME
@@ -373,3 +374,68 @@ def test_a_commit_of_another_client_is_where_the_consumer_begins(feed: Feed) -> 
     with consumer(feed, seen) as running:
         until(lambda: seen.count == 4, SECONDS, lambda: running.status)
     assert sorted(number for found in seen.by_key.values() for number in found) == [6, 7, 8, 9]
+
+
+def test_a_coroutine_that_waits_for_something_cancelled_has_failed(feed: Feed) -> None:
+    """The consumer called it again and again without a word: no dead letter, and no later record of the key."""
+    feed.create()
+    feed.send([("k", "1"), ("k", "2"), ("k", "3")])
+    calls: list[str] = []
+
+    async def handle(record: ConsumerRecord) -> None:
+        calls.append(record.value)
+        if record.value == "2":
+            other = asyncio.ensure_future(asyncio.sleep(60))
+            other.cancel()
+            await other
+
+    async def run() -> ConsumerMetrics:
+        running = ReliableConsumer(
+            feed.group,
+            feed.topic,
+            handle,
+            bootstrap_servers=feed.bootstrap,
+            dead_letter_queue_topic=feed.dead,
+            key_serde=StringSerde(),
+            value_serde=StringSerde(),
+            on_error="dead_letter",
+        )
+        async with running:
+            for _ in range(300):
+                if running.metrics.done + running.metrics.dead == 3:
+                    break
+                await asyncio.sleep(0.1)
+            return running.metrics
+
+    metrics = asyncio.run(run())
+    assert (metrics.done, metrics.dead) == (2, 1), calls
+    assert calls == ["1", "2", "3"]
+
+
+def test_a_coroutine_that_exits_ends_the_consumer_and_not_the_event_loop(feed: Feed) -> None:
+    feed.create()
+    feed.send([("k", "1")])
+
+    async def handle(record: ConsumerRecord) -> None:
+        raise SystemExit(3)
+
+    async def run() -> str:
+        running = ReliableConsumer(
+            feed.group,
+            feed.topic,
+            handle,
+            bootstrap_servers=feed.bootstrap,
+            key_serde=StringSerde(),
+            value_serde=StringSerde(),
+            on_error="skip",
+        )
+        with pytest.raises(StreamsError, match="ended with SystemExit: 3"):
+            async with running:
+                for _ in range(300):
+                    if running.status.state in ("failed", "stopped"):
+                        break
+                    await asyncio.sleep(0.1)
+        return running.status.state
+
+    assert asyncio.run(run()) == "failed"
+    assert feed.position() == 0

@@ -86,3 +86,29 @@ if "APP_ID" in env:
                     await answers.send(key=None, value=b"batch " + value)
                 if b"poison" in batch and env["POISON"] == "raise":
                     raise ValueError("this batch cannot be answered")
+
+    if "FAILING" in env:
+        source = app.topic(env["FAILING"], value_serializer="raw", key_serializer="raw")
+        how, _, where = env["HOW"].partition(" ")
+
+        def fail_for_poison(value: bytes) -> bytes:
+            if b"poison" in value:
+                if how == "exits":
+                    raise SystemExit(3)
+                raise asyncio.CancelledError if how == "cancelled" else ValueError("not this record")
+            return value
+
+        @app.agent(source, sink=[answers, fail_for_poison] if where == "in a sink" else [answers])
+        async def fail_somewhere(stream):  # type: ignore[no-untyped-def]
+            """Yields each value. An agent, its sink, or an operator of its stream raises for poison."""
+            match where:
+                case "in a filter":
+                    stream = stream.filter(fail_for_poison)
+                case "in a filter before take":
+                    stream = stream.filter(fail_for_poison).take(1, within=0.1)
+                case "in the key of group_by":
+                    stream = stream.group_by(fail_for_poison, name=f"by-{env['APP_ID']}", partitions=4)
+            async for value in stream:
+                if where == "in the agent":
+                    fail_for_poison(value)
+                yield b"yielded " + (value[0] if isinstance(value, list) else value)

@@ -261,6 +261,57 @@ def test_an_agent_that_raises_ends_the_worker_and_its_record_comes_again(
     assert len(answered.answers()) == 120
 
 
+@pytest.mark.parametrize(
+    "how", ["raises in a sink", "raises in a filter", "cancelled in the agent", "raises in the agent"]
+)
+def test_a_record_that_fails_anywhere_becomes_a_dead_letter_and_the_next_ones_are_answered(
+    cluster: Cluster, how: str
+) -> None:
+    """Records that failed in a sink or a filter stayed open, so nothing was committed any more; a cancelled one was
+    lost. Faust also took seconds to start an agent anew that failed twice in a row."""
+    answered = Answered(cluster)
+    source, letters = f"{cluster.id}-failing", f"{cluster.id}-letters"
+    cluster.create(source, letters, partitions=1)
+    poison = [b"poison %d" % number for number in range(30)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for value in [b"before", *poison, b"after"]:
+        producer.produce(source, value, b"k1")
+    producer.flush()
+    worker = answered.start(FAILING=source, HOW=how, ON_ERROR="continue", DEAD_LETTERS=letters)
+
+    def good() -> list[bytes]:
+        return [value for _, value in answered.answers(b"yielded ") if not value.startswith(b"poison")]
+
+    until(lambda: good() == [b"before", b"after"], 60, worker.text)
+    assert [value for _, value in cluster.read(letters)] == poison
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["exits in the agent", "raises in a filter before take", "raises in the key of group_by"],
+)
+def test_a_failure_without_an_answer_ends_the_worker_and_the_record_comes_again(
+    cluster: Cluster, how: str
+) -> None:
+    """The worker hung without its event loop; or it stood still without a word; or it dropped the record."""
+    answered = Answered(cluster)
+    source = f"{cluster.id}-failing"
+    cluster.create(source, partitions=1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for value in (b"before", b"poison"):
+        producer.produce(source, value, b"k1")
+    producer.flush()
+    worker = answered.start(FAILING=source, HOW=how, ON_ERROR="continue")
+    assert worker.wait() == 1, worker.text()
+    last = worker.text().splitlines()[-1]
+    assert f"record of {source}-0 at offset 1" in last
+    assert ("SystemExit: 3" if how.startswith("exits") else "not this record") in last
+    position = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": cluster.id})
+    assert position.committed([TopicPartition(source, 0)], timeout=10)[0].offset == 1
+    position.close()
+
+
 def test_records_that_cannot_be_decoded_become_dead_letters(cluster: Cluster) -> None:
     answered = Answered(cluster)
     letters = f"{cluster.id}-letters"

@@ -15,12 +15,14 @@ from streamapp.engine.collector import NoWayOut
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker import topic_ids
 from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.restore import ChangelogReader, RestoreProgress
+from streamapp.runners.worker.topic_ids import LostTopic, TopicIds
 from streamapp.serdes import StringSerde
 from streamapp.stores import Stores
 from streamapp.topology.plan import InternalTopic, Plan, Subtopology
@@ -189,3 +191,24 @@ def test_a_changelog_of_a_table_that_has_lost_rows_is_refused(
     with pytest.raises(TaskCorruptedError, match="begins at offset 30, and the local state of rows is at 10"):
         until(given.done, 60, lambda: given.progress)
     given.reader.close()
+
+
+def test_topics_that_are_deleted_and_created_anew_are_noticed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 0.0)
+    log = Log(cluster, 1)
+    admin = admin_client(config_of(cluster, "earliest"))
+    ids = TopicIds(admin, [log.partition.topic, cluster.source])
+    until(lambda: ids.lost() is None and len(ids._ids) == 2, 30, lambda: ids._ids)
+    log.recreate()
+    found: list[LostTopic] = []
+    until(lambda: found.extend(filter(None, [ids.lost()])) or bool(found), 30, lambda: found)
+    assert found[0] == (log.partition.topic, True)
+    ids = TopicIds(admin, [log.partition.topic, cluster.source])
+    until(lambda: ids.lost() is None and len(ids._ids) == 2, 30, lambda: ids._ids)
+    for future in cluster.admin.delete_topics([cluster.source]).values():
+        future.result()
+    found.clear()
+    until(lambda: found.extend(filter(None, [ids.lost()])) or bool(found), 30, lambda: found)
+    assert found[0] == (cluster.source, False)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
@@ -30,6 +30,7 @@ from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.standby import Standbys
+from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.runners.worker.watchdog import Place
 from streamapp.state.backend import StateDamagedError
@@ -62,8 +63,9 @@ rebalance."""
 class DataPlane(threading.Thread):
     """Runs the tasks of this worker.
 
-    ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id.
-    If an exception ends the thread, the thread calls ``on_failure`` with the exception.
+    ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id. If an
+    exception ends the thread, the thread calls ``on_failure`` with the exception. ``topic_ids`` watches the topics with
+    input, and the changelogs: the thread ends if one of these topics is deleted.
 
     The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
     their commands out in order, between two turns.
@@ -77,6 +79,7 @@ class DataPlane(threading.Thread):
         ledger: RecordProducer,
         membership: Membership,
         global_stores: GlobalStores,
+        topic_ids: TopicIds,
         open_task: Callable[[TaskId], LiveTask],
         on_failure: Callable[[BaseException], None],
         repartition_topics: Collection[str],
@@ -84,6 +87,7 @@ class DataPlane(threading.Thread):
         super().__init__(name="streamapp-data-plane", daemon=True)
         self._config = config
         self._global_stores = global_stores
+        self._topic_ids = topic_ids
         self._on_failure = on_failure
         self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
         self._woken = threading.Event()
@@ -211,8 +215,12 @@ class DataPlane(threading.Thread):
             self._committer.open()
             while not self._stopping:
                 self._turn()
-        except BaseException as exc:
+        except Exception as exc:
             self.failure = exc
+        except BaseException as exc:  # SystemExit, for example, from a function of the application
+            place = self.place()
+            self.failure = StreamsError(f"{place.what if place else 'the worker'} ended with {exc!r}")
+            self.failure.__cause__ = exc
         self._current, self._closing = None, True
         self._close()
         self._ended = True
@@ -344,6 +352,8 @@ class DataPlane(threading.Thread):
         if now - self._last_look >= 1.0:
             self._last_look = now
             self.fetcher.refresh_ends()
+            if lost := self._topic_ids.lost():
+                raise TopologyError(f"the topic {lost}. {lost.remedy}")
 
     def _process(self) -> None:
         if self._served is not self.tasks.running:

@@ -103,8 +103,9 @@ class GlobalStores:
         """
         if self._consumer is None:
             return
-        if topic := self._ids.changed():
-            raise _recreated(topic)
+        lost = self._ids.lost()
+        if lost is not None and lost.anew:
+            raise _recreated(lost.topic)
         self._hold_back(self._consumer)
         batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:

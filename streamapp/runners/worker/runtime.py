@@ -35,6 +35,7 @@ from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.topics import changelog_ids, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
@@ -127,6 +128,7 @@ class StreamsRuntime(WorkerView):
             ledger,
             self._membership,
             self._global_stores,
+            TopicIds(admin, {*self._source_names, *stores}),
             TaskOpener(
                 self.plan,
                 topics,

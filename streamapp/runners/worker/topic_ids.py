@@ -3,46 +3,78 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
 
-__all__ = ["TopicIds"]
+__all__ = ["LostTopic", "TopicIds"]
 
 _ASK_SECONDS = 30.0
 
 
-class TopicIds:
-    """Notices that a topic was deleted and created anew: the new topic has another id (KIP-516).
+class LostTopic(NamedTuple):
+    """A topic that was deleted while the worker ran."""
 
-    A consumer does not notice. With a log that is long enough, the consumer goes on at its offset in the new topic.
+    topic: str
+    anew: bool
+    """True if a new topic has the same name."""
+
+    def __str__(self) -> str:
+        return f"{self.topic} was deleted{' and created anew' if self.anew else ''} while this worker ran"
+
+    @property
+    def remedy(self) -> str:
+        """The next steps, if the topic is one that an application reads with committed positions, or a changelog."""
+        if not self.anew:
+            return "Stop all workers, and create the topic before the next start"
+        return (
+            "The group's positions may belong to the old topic, so records of the new topic may have been passed over. "
+            "To begin anew with the new topic, stop all workers and run `streamapp reset`"
+        )
+
+
+class TopicIds:
+    """Notices that a topic was deleted, and perhaps created anew: the new topic has another id (KIP-516).
+
+    A consumer does not notice. With a log that is long enough, the consumer goes on at its offset in the new topic. A
+    topic counts as deleted if brokers do not know the topic at two looks in a row. One look is not enough: a broker
+    that starts may not know all topics yet.
     """
 
-    def __init__(self, admin: LastingAdmin, topics: Sequence[str]) -> None:
-        self._admin, self._topics = admin, list(topics)
+    def __init__(self, admin: LastingAdmin, topics: Iterable[str]) -> None:
+        self._admin = admin
+        self.topics: frozenset[str] = frozenset(topics)
         self._ids: dict[str, str] = {}
+        self._absent: set[str] = set()
+        """The topics that brokers did not know at the last look."""
         self._asked: Mapping[str, Future[Any]] = {}
         self._asked_at = 0.0
 
-    def changed(self) -> str | None:
-        """A topic whose id is not the first known one. The method never waits for an answer."""
+    def lost(self) -> LostTopic | None:
+        """A topic that was deleted since the first look. The method never waits for an answer."""
         found = None
         if self._asked and all(future.done() for future in self._asked.values()):
             asked, self._asked = self._asked, {}
+            absent = set()
             for topic, future in asked.items():
                 try:
                     id = str(future.result(0).topic_id)
-                except KafkaException:  # no answer now, or the topic is not there
+                except KafkaException as exc:
+                    if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and topic in self._ids:
+                        absent.add(topic)
                     continue
                 if self._ids.setdefault(topic, id) != id:
-                    found = topic
-        if self._topics and not self._asked and time.monotonic() - self._asked_at >= _ASK_SECONDS:
+                    found = LostTopic(topic, anew=True)
+            gone, self._absent = self._absent & absent, absent
+            if gone and found is None:
+                found = LostTopic(min(gone), anew=False)
+        if self.topics and not self._asked and time.monotonic() - self._asked_at >= _ASK_SECONDS:
             self._asked_at = time.monotonic()
             self._asked = self._admin.describe_topics(
-                TopicCollection(self._topics), request_timeout=NO_TIMEOUT
+                TopicCollection(sorted(self.topics)), request_timeout=NO_TIMEOUT
             )
         return found

@@ -83,6 +83,12 @@ class Bench:
             self.running -= 1
         if value.startswith("bad"):
             raise ValueError(f"cannot look up {value}")
+        if value.startswith("cancelled"):
+            other = asyncio.ensure_future(asyncio.sleep(60))
+            other.cancel()
+            await other
+        if value.startswith("exit"):
+            raise SystemExit(3)
         return value.upper()
 
     def turn(self) -> None:
@@ -281,6 +287,34 @@ def test_a_failed_call_goes_to_the_dead_letters_and_the_others_on(make: Callable
     assert bench.end("2", "bad") == ["bad", "2"]  # as it came in, and the other's result
     assert bench.task.metrics.dropped_records == 1
     assert ("__streams.errors.offset", b"0") in bench.sent.records[0][3]
+
+
+def test_a_call_that_waits_for_something_cancelled_has_failed(make: Callable[..., Bench]) -> None:
+    """The record stayed in the step for ever, and no later record could be committed."""
+    bench = make(name="look-up")
+    bench.feed("a:1", "b:cancelled")
+    bench.task.process()
+    with pytest.raises(
+        StreamsError, match=r"look-up .*in-0 at offset 1 failed: .*CancelledError, but nobody has"
+    ):
+        bench.end("1", "cancelled")
+    config = StreamsConfig("test", processing_exception_handler="continue", dead_letter_queue_topic="out")
+    bench = make(config, order="partition")
+    bench.feed("a:cancelled", "b:2")
+    bench.task.process()
+    assert bench.end("2", "cancelled") == ["cancelled", "2"]
+
+
+@pytest.mark.parametrize("answer", [None, "skip"])
+def test_a_call_that_exits_ends_the_task_and_not_the_event_loop(
+    make: Callable[..., Bench], answer: Any
+) -> None:
+    """The loop ended, and the worker hung. As for other functions, no handler and no ``on_error`` is asked."""
+    bench = make(StreamsConfig("test", processing_exception_handler="continue"), on_error=answer)
+    bench.feed("a:exit")
+    bench.task.process()
+    with pytest.raises(SystemExit):
+        bench.end("exit")
 
 
 def test_what_fails_behind_the_step_is_named() -> None:

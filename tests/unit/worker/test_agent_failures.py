@@ -11,7 +11,8 @@ import pytest
 
 from streamapp import ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
-from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.failures import ProcessingFailed, WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.sends import RecordMoved
 
 RECORD = SimpleNamespace(
     topic="in", partition=2, offset=81, timestamp=1.5, headers={"from": b"x"}, key=b"k", value=b"{"
@@ -48,7 +49,12 @@ class Application:
         topic = SimpleNamespace(app=self, on_decode_error=ignore)
         asyncio.run(WatchedTopic._on_undecodable(topic, error or ValueError("no"), RECORD))
 
-    def raised(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def raised(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        error: BaseException,
+        raises: type[BaseException] | None = None,
+    ) -> None:
         async def work() -> None:
             raise error
 
@@ -56,9 +62,21 @@ class Application:
             "streamapp.runners.worker.agents.failures.current_event",
             lambda: SimpleNamespace(message=RECORD),
         )
-        agent = SimpleNamespace(app=self, name="answer")
-        with pytest.raises(type(error)):
-            asyncio.run(WatchedAgent._watched(agent, work()))
+        agent = SimpleNamespace(app=self, name="answer", channel="in", should_stop=False)
+        for method in ("_failed", "_finish_record"):
+            setattr(agent, method, getattr(WatchedAgent, method).__get__(agent))
+        with pytest.raises(raises or type(error)):
+            asyncio.run(WatchedAgent._watched(agent, work(), SimpleNamespace(stream=Stream(), it=None)))
+
+
+class Stream:
+    """A stream whose record Faust has counted as finished."""
+
+    current_event = channel = None
+    enable_acks = True
+
+    def get_active_stream(self) -> Stream:
+        return self
 
 
 def test_the_letter_of_an_agent_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,3 +166,43 @@ def test_a_record_that_is_skipped_leaves_no_letter(caplog: pytest.LogCaptureFixt
         app.undecodable()
     assert (app.sent, app.failed) == ([], None)
     assert caplog.messages[0].endswith("going on without it")
+
+
+def test_an_agent_that_waits_for_something_cancelled_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faust took the error for a rebalance and started the agent anew; the record was lost without a word."""
+    app = Application()
+    app.raised(monkeypatch, asyncio.CancelledError(), RuntimeError)
+    assert "in-2 at offset 81 failed: RuntimeError: CancelledError, but nobody has cancelled" in str(
+        app.failed
+    )
+    app = Application(processing_exception_handler="continue", dead_letter_queue_topic="dead")
+    app.raised(monkeypatch, asyncio.CancelledError(), RuntimeError)
+    assert app.failed is None
+    assert [topic for topic, _ in app.sent] == ["dead"]
+
+
+def test_a_cancelled_agent_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Application()
+    agent: Any = SimpleNamespace(app=app, name="answer")
+
+    async def run() -> None:
+        task = asyncio.create_task(WatchedAgent._watched(agent, asyncio.sleep(60), None))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    app.raised(monkeypatch, RecordMoved())
+    assert app.failed is None
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_agent_that_exits_ends_the_worker_whatever_the_handler_says(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record was committed with half of its messages, and the worker hung without its event loop."""
+    app = Application(processing_exception_handler="continue", dead_letter_queue_topic="dead")
+    app.raised(monkeypatch, error, ProcessingFailed)
+    assert f"in-2 at offset 81 failed: {type(error).__name__}" in str(app.failed)
+    assert app.sent == []

@@ -11,7 +11,9 @@ import pytest
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from streamapp.errors import StreamsError
 from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread
+from streamapp.runners.worker.topic_ids import LostTopic
 
 ORDERS = TP("orders", 0)
 TIMEOUT = 300.0
@@ -46,10 +48,19 @@ class Thread(AgentConsumerThread):
 
 class Consumer(AgentConsumer):
     def __init__(self) -> None:
-        self.app = SimpleNamespace(should_stop=False)
+        self.app = SimpleNamespace(
+            should_stop=False, topics=SimpleNamespace(acks_enabled_for=lambda topic: True)
+        )
         self._membership: Any = SimpleNamespace(current=lambda: SimpleNamespace(member_id="me"))
         self._thread: Any = Thread()
         self._verified_at = 0.0
+        self._watched_topics = set()
+        self._topic_ids: Any = SimpleNamespace(lost=lambda: self.lost, topics={"orders"})
+        self.lost: LostTopic | None = None
+        self.failures: list[str] = []
+
+    async def fail(self, error: StreamsError, record: Any) -> None:
+        self.failures.append(str(error))
 
     should_stop = False
 
@@ -99,5 +110,19 @@ def test_the_line_is_not_repeated_with_every_commit(pass_time: Any) -> None:
             await consumer.verify_all_partitions_active()
             pass_time(0.5)
         assert len(consumer._thread.said) == 2
+
+    asyncio.run(check())
+
+
+def test_a_topic_that_was_created_anew_ends_the_worker() -> None:
+    """Agents went on at their offset in the new topic, and never got the records before."""
+
+    async def check() -> None:
+        consumer = Consumer()
+        await consumer.verify_all_partitions_active()
+        assert consumer.failures == []
+        consumer.lost = LostTopic("orders", anew=True)
+        await consumer.verify_all_partitions_active()
+        assert "the topic orders was deleted and created anew while this worker ran" in consumer.failures[0]
 
     asyncio.run(check())

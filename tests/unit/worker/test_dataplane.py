@@ -14,7 +14,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
-from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError
+from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.worker import commit, dataplane, stalls
 from streamapp.runners.worker.dataplane import DataPlane
@@ -23,6 +23,7 @@ from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.stalls import NoProgressError
+from streamapp.runners.worker.topic_ids import LostTopic
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.topology.plan import Plan
@@ -170,8 +171,21 @@ class Plane(DataPlane):
         self.group = Group()
         self._plan = plan
         super().__init__(
-            plan.config, None, self.ledger, self.ledger, self.group, Anything(), self._make, self._failed
+            plan.config,
+            None,
+            self.ledger,
+            self.ledger,
+            self.group,
+            Anything(),
+            self,
+            self._make,
+            self._failed,
         )
+
+    lost_topic: LostTopic | None = None
+
+    def lost(self) -> LostTopic | None:
+        return self.lost_topic
 
     def _failed(self, exc: BaseException) -> None:
         raise exc
@@ -832,3 +846,41 @@ def test_only_a_rollback_that_may_come_from_a_slow_commit_makes_commits_smaller(
     before = plane._pace.most_bytes
     plane._roll_back(failure)
     assert (plane._pace.most_bytes < before) is smaller
+
+
+@pytest.mark.parametrize(
+    ("anew", "says"),
+    [
+        (True, "was deleted and created anew .* `streamapp reset`"),
+        (False, "was deleted .* create the topic before"),
+    ],
+)
+def test_a_deleted_input_ends_the_worker_without_a_commit(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, anew: bool, says: str
+) -> None:
+    """The worker went on at its offset in the new topic, and never read the records before; or it stayed ready although
+    nothing could come."""
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    commits = plane.commits
+    plane.lost_topic = LostTopic("in", anew)
+    plane._last_look = 0.0
+    with pytest.raises(TopologyError, match=f"the topic in {says}"):
+        plane._turn()
+    assert plane.commits == commits
+
+
+def test_a_function_that_exits_ends_the_worker_with_the_place(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`SystemExit(0)` of a function ended the worker with the exit code 0, and the log had no record."""
+    plane.given(1, ONE)
+
+    def exits(*_: Any) -> int:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(plane.tasks[ONE].task, "process", exits)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    with pytest.raises(StreamsError, match=r"task 0_0: .* ended with SystemExit\(0\)"):
+        plane.run()

@@ -21,14 +21,15 @@ from faust.types import TP, EventT
 from mode import Service
 
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, find_committed
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
+from streamapp.runners.worker.topic_ids import TopicIds
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 
@@ -114,6 +115,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self._verified_at = 0.0
+        self._watched_topics: set[str] = set()
+        """All topics that agents have read. A deleted topic soon is in no assignment."""
+        self._topic_ids: TopicIds | None = None
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
 
@@ -341,11 +345,21 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self.app.crash(error)
 
     async def verify_all_partitions_active(self) -> None:
-        """Looks for partitions that do not move. Faust calls this method every few commit intervals."""
+        """Looks for partitions that do not move, and for topics that were deleted.
+
+        Faust calls this method every few commit intervals.
+        """
         now = time.monotonic()
         if now - self._verified_at >= _VERIFY_SECONDS:
             self._verified_at = now
             await super().verify_all_partitions_active()
+        self._watched_topics |= {tp.topic for tp in self.assignment() if self._is_plain(tp)}
+        if self._watched_topics and (
+            self._topic_ids is None or self._watched_topics - self._topic_ids.topics
+        ):
+            self._topic_ids = TopicIds(admin_client(self.app.config), self._watched_topics)
+        if self._topic_ids is not None and (lost := self._topic_ids.lost()):
+            await self.fail(BrokerError(f"the topic {lost}, and agents read it. {lost.remedy}"), None)
 
     # Rebalances and the stop.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
 import faust
@@ -11,6 +12,7 @@ from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
 from faust.types import Message
 
+from streamapp._base.cancellation import own_cancellation
 from streamapp._base.counted import counted
 from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.judging import (
@@ -22,11 +24,14 @@ from streamapp.engine.judging import (
     topics_of,
 )
 from streamapp.records import OutputRecord
+from streamapp.runners.worker.agents.sends import RecordMoved
 from streamapp.runners.worker.agents.taken_batches import batch_under_work
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+_RESTARTS_PER_SECOND = 100.0
+_WAKE_SECONDS = 0.02
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
@@ -40,29 +45,112 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         return await super().ask_nowait(*args, **{**kwargs, "force": True})
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
-        await super()._execute_actor(self._watched(coro), aref)
+        supervisor = self.supervisor
+        await super()._execute_actor(self._watched(coro, aref), aref)
+        # Faust's supervisor does not notice a wake-up that comes while it starts another actor. The failed actor would
+        # then stand still for seconds.
+        while (
+            aref.crashed and aref in supervisor._services and not (self.should_stop or self.app.should_stop)
+        ):
+            supervisor.wakeup()
+            await asyncio.sleep(_WAKE_SECONDS)
 
-    async def _watched(self, coro: Coroutine[Any, Any, None]) -> None:
+    async def _watched(self, coro: Coroutine[Any, Any, None], aref: Any) -> None:
         try:
             await coro
-        except Exception as exc:
-            if batch := batch_under_work():
-                await self.app.consumer.fail(self._failed_batch(batch, exc), None)
+        except RecordMoved:
+            raise
+        except asyncio.CancelledError as exc:
+            failure = own_cancellation(exc)
+            if failure is None:
                 raise
-            event = current_event()
-            record = None if event is None else event.message
-            await _decide(
-                self.app,
-                self.app.config.processing_exception_handler,
-                exc,
-                f"agent {self.name}",
-                record,
-                "failed",
-                "processing_exception_handler",
-            )
+            await self._failed(failure, aref)
+            raise failure from exc
+        except GeneratorExit:
+            raise
+        except Exception as exc:
+            await self._failed(exc, aref)
             raise  # Faust calls on_error and starts the agent anew
+        except BaseException as exc:  # SystemExit, for example, would end the event loop, but not the worker
+            await self._failed(exc, aref)
+            raise ProcessingFailed(f"agent {self.name} raised {said(exc, self.app.config)}") from exc
+        else:
+            if not (self.should_stop or self.app.should_stop):
+                logger.warning(
+                    "the function of agent %s has returned: nobody processes the further records of %s until the "
+                    "next start of this worker",
+                    self.name,
+                    self.channel,
+                )
 
-    def _failed_batch(self, batch: Sequence[Message], exc: Exception) -> ProcessingFailed:
+    async def _failed(self, exc: BaseException, aref: Any) -> None:
+        if batch := batch_under_work():
+            await self.app.consumer.fail(self._failed_batch(batch, exc), None)
+            return
+        event = current_event()
+        record = None if event is None else event.message
+        if aref.stream.get_active_stream().channel is not aref.stream.channel:
+            # Faust cannot start such an agent anew: its first stream has begun, and goes on without the agent.
+            story = f"agent {self.name}: {_where(self.app, record)} failed behind group_by or through"
+            remedy = "a worker cannot go on without this record: handle the exception in the agent"
+            failed = ProcessingFailed(f"{story}: {said(exc, self.app.config)}; {remedy}")
+            await self.app.consumer.fail(failed, record)
+            return
+        await _decide(
+            self.app,
+            self.app.config.processing_exception_handler,
+            exc,
+            f"agent {self.name}",
+            record,
+            "failed",
+            "processing_exception_handler",
+        )
+        await self._finish_record(aref)
+
+    async def _finish_record(self, aref: Any) -> None:
+        """Counts the record of a failed agent as finished, if Faust has not done so.
+
+        Faust leaves the record open if a sink or an operator of the stream has raised (`filter`, for example). No later
+        record of the partition could then be committed.
+        """
+        stream = aref.stream.get_active_stream()
+        if isinstance(aref.it, AsyncGenerator):
+            await aref.it.aclose()
+        event, stream.current_event = stream.current_event, None
+        if event is not None and stream.enable_acks:
+            await stream.ack(event)
+
+    async def _replace_actor(self, service: Any, index: int) -> Any:
+        """Starts a failed agent anew, with a new stream from the same channel.
+
+        Faust's own method keeps the stream. The agent's function would add its operators to this stream once more, and
+        Faust allows no operators on a stream that has begun.
+        """
+        if self.app.should_stop:
+            return service
+        await service.stream.stop()
+        actor = await self._start_one(
+            index=index, active_partitions=service.active_partitions, channel=service.stream.channel
+        )
+        actor.supervisor = self.supervisor
+        await actor.maybe_start()
+        return actor
+
+    def _new_supervisor(self) -> Any:
+        """A supervisor that starts failed actors anew at a limited rate.
+
+        Faust's own supervisor ends the event loop with ``SystemExit`` if two actors fail within 10 ms.
+        """
+        return self._get_supervisor_strategy()(
+            max_restarts=_RESTARTS_PER_SECOND,
+            over=1.0,
+            raises=None,
+            replacement=self._replace_actor,
+            loop=self.loop,
+            beacon=self.beacon,
+        )
+
+    def _failed_batch(self, batch: Sequence[Message], exc: BaseException) -> ProcessingFailed:
         """The error for a batch, which ends the worker.
 
         No handler is asked, because Faust would start the agent anew. The restart may lose the record that Faust has
@@ -110,9 +198,11 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
 
 
 async def _decide(
-    app: Any, handler: ExceptionHandler, exc: Exception, who: str, record: Any, what: str, setting: str
+    app: Any, handler: ExceptionHandler, exc: BaseException, who: str, record: Any, what: str, setting: str
 ) -> None:
     """Asks ``handler`` about a failed record. If the record is not the cause, ends the worker without a question.
+
+    An exception that is no `Exception`, such as ``SystemExit``, ends the worker, too.
 
     After "skip", "continue" or "dead_letter", the worker logs a warning and continues with the next record. "continue"
     sends the record to the dead-letter topic, if such a topic is set; "dead_letter" requires the topic. A handler's
@@ -120,22 +210,23 @@ async def _decide(
     commit of the finished records.
     """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
-    where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"
-    failure = f"{who}: {where} {what}: {said(exc, app.config)}"
+    failure = f"{who}: {_where(app, record)} {what}: {said(exc, app.config)}"
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
-    letters: tuple[OutputRecord, ...] | None = ()
-    if not (no_fault_of_the_record(exc) or isinstance(exc, PartitionsMismatch)):
+    letters: tuple[OutputRecord, ...] = ()
+    if isinstance(exc, Exception) and not (
+        no_fault_of_the_record(exc) or isinstance(exc, PartitionsMismatch)
+    ):
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
         try:
-            answer, letters = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)
+            answer, own = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)
         except ProcessingFailed as fatal:
             await app.consumer.fail(fatal, record if known else None)
             return
         failure += f"; {remedy}" if answer == "fail" else ""
-    if letters is None:
-        letters = ()
-        if topic is not None and known and answer in ("continue", "dead_letter"):
+        if own is not None:
+            letters = own
+        elif topic is not None and known and answer in ("continue", "dead_letter"):
             letters = (dead_letter(topic, context, exc, what, app.config),)
     for letter in letters:
         await _send(app, letter, record if known else None)
@@ -148,6 +239,12 @@ async def _decide(
         f", sent to {topics_of(letters)}" if letters else "",
         extra={"kind": f"{who} {what} {type(exc).__name__}"},
     )
+
+
+def _where(app: Any, record: Any) -> str:
+    if record is None or not app.topics.acks_enabled_for(record.topic):
+        return "it"
+    return f"record of {record.topic}-{record.partition} at offset {record.offset}"
 
 
 def _context(record: Any, who: str) -> ErrorContext:

@@ -25,13 +25,17 @@ from streamapp.runners.worker.agents.taken_batches import batch_under_work, witn
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
 
-__all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
+__all__ = ["AgentProducer", "BoundMessage", "BoundSends", "RecordMoved", "refused_of"]
 
 
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
+
+
+class RecordMoved(asyncio.CancelledError):
+    """The record on which an agent works belongs to another worker now, so Faust starts the agent anew."""
 
 
 class BoundMessage(NamedTuple):
@@ -129,9 +133,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
     def _bind(self, record: Message, future: FutureMessage) -> None:
         batch = batch_under_work()
         if not all(map(self.app.consumer.has, witnesses_under_work() or (record,))):
-            raise asyncio.CancelledError(
-                "the record belongs to another worker now; Faust starts the agent anew"
-            )
+            raise RecordMoved
         message = future.message
         topic = message.channel.get_topic_name()
         table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None

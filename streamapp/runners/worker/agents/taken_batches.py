@@ -1,7 +1,9 @@
-"""`WatchedStream`: a stream that knows the records of the batch that its agent works on."""
+"""`WatchedStream`: a stream that knows the records of the batch that its agent works on, and whose operators lose no
+record."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -9,7 +11,11 @@ from weakref import ref
 
 import faust
 from faust.streams import _current_event
-from faust.types import EventT, Message
+from faust.types import EventT, FieldDescriptorT, Message
+from mode.utils.futures import maybe_async
+
+from streamapp._base.cancellation import own_cancellation
+from streamapp.engine.judging import ProcessingFailed, said
 
 __all__ = ["WatchedStream", "batch_under_work", "note_batch", "witnesses_under_work"]
 
@@ -56,6 +62,39 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
     def noack_take(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:
         return self._noting(super().noack_take(*arguments, **options))
 
+    async def _format_key(self, key: Any, value: Any) -> Any:
+        """The new key of a record in ``group_by``. Faust's own method drops a record for which ``key`` raises."""
+        return key.getattr(value) if isinstance(key, FieldDescriptorT) else await maybe_async(key(value))
+
+    async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:
+        """Reads the stream for ``take``, ``group_by`` or ``through``, in an asyncio task beside the agent."""
+        await super()._passive_drainer(_Ahead(self, channel), declare)
+
+    async def failed_ahead(self, error: BaseException) -> None:
+        """Ends the worker, because an operator of the stream has raised outside the agent.
+
+        Faust would pass the error to a channel that the agent may never read, and would read no further record.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            own = own_cancellation(error)
+            if own is None:
+                return
+            error = own
+        event = self.current_event
+        record = None if event is None else event.message
+        where = (
+            ""
+            if record is None
+            else f" for record of {record.topic}-{record.partition} at offset {record.offset}"
+        )
+        await self.app.consumer.fail(
+            ProcessingFailed(
+                f"{self.shortlabel}: an operator of the stream failed{where}: {said(error, self.app.config)}; a worker "
+                "cannot go on without a record behind take, group_by or through: handle the exception in the operator"
+            ),
+            record,
+        )
+
     async def _noting(
         self, batches: AsyncGenerator[Sequence[Any], None]
     ) -> AsyncGenerator[Sequence[Any], None]:
@@ -80,3 +119,17 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
         finally:
             self._processors.remove(note)
             await batches.aclose()
+
+
+class _Ahead:
+    """The channel of a stream that Faust reads ahead. An error for this channel also ends the worker."""
+
+    def __init__(self, stream: WatchedStream, channel: Any) -> None:
+        self._stream, self._channel = stream, channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    async def throw(self, error: BaseException) -> None:
+        await self._stream.failed_ahead(error)
+        await self._channel.throw(error)
