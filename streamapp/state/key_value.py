@@ -205,7 +205,7 @@ class SubscriptionStore(TimestampedKeyValueStore):
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
         # The join reads subscriptions by scans only, which do not look for rows in memory.
-        self._forget_clean()
+        self.forget_read()
 
 
 class PlainTableStore(TimestampedKeyValueStore):
