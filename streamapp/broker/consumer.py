@@ -95,7 +95,8 @@ class Client(RecordConsumer, Protocol):
     def defer(self, partitions: Collection[TopicPartition], most: int) -> None:
         """From now on, `poll` gives the records of these partitions after those of all other partitions.
 
-        A poll gives at most ``most`` of them. The call has to be repeated for some seconds after each assignment.
+        A poll gives at most ``most`` of them. With records enough of other partitions, a poll still gives a tenth of
+        this number. The call has to be repeated for some seconds after each assignment.
         Meanwhile, records of these partitions may wait for the next call. confluent-kafka's consumer cannot defer
         partitions: `MessageConsumer` gives records in the order of their arrival.
         """

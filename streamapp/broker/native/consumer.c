@@ -378,15 +378,17 @@ static ssize_t take_from(Consumer *self, rd_kafka_queue_t *queue, ssize_t count,
     return more < 0 ? count : count + more;
 }
 
-/* Takes records that have arrived, those of deferred partitions last; waits for the first record. */
+/* Takes records that have arrived, those of deferred partitions last; waits for the first record. A tenth of the
+ * deferred records has room in each call: others may write records for the first queue faster than this client reads. */
 static ssize_t take(Consumer *self, ssize_t most, int milliseconds) {
+    ssize_t kept = self->deferred == NULL ? 0 : self->most_deferred / 10;
     int waits[] = {self->deferred == NULL ? milliseconds : 0, milliseconds};
     ssize_t count = 0;
     for (int i = 0; count == 0 && i < (self->deferred != NULL && milliseconds > 0 ? 2 : 1); i++) {
         rd_kafka_message_t *first = rd_consumer_poll(self->client->client, waits[i]);
         if (first != NULL) {
             self->messages[0] = first;
-            count = take_from(self, self->queue, 1, most - 1);
+            count = take_from(self, self->queue, 1, most - 1 - kept);
         }
         if (self->deferred != NULL)
             count = take_from(self, self->deferred, count,

@@ -441,6 +441,25 @@ def test_records_of_deferred_partitions_come_after_those_of_the_others(
     assert behind < 300
 
 
+def test_deferred_partitions_go_on_while_others_have_more_than_enough(
+    broker: MockKafka, deferring: LastingConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting_consumer, "MOST_DEFERRED", 30)
+    for partition in (0, 1):
+        for n in range(100):
+            broker.write(partition, b"k", b"%d" % n, n)
+    deferring.assign({INTERNAL: 0, EXTERNAL: 0})
+    taken = {INTERNAL: 0, EXTERNAL: 0}
+    counts: list[dict[TopicPartition, int]] = []
+    while min(taken.values()) < 100:
+        batches, _ = deferring.poll(10, 60)
+        counts.append({tp: len(batch.offsets) for tp, batch in batches})
+        for tp, count in counts[-1].items():
+            taken[tp] += count
+    assert max(each.get(INTERNAL, 0) for each in counts) == 7
+    assert {INTERNAL: 7, EXTERNAL: 3} in counts
+
+
 def test_a_poll_that_waits_gets_the_first_record_of_a_deferred_partition(
     broker: MockKafka, deferring: LastingConsumer
 ) -> None:
