@@ -142,8 +142,8 @@ class TransactionSession:
         """Commits records and the positions of a group in one transaction, and returns partition and offset of each
         record.
 
-        ``member`` is `Consumer.consumer_group_metadata`. With ``member``, brokers refuse positions of a member that the
-        group has given up (KIP-447). Raises `RecordsRefused` if brokers refuse records, and `Unsettled` if the outcome
+        ``member`` is `Consumer.consumer_group_metadata`. With ``member``, brokers refuse the positions if the group has
+        removed this member (KIP-447). Raises `RecordsRefused` if brokers refuse records, and `Unsettled` if the outcome
         is not known. After either error, a new session is needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)

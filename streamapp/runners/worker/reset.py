@@ -25,7 +25,8 @@ _SECONDS = 30.0
 class Reset:
     """Deletes internal topics, the offsets of the group, and the state on this machine (``folder`` None: no state).
 
-    ``backfilled`` is the group with the fingerprint of a backfill's topology. None: no backfill has ended.
+    ``backfilled`` is a second group, whose offsets have the fingerprint of a backfill's topology in their metadata.
+    None: no backfill has ended.
     """
 
     group: str

@@ -71,9 +71,10 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
         await super()._passive_drainer(_Ahead(self, channel), declare)
 
     async def failed_ahead(self, error: BaseException) -> None:
-        """Ends the worker, because an operator of the stream has raised outside the agent.
+        """Ends the worker, because an operator of this stream has raised an exception while Faust read ahead.
 
-        Faust would pass the error to a channel that the agent may never read, and would read no further record.
+        Faust reads ahead for ``take``, ``group_by`` and ``through``, in an asyncio task beside the agent. Faust would
+        pass the exception to a channel that the agent may never read, and would read no further record.
         """
         if isinstance(error, asyncio.CancelledError):
             own = own_cancellation(error)
