@@ -43,6 +43,8 @@ this limit, a few bytes could make a value of any size."""
 _MAX_STEPS = 20_000
 """The most fields, items and branches that one reader may resolve. This bounds the time to make a reader."""
 
+_FAR = 4
+"""The distance of a type that does not take the values of another type."""
 _PROMOTED: dict[tuple[str, str], str] = {
     ("int", "long"): "v{n}",
     ("int", "float"): "float_of(v{n})",
@@ -211,27 +213,34 @@ class _Compiler:
         ]
 
     def _matching(self, w: Any, r: Any) -> Any:
-        """The schema that reads a value of ``w``: ``r``, or the first branch of the union ``r`` that takes ``w``."""
+        """The schema that reads a value of ``w``: ``r``, or the branch of the union ``r`` that is most like ``w``.
+
+        As in Java, a branch of the same type comes before a branch to which values of ``w`` can be promoted.
+        """
         r = self._wanted.follow(r)
         if kind_of(w) == "union":
             return r  # each branch of w finds a branch of r
-        for branch in r if isinstance(r, list) else [r]:
-            branch = self._wanted.follow(branch)
-            if self._takes(w, branch):
-                return branch
-        raise _Unresolvable(f"{_named(w)} is written and {_named(r)} is wanted")
+        branches = [self._wanted.follow(branch) for branch in (r if isinstance(r, list) else [r])]
+        distances = [self._distance(w, branch) for branch in branches]
+        best = min(distances, default=_FAR)
+        if best == _FAR:
+            raise _Unresolvable(f"{_named(w)} is written and {_named(r)} is wanted")
+        return branches[distances.index(best)]
 
-    def _takes(self, w: Any, r: Any) -> bool:
+    def _distance(self, w: Any, r: Any) -> int:
+        """0 for the same type, more for a type that also takes values of ``w``, `_FAR` for all other types."""
         base, target = (each if isinstance(each, str) else each["type"] for each in (w, r))
         if base != target:
-            return (base, target) in _PROMOTED or {base, target} == {"record", "error"}
+            return 3 if (base, target) in _PROMOTED or {base, target} == {"record", "error"} else _FAR
         if "name" in w if isinstance(w, dict) else False:
-            return same_name(w, r) and (base != "fixed" or w["size"] == r["size"])
+            if not same_name(w, r) or (base == "fixed" and w["size"] != r["size"]):
+                return _FAR
+            return 0 if w["name"] == r["name"] else 2
         inner = {"array": "items", "map": "values"}.get(base)
         if inner is None:
-            return True
+            return 0 if kind_of(w) == kind_of(r) else 1
         w, r = self._written.follow(w[inner]), self._wanted.follow(r[inner])
-        return isinstance(w, list) or isinstance(r, list) or self._takes(w, r)
+        return 0 if isinstance(w, list) or isinstance(r, list) else self._distance(w, r)
 
     def _check_names(self, w: Any, r: Any) -> None:
         if not same_name(w, r):

@@ -16,14 +16,31 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from operator import index
 from typing import Any
 from uuid import UUID
 
 from streamapp._base.counted import counted
-from streamapp.serdes.avro_codegen import encode_boolean, encode_int, encode_long, is_flat, make_writer
+from streamapp.serdes.avro_codegen import (
+    as_bytes,
+    encode_boolean,
+    encode_double,
+    encode_float,
+    encode_int,
+    encode_long,
+    is_flat,
+    make_writer,
+    units_since,
+)
 from streamapp.serdes.avro_reader import VALUE_DEPTH
-from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
+from streamapp.serdes.avro_schema import (
+    EPOCH,
+    EPOCH_DAY,
+    MAX_PRECISION,
+    Parsed,
+    decimal_reader,
+    default_of,
+    kind_of,
+)
 from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
 from streamapp.serdes.types import excerpt
 
@@ -37,7 +54,8 @@ Tried = dict[tuple[int, int], "bytes | str"]
 _FAILED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 _CONTAINERS = ("record", "array", "map")
 _LOCAL = EPOCH.replace(tzinfo=None)
-_FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
+_DAY = 86_400_000_000
+"""The microseconds of a day."""
 _NOTHING = object()
 _MOST_WHY = 300
 """The most characters of a reason that an error of a union quotes."""
@@ -311,7 +329,6 @@ def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
         "fixed": bytes | bytearray,
         "record": Mapping,
         "map": Mapping,
-        "date": date,
         "time-millis": time,
         "time-micros": time,
         "uuid": UUID | str,
@@ -330,6 +347,15 @@ def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
     if kind in ("int", "long"):
         return lambda value: (
             isinstance(value, int) and not isinstance(value, bool) and -(2**bits) <= value < 2**bits
+        )
+    if kind == "date":
+        # A datetime is a date, too. Its time of the day would be lost in this branch.
+        return lambda value: (
+            not isinstance(value, datetime)
+            and (
+                isinstance(value, date)
+                or (isinstance(value, int) and not isinstance(value, bool) and -(2**bits) <= value < 2**bits)
+            )
         )
     logical = classes.get(kind, datetime)
     if kind in ("string", "boolean", "bytes", "fixed", "record", "map", "uuid", "decimal"):
@@ -352,21 +378,21 @@ def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
         case "long":
             return encode_long
         case "float":
-            return _FLOAT
+            return encode_float
         case "double":
-            return _DOUBLE
+            return encode_double
         case "string":
             return _string
         case "bytes":
-            return lambda value: _sized(_bytes(value))
+            return lambda value: _sized(as_bytes(value))
         case "fixed":
-            return lambda value: _fixed(_bytes(value), schema)
+            return lambda value: _fixed(as_bytes(value), schema)
         case "enum":
             return _Symbols(
                 (symbol, encode_long(n)) for n, symbol in enumerate(schema["symbols"])
             ).__getitem__
         case "uuid":
-            return lambda value: _string(str(value) if isinstance(value, UUID) else value)
+            return _uuid
         case "decimal":
             sized = schema["type"] == "bytes"
             return lambda value: (
@@ -374,7 +400,7 @@ def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
             )
     count = _COUNTS[kind]
     encode = encode_int if kind in ("date", "time-millis") else encode_long
-    return lambda value: encode(index(count(value)))
+    return lambda value: encode(count(value))
 
 
 class _Symbols(dict[str, bytes]):
@@ -388,12 +414,6 @@ def _null(value: Any) -> bytes:
     return b""
 
 
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not bytes")
-    return bytes(value)
-
-
 def _sized(data: bytes) -> bytes:
     return encode_long(len(data)) + data
 
@@ -402,6 +422,14 @@ def _string(value: Any) -> bytes:
     if not isinstance(value, str):
         raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not a str")
     return _sized(value.encode())
+
+
+def _uuid(value: Any) -> bytes:
+    if isinstance(value, UUID):
+        return _string(str(value))
+    data = _string(value)
+    UUID(value)  # a reader would refuse another text
+    return data
 
 
 def _fixed(data: bytes, schema: Any) -> bytes:
@@ -414,7 +442,9 @@ def _fixed(data: bytes, schema: Any) -> bytes:
 
 def _decimal(value: Any, schema: Any) -> bytes:
     if not isinstance(value, Decimal):
-        return _bytes(value)  # bytes are the unscaled number, as Avro writes it
+        data = as_bytes(value)  # the unscaled number, as Avro writes it
+        decimal_reader(schema)(data)
+        return data
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(f"Avro has no decimal {value}")
@@ -438,7 +468,7 @@ def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
             value = value.replace(tzinfo=None)
         elif value.tzinfo is None:
             raise ValueError(f"{value!r} has no time zone")
-        return (value - epoch) // unit
+        return units_since(epoch, value, unit)
 
     return count
 
@@ -446,6 +476,8 @@ def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
 def _of_day(micros: int) -> Callable[[Any], Any]:
     def count(value: Any) -> Any:
         if not isinstance(value, time):
+            if isinstance(value, int) and not 0 <= value * micros < _DAY:
+                raise ValueError(f"{value} is no time of a day")
             return value
         return (
             (value.hour * 60 + value.minute) * 60_000_000 + value.second * 1_000_000 + value.microsecond
