@@ -6,6 +6,7 @@ import builtins
 import json
 import struct
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -28,15 +29,18 @@ from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegi
 from streamapp.serdes.type_checks import check_avro
 from streamapp.serdes.types import (
     KEPT,
+    as_plain,
+    check_limits,
     excerpt,
     field_types,
     has_limits,
     int_fields,
     is_exact,
     is_immutable,
+    omits_defaults,
     record_fields,
     required_fields,
-    within_limits,
+    takes_all_fields,
 )
 
 __all__ = ["AvroSerde", "unresolvable"]
@@ -153,6 +157,7 @@ class AvroSerde(Serde[T]):
             check_avro(self._own, type)
         self._types = None if self._attributes is None else field_types(struct)
         self._limited = struct is not None and has_limits(mi.type_info(struct))
+        self._omits = struct is not None and omits_defaults(mi.type_info(struct))
         whole = version is None and fields is None
         self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
@@ -264,8 +269,11 @@ class AvroSerde(Serde[T]):
                 return value
             value = plain_of(value)  # still with the members of enums
         elif self._limited:
-            return within_limits(value, self._struct)
-        return msgspec.to_builtins(value, builtin_types=KEPT)
+            check_limits(value, self._struct)
+        if not self._omits:
+            with suppress(TypeError):
+                return msgspec.to_builtins(value, builtin_types=KEPT)
+        return as_plain(value)  # an object of an unknown class stays: the error of the writer names its place
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function that reads bytes with this frame (the schema's id or GUID); kept for later bytes."""
@@ -317,7 +325,7 @@ class AvroSerde(Serde[T]):
             return lambda data: make(read(data))
         if self._struct is None:
             return make_reader(written, self._parsed, fields)
-        if self._types is not None and is_flat(self._own):
+        if self._types is not None and is_flat(self._own) and takes_all_fields(self._struct):
             enums = enums_of(self._own, self._types)
             if enums is not None:
                 return make_reader(written, self._parsed, fields, self._struct, self._attributes, enums)

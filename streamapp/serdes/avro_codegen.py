@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from operator import index
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import inspect as mi
 
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
-from streamapp.serdes.types import bare, excerpt, has_limits, members
+from streamapp.serdes.types import bare, excerpt, has_limits, members, span_since
 
 __all__ = [
     "as_bytes",
@@ -28,11 +28,9 @@ __all__ = [
     "enums_of",
     "is_flat",
     "make_writer",
-    "units_since",
 ]
 
 _FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
-_FIRST, _LAST = (each.replace(tzinfo=UTC) - EPOCH for each in (datetime.min, datetime.max))
 _MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 
 _PRIMITIVES = {"boolean", "int", "long", "float", "double", "string", "bytes"}
@@ -248,22 +246,11 @@ def as_bytes(x: Any) -> bytes:
     return bytes(x)
 
 
-def units_since(epoch: datetime, x: datetime, unit: timedelta) -> int:
-    """The count of units from the epoch to a datetime. Raises ValueError for a datetime that no reader could make.
-
-    With a time zone, a datetime can be in the year 0 or 10000 of UTC.
-    """
-    span = x - epoch
-    if not _FIRST <= span <= _LAST:
-        raise ValueError(f"{x!r} is not in the years 1 to 9999 of UTC")
-    return span // unit
-
-
 def _since_epoch(x: Any, unit: timedelta) -> Any:
     if isinstance(x, datetime):
         if x.tzinfo is None:
             raise ValueError(f"{x!r} has no time zone")
-        return units_since(EPOCH, x, unit)
+        return span_since(EPOCH, x) // unit
     return x
 
 

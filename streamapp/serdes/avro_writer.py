@@ -29,7 +29,6 @@ from streamapp.serdes.avro_codegen import (
     encode_long,
     is_flat,
     make_writer,
-    units_since,
 )
 from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import (
@@ -42,7 +41,7 @@ from streamapp.serdes.avro_schema import (
     kind_of,
 )
 from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import excerpt, span_since
 
 __all__ = ["left_out", "make_any_writer"]
 
@@ -468,7 +467,7 @@ def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
             value = value.replace(tzinfo=None)
         elif value.tzinfo is None:
             raise ValueError(f"{value!r} has no time zone")
-        return units_since(epoch, value, unit)
+        return span_since(epoch, value) // unit
 
     return count
 

@@ -23,7 +23,7 @@ from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of, filler_of
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_message
-from streamapp.serdes.types import KEPT, excerpt, has_limits, within_limits
+from streamapp.serdes.types import KEPT, as_plain, check_limits, excerpt, has_limits, omits_defaults
 
 __all__ = ["ProtobufSerde"]
 
@@ -110,6 +110,7 @@ class ProtobufSerde(Serde[T]):
         self.type: Any = type
         record = type is not None and type is not dict and not is_model(type)
         self._limited = record and has_limits(mi.type_info(type))
+        self._omits = record and omits_defaults(mi.type_info(type))
         text = proto_text(descriptor.file) if version is None or self._derived else ""
         self.schema: str = text if version is None else ""
         self._full_name: str = descriptor.full_name
@@ -215,20 +216,20 @@ class ProtobufSerde(Serde[T]):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
         if self._limited:
-            within_limits(value, self.type)
+            check_limits(value, self.type)
         if self._derived and self._copier is not None:
             return self._copier.write(value)
         if self._copier is not None:
             with suppress(Unlike):
                 return self._copier.write(value)
-        plain = msgspec.to_builtins(plain_of(value))
+        plain = msgspec.to_builtins(as_plain(value) if self._omits else plain_of(value))
         return ParseDict({name: item for name, item in plain.items() if item is not None}, self.message())
 
     def _typed(self, message: Any) -> Any:
         if self._copier is not None:
             made = self._copier.read(message)
             if self._limited:
-                within_limits(made, self.type)
+                check_limits(made, self.type)
             return made
         plain = plain_of(message)
         if self._shape is None:
