@@ -24,7 +24,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.requests import committed, until_coordinated
+from streamapp.broker.requests import CHECK_KAFKA, committed, until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
@@ -181,11 +181,15 @@ class _Ledger:
         return partitions
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The `Position` of each partition; -1 rows for a partition that is not in the ledger."""
-        return {
-            TopicPartition(entry.topic, entry.partition): _position(entry)
-            for entry in committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
-        }
+        """The `Position` of each partition; -1 rows for a partition that is not in the ledger. Raises `BrokerError`."""
+        try:
+            found = committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise BrokerError(
+                f"the progress of job {self._job!r} cannot be read from Kafka at {self._kafka.bootstrap_servers}: "
+                f"{error.args[0].str()}. {CHECK_KAFKA} Then run the job again: it continues after the last commit."
+            ) from error
+        return {TopicPartition(entry.topic, entry.partition): _position(entry) for entry in found}
 
     def close(self) -> None:
         self.consumer.close()
