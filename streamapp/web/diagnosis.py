@@ -257,7 +257,10 @@ def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str
             "No action is needed while the lag of the other partitions shrinks."
         )
     if not each.buffered:
-        return "Nothing arrives from the broker: check the partition's leader and the network."
+        return (
+            "Nothing arrives from the broker. The record at this offset may belong to an open transaction, which "
+            "`streamapp doctor` finds. If not, check the partition's leader and the network."
+        )
     empty = [
         f"{other.topic}-{other.partition}"
         for other in task.inputs

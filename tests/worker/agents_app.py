@@ -106,9 +106,11 @@ if "APP_ID" in env:
                     stream = stream.filter(fail_for_poison)
                 case "in a filter before take":
                     stream = stream.filter(fail_for_poison).take(1, within=0.1)
+                case "in the agent with noack":
+                    stream = stream.noack()
                 case "in the key of group_by":
                     stream = stream.group_by(fail_for_poison, name=f"by-{env['APP_ID']}", partitions=4)
             async for value in stream:
-                if where == "in the agent":
+                if where.startswith("in the agent"):
                     fail_for_poison(value)
                 yield b"yielded " + (value[0] if isinstance(value, list) else value)

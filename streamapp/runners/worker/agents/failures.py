@@ -89,12 +89,12 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             return
         event = current_event()
         record = None if event is None else event.message
-        if aref.stream.get_active_stream().channel is not aref.stream.channel:
-            # Faust cannot start such an agent anew: its first stream has begun, and goes on without the agent.
-            story = f"agent {self.name}: {_where(self.app, record)} failed behind group_by or through"
+        if cannot := _no_restart(aref.stream):
+            story = (
+                f"agent {self.name}: {_where(self.app, record)} failed {cannot}: {said(exc, self.app.config)}"
+            )
             remedy = "a worker cannot go on without this record: handle the exception in the agent"
-            failed = ProcessingFailed(f"{story}: {said(exc, self.app.config)}; {remedy}")
-            await self.app.consumer.fail(failed, record)
+            await self.app.consumer.fail(ProcessingFailed(f"{story}; {remedy}"), record)
             return
         await _decide(
             self.app,
@@ -113,11 +113,11 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         Faust leaves the record open if a sink or an operator of the stream has raised (`filter`, for example). No later
         record of the partition could then be committed.
         """
-        stream = aref.stream.get_active_stream()
+        stream = aref.stream
         if isinstance(aref.it, AsyncGenerator):
             await aref.it.aclose()
         event, stream.current_event = stream.current_event, None
-        if event is not None and stream.enable_acks:
+        if event is not None:
             await stream.ack(event)
 
     async def _replace_actor(self, service: Any, index: int) -> Any:
@@ -162,6 +162,16 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             f"{first.partition} at offset {first.offset}, failed: {said(exc, self.app.config)}; a worker cannot go on "
             "without a batch: handle the exception in the agent, or take the records one by one"
         )
+
+
+def _no_restart(stream: Any) -> str | None:
+    """The words for a stream on which an agent that has raised cannot go on without its record. None: the agent can."""
+    active = stream.get_active_stream()
+    if active.channel is not stream.channel:
+        # Faust reads the first stream beside the agent, and would read on without the agent.
+        return "behind group_by or through"
+    # Nobody but the agent knows if it has acknowledged the record.
+    return None if active.enable_acks else "in a stream with noack"
 
 
 class WatchedTopic(faust.Topic):  # type: ignore[misc]
