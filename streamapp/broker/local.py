@@ -78,7 +78,8 @@ class LocalKafka:
 
     With ``secure``, brokers let in only clients with a password or a certificate, over TLS. Such a client needs the
     environment variables of `environment`. Without ``secure``, a new folder is open to all clients, and a folder that
-    was made with ``secure`` stays secured. Secured brokers need packages: install ``streamapp[secure]``.
+    was made with ``secure`` stays secured. The first start with ``secure`` makes the certificates, and needs
+    ``streamapp[secure]``.
 
     with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)

@@ -26,7 +26,7 @@ class Reset:
     """Deletes internal topics, the offsets of the group, and the state on this machine (``folder`` None: no state).
 
     ``backfilled`` is a second group, whose offsets have the fingerprint of a backfill's topology in their metadata.
-    None: no backfill has ended.
+    None: there is no such group, because no backfill has ended since the last reset.
     """
 
     group: str
