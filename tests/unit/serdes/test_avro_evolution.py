@@ -160,15 +160,17 @@ def by_fastavro(old: Any, new: Any, data: bytes) -> Any:
 
 
 def content(value: Any) -> Any:
-    """A value with its texts as bytes.
+    """A value with its texts as bytes, and its ints as floats.
 
     In a union, fastavro takes the first branch to which a value can be promoted. streamapp and Java take a branch of the
-    same type before, so that a text stays a text.
+    same type before, so that a text stays a text, and an int an int.
     """
     if isinstance(value, dict):
         return {key: content(item) for key, item in value.items()}
     if isinstance(value, list):
         return [content(item) for item in value]
+    if type(value) is int:
+        return float(value)
     return value.encode() if isinstance(value, str) else value
 
 
