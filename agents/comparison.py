@@ -50,8 +50,8 @@ def _batch_entries(table: OutputTable) -> Entries:
 
 
 def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, Entries]:
-    """The tables of the workers, read over HTTP from one of them, page by page. Global tables, and tables that cannot
-    be read, are left out.
+    """The tables of the workers, read over HTTP from one of them, page by page. Global tables, and stores that
+    operators have for themselves, are left out.
 
     ``keys`` are the tables that Spark computed. Their keys are needed, because a versioned table can be read only by
     key.
@@ -59,7 +59,7 @@ def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, 
     tables: dict[str, Entries] = {}
     for about in worker.get("/tables/")["tables"]:
         name, kind = about["name"], about["kind"]
-        if about["global"] or not about["readable"]:
+        if about["global"] or about["internal"] or not about["readable"]:
             continue  # a global table is a copy of its topic: nothing was computed
         if kind == "versioned":
             known = sorted({key for key, _ in keys.get(name, {})})

@@ -2,7 +2,8 @@
 
 The plain reads of a store (``store.get``, ``fetch`` ...) raise an exception if the store cannot answer. A query gives a
 `QueryResult`, which says why the query failed. Only a `KeyQuery` or `RangeQuery` of a versioned store raises
-`InvalidStoreError`, as in Kafka Streams. Queries also see updates that wait in a record cache. Range and window queries
+`InvalidStoreError`, as in Kafka Streams. A key that the store's serde does not take raises `SerializationError`.
+Queries also see updates that wait in a record cache. Range and window queries
 leave out expired windows and sessions that only the record cache still has. A range query of an ``lru`` store leaves
 out keys that only the record cache has. Plain reads find these rows.
 
@@ -20,10 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
-from streamapp.errors import InvalidStoreError
+from streamapp.errors import ConfigError, InvalidStoreError
 from streamapp.records import Windowed
+from streamapp.state.formats import MAX_LONG
 from streamapp.state.kinds import Session
 from streamapp.state.row_shape import (
     BY_KEY,
@@ -107,18 +110,25 @@ class WindowKeyQuery:
     time_from: int
     time_to: int
 
+    def __post_init__(self) -> None:
+        _check_times(self, "time_from", "time_to")
+
 
 @dataclass(frozen=True)
 class WindowRangeQuery:
     """All windows that start from ``time_from`` to ``time_to`` (ms, inclusive); or all sessions of ``key``.
 
-    A window store takes the two times and no key, a session store the key and no times. Rows are (`Windowed` key,
+    A window store takes the two times and no key, a session store the key and no times. Other arguments fail with
+    ``UNKNOWN_QUERY_TYPE``. Rows are (`Windowed` key,
     value); rows of a windowed table have the timestamp as a third element.
     """
 
     time_from: int | None = None
     time_to: int | None = None
     key: Any = None
+
+    def __post_init__(self) -> None:
+        _check_times(self, "time_from", "time_to")
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,9 @@ class VersionedKeyQuery:
 
     key: Any
     as_of: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_times(self, "as_of")
 
 
 @dataclass(frozen=True)
@@ -147,8 +160,21 @@ class MultiVersionedKeyQuery:
     ascending: bool = False
 
     def __post_init__(self) -> None:
+        _check_times(self, "time_from", "time_to")
         if self.time_from is not None and self.time_to is not None and self.time_from > self.time_to:
-            raise ValueError(f"time_from ({self.time_from}) must not be after time_to ({self.time_to})")
+            raise ConfigError(f"time_from ({self.time_from}) must not be after time_to ({self.time_to})")
+
+
+def _check_times(query: Any, *names: str) -> None:
+    """Raises `ConfigError` for a time that is not a number of ms. Without this check, a store would fail later."""
+    for name in names:
+        time = getattr(query, name)
+        if time is None:
+            continue
+        if not isinstance(time, SupportsIndex) or not -MAX_LONG - 1 <= index(time) <= MAX_LONG:
+            raise ConfigError(
+                f"{name} of {type(query).__name__} has to be a whole number of ms since 1970, not {time!r}"
+            )
 
 
 Query = (
@@ -172,11 +198,11 @@ def execute(store: Any, query: Query) -> QueryResult:
             failure="UNKNOWN_QUERY_TYPE",
             message=f"store {store.name} of kind {spec.kind} cannot answer a {type(query).__name__}",
         )
-    if isinstance(query, WindowRangeQuery) and (query.key is None) is (shape is SESSIONS):
-        wanted = "a key, and gives its sessions" if shape is SESSIONS else "time_from and time_to, and no key"
+    wanted = _lacking(query, shape)
+    if wanted is not None:
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
-            message=f"store {store.name}: its WindowRangeQuery takes {wanted}",
+            message=f"store {store.name}: its {type(query).__name__} takes {wanted}",
         )
     has_headers = spec.headers_format or spec.kind.keeps_headers
     # Kafka Streams 4.3 answers about final sessions also with headers.
@@ -188,6 +214,19 @@ def execute(store: Any, query: Query) -> QueryResult:
             "(as in Kafka Streams 4.3); read it directly, or leave that setting out",
         )
     return QueryResult(answer(store, query))
+
+
+def _lacking(query: Query, shape: RowShape | None) -> str | None:
+    """The arguments that the store's rows demand, if the query has others; otherwise None."""
+    if not isinstance(query, WindowKeyQuery | WindowRangeQuery):
+        return None
+    times = (query.time_from, query.time_to)
+    if shape is SESSIONS:
+        fits = query.key is not None and times == (None, None)
+        return None if fits else "a key and no times, and gives the sessions of the key"
+    if None in times:
+        return "both time_from and time_to"
+    return "no key" if isinstance(query, WindowRangeQuery) and query.key is not None else None
 
 
 def _row(store: Any, query: KeyQuery | TimestampedKeyQuery) -> Any:

@@ -77,8 +77,10 @@ def gives_coroutine(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> None:
+def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Any:
     """Raises `TopologyError` unless each call of the supplier returns a new object with the needed methods.
+
+    Returns such an object, or the supplier itself if it is a class.
 
     The needed methods are ``method``, ``init`` and ``close``. Each task needs a new object, because tasks must not
     share one. A class is such a supplier, and is not called here. Any other supplier is called twice.
@@ -115,20 +117,23 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Non
                 f"{name}, which the supplier of {operator} gives, has no {needed}(); "
                 f"derive the class from {base}, which has one"
             )
+    return given
 
 
-def stores_of(supplier: Any) -> tuple[Any, ...]:
+def stores_of(supplier: Any, given: Any) -> tuple[Any, ...]:
     """The stores that a processor brings along: the attribute ``stores`` of its supplier, or of the processor itself.
+
+    ``given`` is the result of `check_supplier`. The supplier is not called, because a processor may open connections.
 
     >>> from streamapp import Processor, Stores, StringSerde
     >>> class Remember(Processor):
     ...     stores = [Stores.key_value("seen", StringSerde(), StringSerde())]
-    >>> [spec.name for spec in stores_of(Remember)], [spec.name for spec in stores_of(lambda: Remember())]
-    (['seen'], ['seen'])
+    >>> [spec.name for spec in stores_of(lambda: Remember(), Remember())]
+    ['seen']
     """
     stores = getattr(supplier, "stores", None)
     if stores is None:
-        stores = getattr(supplier(), "stores", ())
+        stores = getattr(given, "stores", ())
     if not isinstance(stores, (list, tuple)):
         raise ConfigError(f"stores of {supplier!r} has to be a tuple or list of StoreSpec, not {stores!r}")
     return tuple(stores)

@@ -55,6 +55,7 @@ POINTS = (
     "backfill-rows-sent",  # records of a task and its progress are part of a transaction, which is still open
     "backfill-rows-committed",  # the transaction of these records is committed
     "backfill-written",  # everything is written, the group's offsets are not committed
+    "backfill-ending",  # the topology's fingerprint is committed, the group's offsets are not
     "backfill-ended",  # the group's offsets are committed
     "stream-state-flushed",  # a micro-batch: records of a task were handed to the producer
     "stream-offsets-sent",  # the task's records and offsets are part of a transaction, which is still open

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from streamapp.broker.requests import LastingAdmin, ask_controller, list_offsets
+from streamapp.broker.requests import NO_ANSWER, LastingAdmin, ask_controller, list_offsets
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -22,7 +22,6 @@ _BROKER_DEFAULT = -1
 _QUIET_SECONDS = 3.0
 """The time without an answer after which a user learns that the program waits for Kafka."""
 _UNKNOWN_SECONDS = 5.0
-_NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 _logger = logging.getLogger("streamapp.kafka")
 
 
@@ -84,6 +83,22 @@ class KafkaAdmin:
                 lambda: not self.partition_counts(topics), f"topics {', '.join(topics)} are gone"
             )
 
+    def log_start_offsets(
+        self, partitions: Iterable[TopicPartition], *, from_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition.
+
+        With ``from_ms``, return the offset of the first record at or after this time; negative if there is none. Errors
+        and repetitions are as those of `log_end_offsets`.
+        """
+        return list_offsets(
+            self._client,
+            partitions,
+            OffsetSpec.earliest() if from_ms is None else OffsetSpec.for_timestamp(from_ms),
+            seconds=self._timeout,
+            unknown_seconds=_UNKNOWN_SECONDS,
+        )
+
     def log_end_offsets(
         self, partitions: Iterable[TopicPartition], *, read_committed: bool = False
     ) -> dict[TopicPartition, int]:
@@ -142,7 +157,7 @@ class KafkaAdmin:
         try:
             return self._client.list_topics(timeout=_QUIET_SECONDS)
         except KafkaException as error:
-            if error.args[0].code() not in _NO_ANSWER:
+            if error.args[0].code() not in NO_ANSWER:
                 raise
         rest = self._timeout - _QUIET_SECONDS
         _logger.warning("Kafka at %s does not answer yet. Trying again for %g s", self._servers, rest)

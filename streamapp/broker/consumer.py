@@ -92,6 +92,15 @@ class Client(RecordConsumer, Protocol):
     def take_lost(self) -> bool:
         """True if no broker could be reached at some time since the last call of this method."""
 
+    def defer(self, partitions: Collection[TopicPartition], most: int) -> None:
+        """From now on, `poll` gives the records of these partitions after those of all other partitions.
+
+        A poll gives at most ``most`` of them. With records enough of other partitions, a poll still gives a tenth of
+        this number. The call has to be repeated for some seconds after each assignment.
+        Meanwhile, records of these partitions may wait for the next call. confluent-kafka's consumer cannot defer
+        partitions: `MessageConsumer` gives records in the order of their arrival.
+        """
+
 
 class ColumnConsumer:
     """A `Client` whose columns are filled in C."""
@@ -146,6 +155,9 @@ class ColumnConsumer:
 
     def take_lost(self) -> bool:
         return self._client.take_lost()
+
+    def defer(self, partitions: Collection[TopicPartition], most: int) -> None:
+        self._client.defer([(*tp, 0) for tp in partitions], most)
 
     def close(self) -> None:
         self._client.close()
@@ -212,6 +224,8 @@ class MessageConsumer:
     def take_lost(self) -> bool:
         lost, self._lost = self._lost, False
         return lost
+
+    def defer(self, partitions: Collection[TopicPartition], most: int) -> None: ...
 
     def close(self) -> None:
         self._client.close()

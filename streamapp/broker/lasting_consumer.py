@@ -29,7 +29,14 @@ REOPEN_SECONDS = 5.0
 """The time that librdkafka has to reach a broker again by itself, before a new client is opened."""
 STALL_SECONDS = 60.0
 """The time after which a partition is fetched anew, if none of its records arrives although its log has more."""
+MOST_DEFERRED = 2_000
+"""The number of records of deferred partitions in a poll.
+
+The records that these make in other partitions can come before further deferred ones, so nothing piles up there.
+"""
 _LOOK_SECONDS = 1.0
+_SETTLE_SECONDS = 5.0
+"""The time after an assignment in which each `poll` defers partitions again. Afterwards each `look` does."""
 _MANY_RECORDS = 100_000
 """The number of records for each partition after which a partition without records counts as stalled.
 
@@ -42,11 +49,14 @@ Ends = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 result is empty most of the time."""
 
 
-def open_consumer(settings: Mapping[str, Any], ends: Ends | None = None) -> LastingConsumer:
+def open_consumer(
+    settings: Mapping[str, Any], ends: Ends | None = None, deferred: Callable[[str], bool] | None = None
+) -> LastingConsumer:
     """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
 
     The function ``ends`` tells the ends of the logs. With this function, the consumer fetches a partition anew if no
-    record of it arrives although its log has more. Raises `ConfigError` for settings that librdkafka refuses.
+    record of it arrives although its log has more. Records of the topics for which ``deferred`` returns True come after
+    the records of all other topics (`Client.defer`). Raises `ConfigError` for settings that librdkafka refuses.
     """
     plain = plain_settings(settings) if COMPILED else None
     logger = settings.get("logger") or _logger
@@ -57,7 +67,7 @@ def open_consumer(settings: Mapping[str, Any], ends: Ends | None = None) -> Last
         return ColumnConsumer(plain, logger)
 
     with opening(settings):
-        return LastingConsumer(open_client, CertificateFiles(settings), ends)
+        return LastingConsumer(open_client, CertificateFiles(settings), ends, deferred)
 
 
 @dataclass(slots=True)
@@ -69,7 +79,7 @@ class _Standstill:
     judged_at: float
     """The start of the wait for a record: ``since``, or the time when the partition was last fetched anew."""
     taken: int
-    """The records of all partitions that had arrived at that time."""
+    """The records that had arrived at that time, of all deferred partitions or of all others."""
     restarts: int = 0
     judged: bool = False
     """True if a record must have come by now. False: records of other partitions may still be in front."""
@@ -89,7 +99,11 @@ class LastingConsumer:
         open_client: Callable[[], Client],
         files: CertificateFiles | None = None,
         ends: Ends | None = None,
+        deferred: Callable[[str], bool] | None = None,
     ) -> None:
+        self._is_deferred = deferred or (lambda topic: False)
+        self._deferred: list[TopicPartition] = []
+        self._settled_at = 0.0
         self._open = open_client
         self._files = CertificateFiles({}) if files is None else files
         self._ends = ends
@@ -104,7 +118,8 @@ class LastingConsumer:
         self._standing: dict[TopicPartition, _Standstill] = {}
         self._drained = False
         """True if a poll has found no records since the last answer of ``ends``."""
-        self._taken = 0
+        self._taken = {False: 0, True: 0}
+        """The records that have arrived: of deferred partitions (True), and of all others."""
         self._looked_at = time.monotonic()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -112,10 +127,12 @@ class LastingConsumer:
         self._next = dict(positions)
         self._standing.clear()
         self._client.assign(positions)
+        self._defer()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         self._next.update(positions)
         self._client.add(positions)
+        self._defer()
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         self._end_pauses(partitions)
@@ -123,6 +140,17 @@ class LastingConsumer:
             self._next.pop(partition, None)
             self._standing.pop(partition, None)
         self._client.remove(partitions)
+        self._defer()
+
+    def _defer(self) -> None:
+        """Defers the partitions of the present assignment, now and in the next seconds."""
+        self._deferred = [partition for partition in self._next if self._is_deferred(partition.topic)]
+        self._settled_at = time.monotonic() + _SETTLE_SECONDS
+        self._defer_again()
+
+    def _defer_again(self) -> None:
+        if self._deferred:
+            self._client.defer(self._deferred, MOST_DEFERRED)
 
     def pause(self, partition: TopicPartition) -> None:
         self._paused.add(partition)
@@ -138,9 +166,11 @@ class LastingConsumer:
             self.resume(partition)
 
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        if self._deferred and time.monotonic() < self._settled_at:
+            self._defer_again()
         found, events = self._client.poll(most, timeout)
         for partition, batch in found:
-            self._taken += len(batch.offsets)
+            self._taken[self._is_deferred(partition.topic)] += len(batch.offsets)
             if partition in self._next:
                 self._next[partition] = batch.offsets[-1] + 1
                 self._standing.pop(partition, None)
@@ -172,6 +202,7 @@ class LastingConsumer:
         self._client.assign(self._next)
         for partition in self._paused:
             self._client.pause(partition)
+        self._defer()
         self._reopen_at = None
 
     def committed(
@@ -226,6 +257,7 @@ class LastingConsumer:
         `poll` calls this method at most once a second.
         """
         self._looked_at = now = time.monotonic()
+        self._defer_again()
         found = self.look_beside()
         self.ends.update((tp, end) for tp in self._next if (end := self.end(tp)) >= 0)
         if not found:
@@ -241,6 +273,7 @@ class LastingConsumer:
                 self._client.resume(tp)
                 self._client.remove([tp])
                 self._client.add({tp: self._next[tp]})
+                self._defer()
         self._drained = False
 
     def _stands(self, tp: TopicPartition, end: int, now: float) -> bool:
@@ -249,11 +282,14 @@ class LastingConsumer:
         if position >= end or tp in self._paused:
             self._standing.pop(tp, None)
             return False
-        each = self._standing.setdefault(tp, _Standstill(end, now, now, self._taken))
+        deferred = self._is_deferred(tp.topic)
+        taken = self._taken[deferred]
+        each = self._standing.setdefault(tp, _Standstill(end, now, now, taken))
         each.end = end
-        each.judged = self._drained or self._taken - each.taken >= _MANY_RECORDS * len(self._next)
+        others = len(self._deferred) if deferred else len(self._next) - len(self._deferred)
+        each.judged = self._drained or taken - each.taken >= _MANY_RECORDS * others
         if not each.judged or now - each.judged_at < STALL_SECONDS:
             return False
-        each.judged_at, each.taken = now, self._taken
+        each.judged_at, each.taken = now, taken
         each.restarts += 1
         return True

@@ -76,11 +76,12 @@ class LocalKafka:
     ``heap_mb`` MB of Java heap. The brokers have ``start_timeout`` seconds to start. Brokers do not create topics on
     first use, so create topics with `KafkaAdmin.ensure_topics`.
 
-    With ``secure``, brokers let in only clients with a password or a certificate, over TLS: `environment` has the
-    variables of such a client. Without ``secure``, a new folder is open to all clients, and a folder that was made with
-    ``secure`` stays secured. Secured brokers need the extra ``secure``.
+    With ``secure``, brokers let in only clients with a password or a certificate, over TLS. Such a client needs the
+    environment variables of `environment`. Without ``secure``, a new folder is open to all clients, and a folder that
+    was made with ``secure`` stays secured. The first start with ``secure`` makes the certificates, and needs
+    ``streamapp[secure]``.
 
-        with LocalKafka("data/kafka", port=0) as kafka:
+    with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
 
     `BrokerError` has the reason if Kafka cannot run, and says what to do.

@@ -25,6 +25,7 @@ from streamapp.records import TopicPartition
 
 __all__ = [
     "CHECK_KAFKA",
+    "NO_ANSWER",
     "NO_TIMEOUT",
     "REQUEST_SECONDS",
     "LastingAdmin",
@@ -57,6 +58,9 @@ REQUEST_SECONDS = 10.0
 """The time after which a request without an answer is made again, with a new client (`LastingAdmin`), if its caller
 repeats requests."""
 
+NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+"""The errors of a request that no broker answers."""
+
 _PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -69,9 +73,7 @@ _PASSING = (
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError._NOENT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
+    *NO_ANSWER,
 )
 """The errors of a partition whose broker has gone, or whose leader changes."""
 
@@ -82,9 +84,7 @@ _UNCONTROLLED = (
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NETWORK_EXCEPTION,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
+    *NO_ANSWER,
 )
 """The errors of a cluster whose controller has gone.
 
@@ -284,8 +284,9 @@ def list_offsets(
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
+                    remedy = f". {CHECK_KAFKA}" if error.code() in NO_ANSWER else ""
                     raise BrokerError(
-                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}"
+                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}{remedy}"
                     ) from exc
                 wanted[tp] = spec
         if wanted:

@@ -37,16 +37,20 @@ def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> Non
     """Make ARCHIVE (.tar.gz) for the executors of a cluster, with streamapp, its requirements and CODE.
 
     CODE are your packages (folders) and modules (.py). The requirements have the versions of this environment. The
-    executors need the same operating system and the same version of Python.
+    executors need the same operating system and the same version of Python. The command names the imports of CODE that
+    the archive lacks.
 
     \b
         streamapp spark package dist/app.tar.gz agents tables
         streamapp backfill agents --master spark://host:7077 --archive dist/app.tar.gz
     """
     with clear_errors():
+        from streamapp.runners.spark.package import lacking
         from streamapp.runners.spark.package import package as write
 
         found = write(archive, code, also)
+        for line in lacking(code, also):
+            click.echo(line, err=True)
     names = ", ".join([*(path.name for path in code), *found])
     click.echo(f"{archive} ({archive.stat().st_size / 1e6:.0f} MB): {names}")
 

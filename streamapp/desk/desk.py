@@ -15,11 +15,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.broker.refused import REMEDIES, refusal_text
+from streamapp.broker.requests import CHECK_KAFKA, NO_ANSWER
 from streamapp.config import StreamsConfig
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks, marks_topic
 from streamapp.errors import BrokerError, ConfigError, StreamsError
-from streamapp.records import Headers, create_time
+from streamapp.records import Headers, TopicPartition, create_time
 from streamapp.runners.connection import client_of, settings_of
 
 __all__ = ["FailureDesk", "read_record"]
@@ -36,7 +38,7 @@ class FailureDesk:
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
-    `BrokerError` or ``KafkaException`` if a request to a broker fails.
+    `BrokerError` if a request to a broker fails.
     """
 
     def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
@@ -208,17 +210,8 @@ class _Transactions:
             return
         self._ask("begin_transaction")
         try:
-            for topic, partition, key, value, timestamp, headers in rows:
-                where = {} if partition is None else {"partition": partition}
-                self._producer.produce(
-                    topic,
-                    value=value,
-                    key=key,
-                    timestamp=create_time(timestamp),
-                    headers=list(headers),
-                    **where,
-                )
-                self._producer.poll(0)
+            for row in rows:
+                self._produce(*row)
             failpoints.hit("desk-written")
             self._ask("commit_transaction", _PATIENCE_SECONDS)
             failpoints.hit("desk-committed")
@@ -226,6 +219,33 @@ class _Transactions:
             with suppress(KafkaException):  # of a fenced or lost producer, whose transaction brokers abort
                 self._producer.abort_transaction(_PATIENCE_SECONDS)
             raise
+
+    def _produce(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        where = {} if partition is None else {"partition": partition}
+        try:
+            self._producer.produce(
+                topic,
+                value=value,
+                key=key,
+                timestamp=create_time(timestamp),
+                headers=list(headers),
+                **where,
+            )
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.code() in (KafkaError._FATAL, KafkaError._STATE):  # the consequence of an earlier error
+                self._ask("commit_transaction", _PATIENCE_SECONDS)
+            text = f"a record for {topic} cannot be sent: {refusal_text(reason, key, value, timestamp)}"
+            raise BrokerError(f"{text}{_remedy(reason)}") from error
+        self._producer.poll(0)
 
     def _ask(self, name: str, *arguments: Any) -> None:
         try:
@@ -241,48 +261,49 @@ class _Transactions:
                     "another desk began to write, so this desk was stopped; its open transaction was aborted. "
                     "Use one desk at a time"
                 ) from error
-            raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}") from error
+            raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}{_remedy(reason)}") from error
+
+
+def _remedy(error: KafkaError) -> str:
+    remedy = CHECK_KAFKA if error.code() in NO_ANSWER else REMEDIES.get(error.code(), "")
+    return remedy and f". {remedy}"
 
 
 def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) -> Letter:
     """One committed record of a topic, as a `Letter`. Raises `StreamsError` if the offset has no committed record."""
+    admin, tp = KafkaAdmin(settings_of(config)), TopicPartition(topic, partition)
+    if partition >= admin.partition_counts([topic]).get(topic, 0):
+        raise StreamsError(f"there is no partition {tp}")
+    low, high = admin.log_start_offsets([tp])[tp], admin.log_end_offsets([tp])[tp]
+    if not low <= offset < high:
+        raise StreamsError(f"{tp} has no offset {offset}: its records are from {low} to {high - 1}")
     with _consumer(config) as consumer:
-        counts = KafkaAdmin(settings_of(config)).partition_counts([topic])
-        if partition >= counts.get(topic, 0):
-            raise StreamsError(f"there is no partition {topic}-{partition}")
-        low, high = consumer.get_watermark_offsets(
-            KafkaPartition(topic, partition), timeout=_PATIENCE_SECONDS
-        )
-        if not low <= offset < high:
-            raise StreamsError(
-                f"{topic}-{partition} has no offset {offset}: its records are from {low} to {high - 1}"
-            )
         consumer.assign([KafkaPartition(topic, partition, offset)])
         while True:
             message = _next(consumer, topic)
             if message is None or message.offset() > offset:
                 raise StreamsError(
-                    f"{topic}-{partition} has no record at offset {offset}: compaction removed the record, its "
+                    f"{tp} has no record at offset {offset}: compaction removed the record, its "
                     "transaction was rolled back, or the offset is the marker of a transaction"
                 )
             return _letter(message)
 
 
 def _read(config: StreamsConfig, topic: str) -> Iterator[Letter]:
-    """All committed records of a topic by partition, up to the end that a partition has when its reading begins."""
-    count = KafkaAdmin(settings_of(config)).partition_counts([topic]).get(topic)
+    """All committed records of a topic by partition, up to the ends of its partitions when the reading begins."""
+    admin = KafkaAdmin(settings_of(config))
+    count = admin.partition_counts([topic]).get(topic)
     if count is None:
         raise StreamsError(
             f"there is no topic {topic} at {config.bootstrap_servers}: check dead_letter_queue_topic and the address"
         )
-    for partition in range(count):
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    starts, ends = admin.log_start_offsets(partitions), admin.log_end_offsets(partitions)
+    for tp in partitions:
         with _consumer(config) as consumer:
-            low, high = consumer.get_watermark_offsets(
-                KafkaPartition(topic, partition), timeout=_PATIENCE_SECONDS
-            )
-            consumer.assign([KafkaPartition(topic, partition, low)])
-            while low < high and (message := _next(consumer, topic)) is not None:
-                if message.offset() >= high:
+            consumer.assign([KafkaPartition(*tp, starts[tp])])
+            while starts[tp] < ends[tp] and (message := _next(consumer, topic)) is not None:
+                if message.offset() >= ends[tp]:
                     break
                 yield _letter(message)
 

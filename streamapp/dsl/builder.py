@@ -248,8 +248,8 @@ class StreamsBuilder:
         (``StreamsBuilder.addGlobalStore``)
 
         ``processor_supplier`` gives the processor that fills the store. This processor gets all records of the topic,
-        including those without a key. All other processors may read the store, but must not write to it. Such a write
-        raises no error, and changes only the store of this one process.
+        including those without a key. All other processors may only read the store. A write by them raises
+        `StreamsError`.
 
         ``on_error`` decides about records that the serdes cannot decode, and about exceptions of the processor. The
         defaults are ``deserialization_exception_handler`` and ``processing_exception_handler``.

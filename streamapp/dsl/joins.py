@@ -180,7 +180,16 @@ def _look_up(
         node.relaxed_null_keys = call.kind == "left"
         return node
 
-    return appended(stream, operator, call.on_error, name, node_of, key_serde, value_serde)
+    return appended(
+        stream,
+        operator,
+        call.on_error,
+        name,
+        node_of,
+        key_serde,
+        value_serde,
+        named=call.name is not None,
+    )
 
 
 def _check_grace(

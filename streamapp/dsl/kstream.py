@@ -391,14 +391,14 @@ class KStream(Described[K, V]):
     ) -> KStream[K, V2]:
         """Replaces the value of each record by ``await fn(value)``, or with ``with_key`` by ``await fn(key, value)``.
 
-        Many calls run at the same time, so one slow service call does not stop the stream. On a worker the coroutines
-        run on Faust's event loop, up to ``concurrency`` calls for each task. A task with this number of records in the
-        step takes no further record, while other tasks go on. Two calls for the same key may overlap.
+        Many calls run at the same time. On a worker the coroutines run on Faust's event loop, up to ``concurrency``
+        calls for each task. A task with this number of records in the step takes no further record, while other tasks
+        go on. Two calls for the same key may overlap.
 
-        With ``order="key"``, the results of each key come out in the order of its records. A slow call then delays only
-        the records of its key. With ``order="partition"``, all results of a task come out in the order of its records.
-        A commit waits until the calls of all earlier records are done. After a crash, some calls are made again, even
-        with ``exactly_once_v2``.
+        With ``order="key"``, the results of each key come out in the order of its records. Until the next commit, or
+        until the step is full, a slow call then delays only the results of its key. With ``order="partition"``, all
+        results of a task come out in the order of its records. When a commit is due, the task takes no record until all
+        open calls have ended. After a crash, some calls are made again, even with ``exactly_once_v2``.
 
         A call that takes longer than ``timeout`` (default: 5 s) is cancelled, and raises a ``TimeoutError``. If the
         call raises a ``TimeoutError``, ``on_timeout`` gives the result instead. ``on_timeout`` gets the same arguments

@@ -22,6 +22,7 @@ class Names:
             "changelog topic": [],
             "state store": [],
             "repartition topic": [],
+            "retry topic": [],
         }
 
     def new(self, prefix: str) -> str:
@@ -45,13 +46,19 @@ class Names:
         return generated if name is None else check_name(name + suffix)
 
     def note_generated(
-        self, *, store: str | None = None, changelog: str | None = None, repartition: str | None = None
+        self,
+        *,
+        store: str | None = None,
+        changelog: str | None = None,
+        repartition: str | None = None,
+        retry: str | None = None,
     ) -> None:
         """Notes stores and internal topics with generated names, which may change when the topology changes."""
         for kind, name in (
             ("changelog topic", changelog),
             ("state store", store),
             ("repartition topic", repartition),
+            ("retry topic", retry),
         ):
             if name is not None and name not in self._generated[kind]:
                 self._generated[kind].append(name)

@@ -35,8 +35,12 @@ def appended(
     make_node: Callable[[str, Fixed], ProcessorNode],
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
+    *,
+    named: bool,
 ) -> Node:
     """Appends an operator with its ``on_error`` to a stream, and returns the node from which the results come.
+
+    ``named`` is true if the user chose the name of the operator, which the stores and topics of a `Retry` get, too.
 
     With retry topics, this node merges the results of the first attempt and of the retries. ``make_node`` makes the
     operator's node from a name and a step, the description of the operator. The serdes are those of the records that
@@ -44,14 +48,18 @@ def appended(
     """
     in_stages = staged(stream._context, operator, on_error, name, key_serde, value_serde)
     if in_stages is not None:
-        return _behind_retry_topics(stream, in_stages, make_node)
-    node = make_node(name, answered(stream._context, operator, on_error, name, key_serde, value_serde))
+        return _behind_retry_topics(stream, in_stages, make_node, named)
+    step = answered(stream._context, operator, on_error, name, key_serde, value_serde)
+    if not named:
+        for store in step.stores():
+            stream._context.names.note_generated(store=store.name, changelog=f"{store.name}-changelog")
+    node = make_node(name, step)
     stream._context.graph.add(node, stream._node)
     return node
 
 
 def _behind_retry_topics(
-    stream: KStream[Any, Any], staged: Staged, make_node: Callable[[str, Fixed], ProcessorNode]
+    stream: KStream[Any, Any], staged: Staged, make_node: Callable[[str, Fixed], ProcessorNode], named: bool
 ) -> Node:
     """Appends an operator and its retry topics to a stream. Returns the node from which the results come."""
     context, graph, name = stream._context, stream._context.graph, staged.named
@@ -71,6 +79,10 @@ def _behind_retry_topics(
             value_serde=_KEYS,
             persistent=context.config.dsl_store_type == "rocksdb",
         )
+        if not named:
+            context.names.note_generated(
+                store=store.name, changelog=f"{store.name}-changelog", retry=f"{name}-retry-{stage}"
+            )
         source = _source(f"{name}-retry-{stage}")
         graph.add(source, sink)
         delayed = ProcessorNode(f"{name}-retry-{stage}-delay", Fixed(Delayed(store.name), store))
@@ -78,6 +90,8 @@ def _behind_retry_topics(
         # Each delay has a sink of its own, and so tasks of its own: records of a long delay must not hold up others.
         returning.append(_sink(f"{back}-from-{stage}-sink", back))
         graph.add(returning[-1], delayed)
+    if not named:
+        context.names.note_generated(retry=back)
     source = _source(back)
     graph.add(source, *returning)
     names = tuple(f"{name}-retry-again-{stage}-sink" for stage in stages)

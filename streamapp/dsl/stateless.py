@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamapp._base.callables import check_supplier, require_function
+from streamapp._base.callables import check_supplier, require_function, stores_of
 from streamapp._base.names import check_name
 from streamapp.dsl.answers import answered
 from streamapp.dsl.arguments import check_stores
@@ -158,7 +158,7 @@ def change_value(
 ) -> KStream[Any, Any]:
     """Appends an operator that changes values and keeps keys."""
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = _appended(stream, operator, on_error, node_name, value_changing=True)
+    node = _appended(stream, operator, on_error, node_name, name is not None, value_changing=True)
     return stream_behind(
         stream, node, stream.key_serde, None, repartition_required=stream.repartition_required
     )
@@ -174,7 +174,7 @@ def change_key(
 ) -> KStream[Any, Any]:
     """Appends an operator that may change keys."""
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = _appended(stream, operator, on_error, node_name, key_changing=True)
+    node = _appended(stream, operator, on_error, node_name, name is not None, key_changing=True)
     return stream_behind(stream, node, None, value_serde, repartition_required=True)
 
 
@@ -182,7 +182,7 @@ def _keep(
     stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = _appended(stream, operator, on_error, node_name)
+    node = _appended(stream, operator, on_error, node_name, name is not None)
     return stream_behind(
         stream,
         node,
@@ -203,9 +203,9 @@ def _processor(
     fixed_key: bool,
 ) -> ProcessorNode:
     node_name = check_name(name) if name is not None else stream._context.names.new(prefix)
-    check_supplier(supplier, node_name, "process", 1)
+    given = check_supplier(supplier, node_name, "process", 1)
     check_stores(stores, node_name)
-    operator = ProcessorOperator(supplier, fixed_key=fixed_key)
+    operator = ProcessorOperator(supplier, fixed_key, stores_of(supplier, given))
     return ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), stores)
 
 
@@ -214,6 +214,7 @@ def _appended(
     operator: Operator,
     on_error: OnError | None,
     name: str,
+    named: bool,
     *,
     key_changing: bool = False,
     value_changing: bool = False,
@@ -223,7 +224,9 @@ def _appended(
     def node_of(name: str, step: Step) -> ProcessorNode:
         return ProcessorNode(name, step, key_changing=key_changing, value_changing=value_changing)
 
-    return appended(stream, operator, on_error, name, node_of, stream.key_serde, stream.value_serde)
+    return appended(
+        stream, operator, on_error, name, node_of, stream.key_serde, stream.value_serde, named=named
+    )
 
 
 def _answered(stream: KStream[Any, Any], operator: Operator, on_error: OnError | None, name: str) -> Fixed:

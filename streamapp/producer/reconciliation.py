@@ -230,6 +230,8 @@ def _records(
         raise BrokerError(f"there is no topic {topic} at {settings.bootstrap_servers}")
     partitions = [TopicPartition(topic, number) for number in range(count)]
     ends = admin.log_end_offsets(partitions, read_committed=True)
+    starts = admin.log_start_offsets(partitions, from_ms=from_ms)
+    begins = {tp: start if start >= 0 else ends[tp] for tp, start in starts.items()}
     consumer = Consumer(
         {
             **settings.librdkafka(),
@@ -242,7 +244,6 @@ def _records(
         }
     )
     try:
-        begins = _begins(consumer, partitions, ends, from_ms)
         ranges |= {tp.partition: (begins[tp], ends[tp]) for tp in partitions}
         waiting = {tp.partition for tp in partitions if begins[tp] < ends[tp]}
         consumer.assign([KafkaPartition(*tp, begins[tp]) for tp in partitions if tp.partition in waiting])
@@ -265,24 +266,6 @@ def _records(
                 raise BrokerError(f"{topic} was not read to its end: no broker answers")
     finally:
         consumer.close()
-
-
-def _begins(
-    consumer: Consumer,
-    partitions: list[TopicPartition],
-    ends: dict[TopicPartition, int],
-    from_ms: int | None,
-) -> dict[TopicPartition, int]:
-    if from_ms is None:
-        return {tp: consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=30)[0] for tp in partitions}
-    asked = [KafkaPartition(*tp, from_ms) for tp in partitions]
-    found = consumer.offsets_for_times(asked, timeout=30)
-    return {
-        TopicPartition(each.topic, each.partition): each.offset
-        if each.offset >= 0
-        else ends[TopicPartition(each.topic, each.partition)]
-        for each in found
-    }
 
 
 def republish(

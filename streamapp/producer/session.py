@@ -142,9 +142,10 @@ class TransactionSession:
         """Commits records and the positions of a group in one transaction, and returns partition and offset of each
         record.
 
-        ``member`` is `Consumer.consumer_group_metadata`. With ``member``, brokers refuse positions of a member that the
-        group has given up (KIP-447). Raises `RecordsRefused` if brokers refuse records, and `Unsettled` if the outcome
-        is not known. After either error, a new session is needed.
+        ``member`` is the result of `Consumer.consumer_group_metadata`. With ``member``, brokers refuse the positions if
+        the group has removed this member (KIP-447). Raises `RecordsRefused` if brokers refuse records. Every other
+        failure raises `Unsettled`, after which the transaction may be committed or not. After either error, a new
+        session is needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
         errors: dict[int, KafkaError] = {}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
-from streamapp.records import Headers
+from streamapp.records import Headers, TopicPartition
 
 __all__ = ["RawRecord", "last_records"]
 
@@ -30,7 +31,9 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
 
     Raises `BrokerError` when brokers do not answer.
     """
-    partitions = KafkaAdmin(settings).partition_counts([topic]).get(topic, 0)
+    admin = KafkaAdmin(settings)
+    partitions = [TopicPartition(topic, n) for n in range(admin.partition_counts([topic]).get(topic, 0))]
+    starts, ends = admin.log_start_offsets(partitions), admin.log_end_offsets(partitions)
     consumer = Consumer(
         {
             **settings.librdkafka(),
@@ -42,27 +45,16 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
         }
     )
     try:
-        for partition in range(partitions):
-            low, high = _watermarks(consumer, topic, partition)
-            consumer.assign([TopicPartition(topic, partition, max(low, high - count))])
+        for tp in partitions:
+            consumer.assign([KafkaPartition(*tp, max(starts[tp], ends[tp] - count))])
             while True:
                 message = consumer.poll(_SECONDS)
                 error = None if message is None else message.error()
                 if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                    raise BrokerError(
-                        f"{topic}-{partition} cannot be read: {error.str() if error else 'no answer'}"
-                    )
+                    raise BrokerError(f"{tp} cannot be read: {error.str() if error else 'no answer'}")
                 if error is not None:
                     break
                 headers = tuple(message.headers() or ())
-                yield RawRecord(partition, message.offset(), message.key(), message.value(), headers)
+                yield RawRecord(tp.partition, message.offset(), message.key(), message.value(), headers)
     finally:
         consumer.close()
-
-
-def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
-    except KafkaException as error:
-        raise BrokerError(f"{topic}-{partition} cannot be read: {error.args[0].str()}") from error
-    return low, high

@@ -6,21 +6,21 @@ import builtins
 import json
 import struct
 from collections.abc import Callable, Collection, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import enums_of, is_flat, make_writer
-from streamapp.serdes.avro_reader import make_reader
+from streamapp.serdes.avro_reader import make_reader, make_tracer
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
 from streamapp.serdes.avro_types import avro_schema_of
-from streamapp.serdes.avro_writer import make_any_writer
+from streamapp.serdes.avro_writer import left_out, make_any_writer
 from streamapp.serdes.base import Serde
+from streamapp.serdes.field_path import Misfit, reason
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
 from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
 from streamapp.serdes.references import check_references, definitions, whole_avro
@@ -28,20 +28,25 @@ from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_avro
 from streamapp.serdes.types import (
+    KEPT,
+    as_plain,
+    check_limits,
     excerpt,
     field_types,
+    has_limits,
     int_fields,
     is_exact,
     is_immutable,
+    omits_defaults,
     record_fields,
     required_fields,
+    takes_all_fields,
 )
 
 __all__ = ["AvroSerde", "unresolvable"]
 
 T = TypeVar("T")
 
-_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # Avro has a type for each of these
 _FAILED = (
     ArithmeticError,
     AttributeError,
@@ -53,7 +58,7 @@ _FAILED = (
     struct.error,
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
-_MOST_TEXT = 1_600
+_MOST_TEXT, _MOST_REASON = 1_600, 300
 _EXACT = ("null", "boolean", "int", "long", "string", "bytes")
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
@@ -71,7 +76,8 @@ class AvroSerde(Serde[T]):
 
     Avro's timestamps become ``datetime`` objects in UTC, and its dates become ``date`` objects. If such a field is an
     int in ``type`` itself (not in a type inside it), the field has the number that Avro writes. A record to be written
-    must have every field that has no default in the schema, and no other fields than those of the schema.
+    must have every field that has no default in the schema, and no other fields than those of the schema. With
+    ``version``, the serde leaves out the fields of its schema that the version lacks, also in nested records.
 
     - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
     - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
@@ -150,9 +156,13 @@ class AvroSerde(Serde[T]):
         if type is not None:
             check_avro(self._own, type)
         self._types = None if self._attributes is None else field_types(struct)
+        self._limited = struct is not None and has_limits(mi.type_info(struct))
+        self._omits = struct is not None and omits_defaults(mi.type_info(struct))
         whole = version is None and fields is None
         self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
+        self._written: dict[bytes, Parsed] = {}
+        self._tracers: dict[bytes, Callable[[bytes], Misfit | None]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
         self._write = self._writer(self._own)
@@ -185,17 +195,16 @@ class AvroSerde(Serde[T]):
         try:
             return self._write_any(self._plain(value), header)
         except (*_FAILED, msgspec.MsgspecError) as error:
-            why = error.args[0] if isinstance(error, KeyError) and error.args else error
-            raise SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}") from error
+            raise SerializationError(
+                f"cannot write {excerpt(value)} as {self._name}: {reason(error)}"
+            ) from error
 
     def deserialize(self, data: bytes) -> T:
         read = self._readers.get(data[:5]) or self._reader(data)
         try:
             return read(data)  # type: ignore[no-any-return]
-        except (IndexError, EOFError, struct.error) as error:
-            raise self._unreadable(data, "the bytes are cut short or damaged") from error
         except _UNREADABLE as error:
-            raise self._unreadable(data, str(error)) from error
+            raise self._unreadable(data, str(self._traced(data) or reason(error))) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.registered.schema, self.type, self.fields, self.registered.arguments())
@@ -225,25 +234,23 @@ class AvroSerde(Serde[T]):
 
     def _first_header(self) -> bytes:
         """The bytes before each written value. With a pinned version the writer is made for the pinned schema."""
-        self._header, schema = self.registered.written()
+        header, schema = self.registered.written()
         if schema != self.schema:
-            own = _without_logical(schema, self._ints)
-            self._write_any = make_any_writer(_parsed(schema, self._ints))
-            self._write = self._writer(own)
+            pinned = _parsed(schema, self._ints)
+            self._write_any = make_any_writer(pinned, self._parsed)
+            self._write = self._writer(
+                _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
+            )
+        self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
 
-    def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
+    def _writer(self, schema: Any, left_out: Collection[str] = ()) -> Callable[[Any, bytes], bytes]:
+        """A function from values and headers to bytes. ``left_out`` are fields that only the serde's own schema has."""
         if is_flat(schema) and self._attributes is not None and self._types is not None:
             enums = enums_of(schema, self._types)
             names = {field["name"] for field in schema["fields"]}
-            # A pinned version may lack attributes, which are then not written. If the serde's own schema lacks
-            # attributes, the general writer refuses the value.
-            fits = (
-                names <= self._attributes.keys()
-                if schema is not self._own
-                else names == self._attributes.keys()
-            )
-            if enums is not None and fits:
+            # The fast writer takes no notice of other attributes. The general writer refuses them.
+            if enums is not None and names == self._attributes.keys() - set(left_out):
                 return make_writer(schema, self._attributes, enums)
         elif is_flat(schema) and self._struct is None:
             return self._of_model(make_writer(schema, None))
@@ -261,7 +268,12 @@ class AvroSerde(Serde[T]):
             if self._model is None:
                 return value
             value = plain_of(value)  # still with the members of enums
-        return msgspec.to_builtins(value, builtin_types=_BUILTIN)
+        elif self._limited:
+            check_limits(value, self._struct)
+        if not self._omits:
+            with suppress(TypeError):
+                return msgspec.to_builtins(value, builtin_types=KEPT)
+        return as_plain(value)  # an object of an unknown class stays: the error of the writer names its place
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function that reads bytes with this frame (the schema's id or GUID); kept for later bytes."""
@@ -278,30 +290,47 @@ class AvroSerde(Serde[T]):
             return known
         schema = self.registered.writer_of(data)
         try:
-            read = self._made_reader(parse(_without_logical(schema, self._ints)))
+            parsed = parse(_without_logical(schema, self._ints))
+            read = self._made_reader(parsed)
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
-                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}; "
+                f"it cannot be read from what their schema describes: {_short(error)}; "
                 f"{self.registered.unlike(data, schema)}"
             )
         else:
+            self._written[frame] = parsed
             read = read if end == ID_BYTES else _behind_guid(read)
         self._readers[frame] = read
         return read
 
+    def _traced(self, data: bytes) -> Misfit | None:
+        """The error of unreadable bytes with its path; None if only the type of the serde refuses the value."""
+        end = frame_end(data)
+        written = self._written.get(data[:end])
+        if written is None:
+            return None
+        trace = self._tracers.get(data[:end])
+        if trace is None:
+            trace = make_tracer(written, self._parsed, self._wanted_fields())
+            self._tracers[data[:end]] = trace
+        return trace(data[end - ID_BYTES :])
+
+    def _wanted_fields(self) -> list[str] | None:
+        return self._kept if kind_of(self._parsed.root) == "record" else None
+
     def _made_reader(self, written: Parsed) -> Callable[[bytes], Any]:
-        fields = self._kept if kind_of(self._parsed.root) == "record" else None
+        fields = self._wanted_fields()
         if self._model is not None:
             read, make = make_reader(written, self._parsed, fields), maker_of(self._model)
             return lambda data: make(read(data))
         if self._struct is None:
             return make_reader(written, self._parsed, fields)
-        if self._types is not None and is_flat(self._own):
+        if self._types is not None and is_flat(self._own) and takes_all_fields(self._struct):
             enums = enums_of(self._own, self._types)
             if enums is not None:
                 return make_reader(written, self._parsed, fields, self._struct, self._attributes, enums)
         read, type_ = make_reader(written, self._parsed, fields), self._struct
-        return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
+        return lambda data: msgspec.convert(read(data), type_, builtin_types=KEPT)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."
@@ -325,8 +354,14 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
         )
         make_reader(parse(written), parsed, names)
     except (*_FAILED, MemoryError) as error:
-        return excerpt(str(error), size=300)
+        return _short(error)
     return None
+
+
+def _short(error: BaseException) -> str:
+    """The text of an error that a schema of any size may have caused."""
+    text = str(error) if isinstance(error, ValueError) else repr(error)
+    return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}..."
 
 
 def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type | None:

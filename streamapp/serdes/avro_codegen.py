@@ -10,15 +10,27 @@ import struct
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from enum import Enum
+from operator import index
 from typing import Any
 
 from msgspec import inspect as mi
 
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
-from streamapp.serdes.types import bare, excerpt, members
+from streamapp.serdes.types import bare, excerpt, has_limits, members, span_since
 
-__all__ = ["encode_boolean", "encode_int", "encode_long", "enums_of", "is_flat", "make_writer"]
+__all__ = [
+    "as_bytes",
+    "encode_boolean",
+    "encode_double",
+    "encode_float",
+    "encode_int",
+    "encode_long",
+    "enums_of",
+    "is_flat",
+    "make_writer",
+]
 
+_FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
 _MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 
 _PRIMITIVES = {"boolean", "int", "long", "float", "double", "string", "bytes"}
@@ -58,12 +70,14 @@ def enums_of(schema: dict[str, Any], types: Mapping[str, mi.Type]) -> dict[str, 
     """The fields of a flat record that hold members of an Enum, with the Enum; ``types`` are the types of the fields.
 
     The result is None if a field holds values of another class than the reader makes, for example an IntEnum beside an
-    Avro int. Such records need a conversion.
+    Avro int. The result is also None if a field has limits of ``msgspec.Meta``. Such records need a conversion.
     """
     enums: dict[str, type[Enum]] = {}
     for field in schema["fields"]:
         if field["name"] not in types:
             continue
+        if has_limits(types[field["name"]]):
+            return None
         kind = _kind(unnulled(field["type"])[0])
         for member in map(bare, members(types[field["name"]])):
             if kind == "enum" and isinstance(member, mi.EnumType):
@@ -135,7 +149,10 @@ def _write_value(schema: Any, n: int, names: dict[str, Any], enum: type[Enum] | 
         case "string":
             return [f"a{n} = x.encode(); n = len(a{n})", f"l{n} = small[n + n] if n < 8192 else long(n)"]
         case "bytes":
-            return [f"a{n} = x; n = len(x)", f"l{n} = small[n + n] if n < 8192 else long(n)"]
+            return [
+                f"a{n} = x if x.__class__ is bytes else bytes_(x); n = len(a{n})",
+                f"l{n} = small[n + n] if n < 8192 else long(n)",
+            ]
         case "enum":
             codes = {symbol: encode_long(index) for index, symbol in enumerate(schema["symbols"])}
             of_members = {each: codes[each.value] for each in enum or () if each.value in codes}
@@ -148,8 +165,8 @@ def _write_value(schema: Any, n: int, names: dict[str, Any], enum: type[Enum] | 
         case "date":
             return [f"a{n} = integer(days(x))"]
         case "int":
-            return [f"a{n} = small[x + x] if 0 <= x < 8192 else integer(x)"]
-    return [f"a{n} = small[x + x] if 0 <= x < 8192 else long(x)"]
+            return [f"a{n} = code[x] if 0 <= x < 8192 else integer(x)"]
+    return [f"a{n} = code[x] if 0 <= x < 8192 else long(x)"]
 
 
 def _encode(z: int) -> bytes:
@@ -162,6 +179,8 @@ def _encode(z: int) -> bytes:
 
 
 _SMALL = tuple(_encode(z) for z in range(1 << 14))
+_CODES = _SMALL[::2]
+"""The codes of the numbers 0 to 8191. An index may be any class of int. NumPy's small ints would overflow in sums."""
 _MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
 
 
@@ -174,6 +193,8 @@ def encode_boolean(x: Any) -> bytes:
 
 def encode_long(x: int) -> bytes:
     """A number as a varint of its zigzag form. Raises OverflowError beyond 64 bits."""
+    if x.__class__ is not int:
+        x = _int(x)  # NumPy's ints have 64 bits or fewer, and their zigzag form has one bit more
     z = x << 1 if x >= 0 else ~(x << 1)
     if z < 16384:
         return _SMALL[z]
@@ -188,16 +209,48 @@ def encode_long(x: int) -> bytes:
 
 def encode_int(x: int) -> bytes:
     """The same as `encode_long`, but raises OverflowError beyond 32 bits."""
+    if x.__class__ is not int:
+        x = _int(x)
     if not -0x80000000 <= x <= 0x7FFFFFFF:
         raise OverflowError(f"{x} has more than 32 bits")
     return encode_long(x)
+
+
+def _int(x: Any) -> int:
+    try:
+        return index(x)
+    except TypeError:
+        raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not an int") from None
+
+
+def encode_float(x: Any) -> bytes:
+    """A number in 4 bytes. Raises OverflowError for a number that is too large."""
+    try:
+        return _FLOAT(x)
+    except struct.error:
+        raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not a number") from None
+
+
+def encode_double(x: Any) -> bytes:
+    """A number in 8 bytes."""
+    try:
+        return _DOUBLE(x)
+    except struct.error:
+        raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not a number") from None
+
+
+def as_bytes(x: Any) -> bytes:
+    """Bytes, a bytearray or a memoryview, as bytes. Raises TypeError for others, such as arrays."""
+    if not isinstance(x, bytes | bytearray | memoryview):
+        raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not bytes")
+    return bytes(x)
 
 
 def _since_epoch(x: Any, unit: timedelta) -> Any:
     if isinstance(x, datetime):
         if x.tzinfo is None:
             raise ValueError(f"{x!r} has no time zone")
-        return (x - EPOCH) // unit
+        return span_since(EPOCH, x) // unit
     return x
 
 
@@ -210,9 +263,11 @@ _WRITER_NAMES: dict[str, Any] = {
     "small": _SMALL,
     "long": encode_long,
     "integer": encode_int,
-    "float_": struct.Struct("<f").pack,
+    "code": _CODES,
+    "bytes_": as_bytes,
+    "float_": encode_float,
     "boolean": encode_boolean,
-    "double": struct.Struct("<d").pack,
+    "double": encode_double,
     "millis": lambda x: _since_epoch(x, _MILLI),
     "micros": lambda x: _since_epoch(x, _MICRO),
     "days": _days,

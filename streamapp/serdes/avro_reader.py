@@ -27,11 +27,13 @@ from streamapp.serdes.avro_schema import (
     decimal_reader,
     default_of,
     kind_of,
+    same_name,
     unnulled,
 )
+from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
 from streamapp.serdes.types import excerpt
 
-__all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader"]
+__all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader", "make_tracer"]
 
 VALUE_DEPTH = 200
 """The most levels of records, arrays and maps in a value. A recursive type has no such limit of its own."""
@@ -41,6 +43,8 @@ this limit, a few bytes could make a value of any size."""
 _MAX_STEPS = 20_000
 """The most fields, items and branches that one reader may resolve. This bounds the time to make a reader."""
 
+_FAR = 4
+"""The distance of a type that does not take the values of another type."""
 _PROMOTED: dict[tuple[str, str], str] = {
     ("int", "long"): "v{n}",
     ("int", "float"): "float_of(v{n})",
@@ -97,9 +101,41 @@ def make_reader(
     return _Compiler(written, wanted, enums or {}).reader(fields, cls, attributes)
 
 
+def make_tracer(
+    written: Parsed, wanted: Parsed, fields: Collection[str] | None
+) -> Callable[[bytes], Misfit | None]:
+    """A function that reads bytes as the function of `make_reader` does, and returns the error with its path.
+
+    The function keeps the path while it reads, so it is slower. The result is None if the bytes can be read.
+    """
+    read = _Compiler(written, wanted, {}, traced=True).reader(fields, None, None)
+
+    def trace(data: bytes) -> Misfit | None:
+        s: list[Any] = [FREE_VALUES]
+        try:
+            read(data, s)
+        except (IndexError, EOFError, struct.error):
+            return Misfit("the bytes are cut short or damaged", s[1:])
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            if isinstance(error, Misfit):
+                return Misfit(error.why, [*s[1:], *error.parts])
+            return Misfit(reason(error), s[1:])
+        return None
+
+    return trace
+
+
 class _Compiler:
-    def __init__(self, written: Parsed, wanted: Parsed, enums: Mapping[str, type[Enum]]) -> None:
-        self._written, self._wanted, self._enums = written, wanted, enums
+    """Makes the functions of one reader.
+
+    If ``traced``, the functions keep the path to the part that they read. The path is in ``s``, behind the rest of
+    `FREE_VALUES`, with one item for each level.
+    """
+
+    def __init__(
+        self, written: Parsed, wanted: Parsed, enums: Mapping[str, type[Enum]], traced: bool = False
+    ) -> None:
+        self._written, self._wanted, self._enums, self._traced = written, wanted, enums, traced
         self._names: dict[str, Any] = dict(_NAMES)
         self._functions: dict[tuple[Any, ...], str] = {}
         self._sources: list[str] = []
@@ -111,7 +147,7 @@ class _Compiler:
         fields: Collection[str] | None,
         cls: Callable[..., Any] | None,
         attributes: Mapping[str, str] | None,
-    ) -> Callable[[bytes], Any]:
+    ) -> Callable[..., Any]:
         lines = ["def read(d):", f" p = 5; k = {VALUE_DEPTH}; s = [{FREE_VALUES}]"]
         written, wanted = self._written.root, self._wanted.root
         if fields is not None and kind_of(written) == kind_of(wanted) == "record":
@@ -121,10 +157,13 @@ class _Compiler:
             lines[1] = f" p = 5; k = {VALUE_DEPTH - 1}; s = [{FREE_VALUES}]"
         else:
             body, whole = [*self._value(written, wanted, 0), "made = v0"], True
+        if self._traced:
+            lines = ["def read(d, s):", lines[1].rpartition(";")[0]]
+            body.append("del s[1:]")
         lines += [f" {line}" for line in body]
         lines.append(" if p != len(d): wrong_end(d, p)" if whole else " if p > len(d): raise IndexError")
         lines.append(" return made")
-        if not any("s)" in line for line in lines):
+        if not self._traced and not any("s)" in line for line in lines):
             lines[1] = " p = 5"
         for source in [*self._sources, "\n".join(lines)]:
             exec(source, self._names)
@@ -174,36 +213,37 @@ class _Compiler:
         ]
 
     def _matching(self, w: Any, r: Any) -> Any:
-        """The schema that reads a value of ``w``: ``r``, or the first branch of the union ``r`` that takes ``w``."""
+        """The schema that reads a value of ``w``: ``r``, or the branch of the union ``r`` that is most like ``w``.
+
+        As in Java, a branch of the same type comes before a branch to which values of ``w`` can be promoted.
+        """
         r = self._wanted.follow(r)
         if kind_of(w) == "union":
             return r  # each branch of w finds a branch of r
-        for branch in r if isinstance(r, list) else [r]:
-            branch = self._wanted.follow(branch)
-            if self._takes(w, branch):
-                return branch
-        raise _Unresolvable(f"{_named(w)} is written and {_named(r)} is wanted")
+        branches = [self._wanted.follow(branch) for branch in (r if isinstance(r, list) else [r])]
+        distances = [self._distance(w, branch) for branch in branches]
+        best = min(distances, default=_FAR)
+        if best == _FAR:
+            raise _Unresolvable(f"{_named(w)} is written and {_named(r)} is wanted")
+        return branches[distances.index(best)]
 
-    def _takes(self, w: Any, r: Any) -> bool:
+    def _distance(self, w: Any, r: Any) -> int:
+        """0 for the same type, more for a type that also takes values of ``w``, `_FAR` for all other types."""
         base, target = (each if isinstance(each, str) else each["type"] for each in (w, r))
         if base != target:
-            return (base, target) in _PROMOTED or {base, target} == {"record", "error"}
+            return 3 if (base, target) in _PROMOTED or {base, target} == {"record", "error"} else _FAR
         if "name" in w if isinstance(w, dict) else False:
-            return self._same_name(w, r) and (base != "fixed" or w["size"] == r["size"])
+            if not same_name(w, r) or (base == "fixed" and w["size"] != r["size"]):
+                return _FAR
+            return 0 if w["name"] == r["name"] else 2
         inner = {"array": "items", "map": "values"}.get(base)
         if inner is None:
-            return True
+            return 0 if kind_of(w) == kind_of(r) else 1
         w, r = self._written.follow(w[inner]), self._wanted.follow(r[inner])
-        return isinstance(w, list) or isinstance(r, list) or self._takes(w, r)
-
-    @staticmethod
-    def _same_name(w: Any, r: Any) -> bool:
-        short = w["name"].rpartition(".")[2]
-        aliases = r.get("aliases") or ()
-        return short == r["name"].rpartition(".")[2] or short in aliases or w["name"] in aliases
+        return 0 if isinstance(w, list) or isinstance(r, list) else self._distance(w, r)
 
     def _check_names(self, w: Any, r: Any) -> None:
-        if not self._same_name(w, r):
+        if not same_name(w, r):
             raise SchemaRefused(f"{_named(w)} is written and {_named(r)} is wanted")
 
     def _function(self, kind: str, w: Any, r: Any) -> str:
@@ -249,16 +289,20 @@ class _Compiler:
         for n, field in enumerate(w["fields"]):
             target = wanted.get(field["name"], aliases.get(field["name"]))
             if target is None or target["name"] in found:
-                steps.append(self._value(field["type"], None, n))
+                steps.append(self._part(repr(field["name"]), self._value(field["type"], None, n)))
                 continue
             try:
-                steps.append(self._value(field["type"], target["type"], n))
+                step = self._value(field["type"], target["type"], n)
             except _Unresolvable as error:
-                raise _Unresolvable(f"field {excerpt(field['name'])}: {error}") from error
+                error.parts.insert(0, field["name"])
+                raise
+            steps.append(self._part(repr(field["name"]), step))
             found[target["name"]] = n
             last = n + 1
         partly = kept is not None and len(kept) < len(r["fields"])
         lines = [line for step in (steps[:last] if partly else steps) for line in step]
+        if self._traced:
+            lines.append(f"del s[{VALUE_DEPTH} - k:]")
         count = len(steps)
         missing = [name for name in wanted if name not in found]
         if missing and kept is None:
@@ -279,17 +323,24 @@ class _Compiler:
         return lines
 
     def _skipped_fields(self, w: Any) -> list[str]:
-        return [line for field in w["fields"] for line in self._value(field["type"], None, 0)]
+        steps = [self._part(repr(each["name"]), self._value(each["type"], None, 0)) for each in w["fields"]]
+        return [line for step in steps for line in step]
+
+    def _part(self, part: str, lines: list[str]) -> list[str]:
+        """Lines that read a part of a record, array or map; ``part`` is code for the part's step in the path."""
+        if not self._traced:
+            return lines
+        return [f"s[{VALUE_DEPTH} - k:] = ({part},)", *lines, "if p > len(d): raise IndexError"]
 
     def _default(self, field: Any, record: Any) -> str:
         if "default" not in field:
             raise _Unresolvable(
-                f"field {field['name']!r} of {record['name']} was not written and has no default"
+                f"the field of {record['name']} was not written and has no default", [field["name"]]
             )
         try:
             value = default_of(self._wanted, field["type"], field["default"])
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise _Unresolvable(f"the default of field {field['name']!r}: {error}") from error
+            raise _Unresolvable(f"the default does not fit: {reason(error)}", [field["name"]]) from error
         name = self._constant(value)
         return f"copied({name})" if isinstance(value, dict | list) else name
 
@@ -319,17 +370,22 @@ class _Compiler:
         item = self._value(w_item, r_item, 0)
         if kind == "map":
             key = self._read("string", "string", 1) if r is not None else self._skip("string", "string")
-            item = [*key, *item]
+            item = [*key, *self._part("'[]'" if r is None else "key_part(v1)", item)]
+        elif self._traced:
+            item = [*self._part("item_part(i)", item), "i += 1"]
         if r is not None:
             item.append("append(v0)" if kind == "array" else "out[v1] = v0")
         free = kind == "array" and self._is_free(w_item)
         made = (
             {"array": ["out = []; append = out.append"], "map": ["out = {}"]}[kind] if r is not None else []
         )
+        if self._traced:
+            made.append("i = 0")
         return [
             *made,
             "z = len(d)",
             "while True:",
+            *([f" del s[{VALUE_DEPTH} - k:]"] if self._traced else []),
             *(f" {line}" for line in _VARINT),
             " if n == 0: " + ("return p" if r is None else "return out, p"),
             " h = None",
@@ -381,6 +437,8 @@ class _Compiler:
                 return [f"e = p + {w['size']}", "if e > len(d): raise IndexError", f"v{n} = d[p:e]; p = e"]
             case "enum":
                 symbols = self._constant(tuple(w["symbols"]))
+                if self._traced:
+                    return [*_LENGTH, f"v{n} = nth_symbol({symbols}, n >> 1)"]
                 return [*_LENGTH, f"v{n} = {symbols}[n >> 1]"]
         number = _NUMBERS.get(kind, "{0}").format("((n >> 1) ^ -(n & 1))")
         return [*(_VARINT_32 if kind in _32_BITS else _VARINT), f"v{n} = {number}"]
@@ -406,10 +464,12 @@ class _Compiler:
         known = {symbol: symbol for symbol in r["symbols"]}
         if "default" in r:
             known = {symbol: known.get(symbol, r["default"]) for symbol in w["symbols"]}
+        if self._traced:
+            return [f"v{n} = symbol({self._constant(known)}, v{n})"]
         return [f"v{n} = {self._constant(known)}[v{n}]"]
 
     def _refuse(self, error: _Unresolvable) -> str:
-        return f"refuse({self._constant(str(error))})"
+        return f"refuse({self._constant((error.why, error.parts))})"
 
     def _constant(self, value: Any) -> str:
         name = f"c{len(self._names)}"
@@ -417,7 +477,7 @@ class _Compiler:
         return name
 
 
-class _Unresolvable(SchemaRefused):
+class _Unresolvable(Misfit, SchemaRefused):
     """A value of one type cannot be read as another. In a union the error refuses a single branch."""
 
 
@@ -489,8 +549,20 @@ def _wrong_end(d: bytes, p: int) -> NoReturn:
     raise ValueError(f"{counted(len(d) - p, 'byte follows', 'bytes follow')} the value")
 
 
-def _refuse(why: str) -> NoReturn:
-    raise ValueError(why)
+def _refuse(misfit: tuple[str, list[str]]) -> NoReturn:
+    raise Misfit(*misfit)
+
+
+def _symbol(known: dict[str, str], symbol: str) -> str:
+    if symbol not in known:
+        raise ValueError(f"{excerpt(symbol)} is none of the symbols {excerpt(list(known))}")
+    return known[symbol]
+
+
+def _nth_symbol(symbols: tuple[str, ...], number: int) -> str:
+    if number >= len(symbols):
+        raise ValueError(f"symbol {number} is written, and the enum has {counted(len(symbols), 'symbol')}")
+    return symbols[number]
 
 
 def _spend(s: list[int], count: int) -> None:
@@ -509,6 +581,10 @@ _NAMES: dict[str, Any] = {
     "wrong_block": _wrong_block,
     "wrong_end": _wrong_end,
     "refuse": _refuse,
+    "symbol": _symbol,
+    "nth_symbol": _nth_symbol,
+    "item_part": item_part,
+    "key_part": key_part,
     "spend": _spend,
     "boolean": (False, True),
     "float": struct.Struct("<f").unpack_from,

@@ -25,6 +25,7 @@ __all__ = [
     "default_of",
     "kind_of",
     "parse",
+    "same_name",
     "unnulled",
 ]
 
@@ -74,6 +75,11 @@ class Parsed(NamedTuple):
             return self.names[schema]
         return schema
 
+    def named_as(self, schema: Any) -> Any:
+        """The type here that is the same as a named type of another schema; None if there is none."""
+        exact = self.names.get(schema["name"])
+        return exact or next((each for each in self.names.values() if same_name(schema, each)), None)
+
 
 def parse(schema: Any) -> Parsed:
     """Checks a schema, and writes the names of its types in full. Raises `SchemaRefused`, also for a schema that is too
@@ -106,6 +112,13 @@ def kind_of(schema: Any) -> str:
     if logical == "decimal" and not isinstance(schema.get("precision"), int):
         return base
     return logical
+
+
+def same_name(written: Any, wanted: Any) -> bool:
+    """True if two named types are the same by their names without namespaces, or by an alias of ``wanted``."""
+    short = written["name"].rpartition(".")[2]
+    aliases = wanted.get("aliases") or ()
+    return short == wanted["name"].rpartition(".")[2] or short in aliases or written["name"] in aliases
 
 
 def unnulled(schema: Any) -> tuple[Any, int | None]:

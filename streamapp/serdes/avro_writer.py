@@ -16,17 +16,34 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from operator import index
 from typing import Any
 from uuid import UUID
 
 from streamapp._base.counted import counted
-from streamapp.serdes.avro_codegen import encode_boolean, encode_int, encode_long, is_flat, make_writer
+from streamapp.serdes.avro_codegen import (
+    as_bytes,
+    encode_boolean,
+    encode_double,
+    encode_float,
+    encode_int,
+    encode_long,
+    is_flat,
+    make_writer,
+)
 from streamapp.serdes.avro_reader import VALUE_DEPTH
-from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.avro_schema import (
+    EPOCH,
+    EPOCH_DAY,
+    MAX_PRECISION,
+    Parsed,
+    decimal_reader,
+    default_of,
+    kind_of,
+)
+from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
+from streamapp.serdes.types import excerpt, span_since
 
-__all__ = ["make_any_writer"]
+__all__ = ["left_out", "make_any_writer"]
 
 Put = Callable[[bytes], None]
 Write = Callable[[Any, Put, int, "Tried"], None]
@@ -36,23 +53,27 @@ Tried = dict[tuple[int, int], "bytes | str"]
 _FAILED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 _CONTAINERS = ("record", "array", "map")
 _LOCAL = EPOCH.replace(tzinfo=None)
-_FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
+_DAY = 86_400_000_000
+"""The microseconds of a day."""
 _NOTHING = object()
-_REASON = 300
-"""The length in characters from which a reason no longer gets the names of outer parts."""
+_MOST_WHY = 300
+"""The most characters of a reason that an error of a union quotes."""
 
 
 class _TooDeep(Exception):
     """The value is too deep. A union does not try another branch after this error."""
 
 
-def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
+def make_any_writer(parsed: Parsed, own: Parsed | None = None) -> Callable[[Any, bytes], bytes]:
     """A function ``(value, header)`` that returns the header followed by the value in Avro.
 
-    If a part of the value does not fit the schema, the function raises ValueError with a path to this part. If the
-    value itself does not fit, the function raises one of ``_FAILED``.
+    The values are those of the schema ``own``, which may have newer fields than ``parsed`` (see `left_out`). Without
+    ``own``, the values are those of ``parsed``.
+
+    If a part of the value does not fit the schema, the function raises `Misfit`. If the value itself does not fit, the
+    function raises one of ``_FAILED``.
     """
-    write = _Compiler(parsed).writer(parsed.root)
+    write = _Compiler(parsed, parsed if own is None else own).writer(parsed.root)
 
     def any_writer(value: Any, header: bytes) -> bytes:
         parts = [header]
@@ -65,9 +86,27 @@ def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
     return any_writer
 
 
+def left_out(schema: Any, own: Parsed, root: bool = False) -> frozenset[str]:
+    """The fields that records of the schema ``own`` have, and that the record ``schema`` lacks.
+
+    A record of ``own`` is the same record if it has the same name or an alias with this name. The outermost records
+    (``root``) are the same with any name. A field of ``own`` that has another name in ``schema`` is not left out: its
+    value would be lost beside a default.
+    """
+    record = own.root if root else own.named_as(schema)
+    if record is None or not kind_of(schema) == kind_of(record) == "record":
+        return frozenset()
+    names = {field["name"] for field in schema["fields"]}
+    return frozenset(
+        field["name"]
+        for field in record["fields"]
+        if names.isdisjoint({field["name"], *(field.get("aliases") or ())})
+    )
+
+
 class _Compiler:
-    def __init__(self, parsed: Parsed) -> None:
-        self._parsed = parsed
+    def __init__(self, parsed: Parsed, own: Parsed) -> None:
+        self._parsed, self._own = parsed, own
         self._records: dict[str, list[Write]] = {}
 
     def writer(self, schema: Any) -> Write:
@@ -109,6 +148,7 @@ class _Compiler:
             fields.append((field["name"], write_field, default))
         names = frozenset(name for name, _, _ in fields)
         required = frozenset(name for name, _, default in fields if default is _NOTHING)
+        allowed = names | left_out(schema, self._own, schema is self._parsed.root)
 
         def write(value: Any, put: Put, k: int, tried: Tried) -> None:
             if not isinstance(value, Mapping):
@@ -116,7 +156,7 @@ class _Compiler:
             if k == 0:
                 raise _TooDeep
             if value.keys() != names:
-                if unknown := value.keys() - names:
+                if unknown := value.keys() - allowed:
                     raise KeyError(f"the schema has no fields {sorted(unknown, key=str)}")
                 if missing := required - value.keys():
                     raise KeyError(f"the fields {sorted(missing)} are missing")
@@ -181,9 +221,9 @@ class _Compiler:
                 if fields is None and kind != "float":
                     break
             if best is None:
-                reason = "" if why is None or len(why) > _REASON else f": {why}"
+                because = "" if why is None or len(why) > _MOST_WHY else f": {why}"
                 raise ValueError(
-                    f"{excerpt(value)} ({type(value).__name__}) fits no branch of its union{reason}"
+                    f"{excerpt(value)} ({type(value).__name__}) fits no branch of its union{because}"
                 )
             put(best[0] + data)
 
@@ -199,19 +239,17 @@ def _try(write: Write, value: Any, k: int, tried: Tried) -> bytes | str:
             write(value, parts.append, k, tried)
             found = b"".join(parts)
         except _FAILED as error:
-            found = _reason(error)
+            found = reason(error)
         tried[key] = found
     return found
 
 
-def _reason(error: Exception) -> str:
-    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-
-
-def _at(part: str, error: Exception) -> ValueError:
-    """The error of a part of a value, prefixed with the part's name unless the reason is already long."""
-    why = _reason(error)
-    return ValueError(f"{part}: {why}" if len(why) < _REASON else why)
+def _at(part: str, error: Exception) -> Misfit:
+    """The error of a part of a value as an error of the value that contains the part."""
+    if not isinstance(error, Misfit):
+        return Misfit(reason(error), [part])
+    error.parts.insert(0, part)
+    return error
 
 
 def _quickly(write_flat: Callable[[Any, bytes], bytes], write: Write) -> Write:
@@ -246,7 +284,7 @@ def _array(write_item: Write, encode: Callable[[Any], bytes] | None) -> Write:
                 try:
                     write_item(item, put, k - 1, tried)
                 except _FAILED as error:
-                    raise _at(f"item {n}", error) from None
+                    raise _at(item_part(n), error) from None
         put(b"\0")
 
     return write
@@ -267,7 +305,7 @@ def _map(write_value: Write) -> Write:
                     put(string(key))
                     write_value(item, put, k - 1, tried)
                 except _FAILED as error:
-                    raise _at(f"key {excerpt(key)}", error) from None
+                    raise _at(key_part(key), error) from None
         put(b"\0")
 
     return write
@@ -290,7 +328,6 @@ def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
         "fixed": bytes | bytearray,
         "record": Mapping,
         "map": Mapping,
-        "date": date,
         "time-millis": time,
         "time-micros": time,
         "uuid": UUID | str,
@@ -309,6 +346,15 @@ def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
     if kind in ("int", "long"):
         return lambda value: (
             isinstance(value, int) and not isinstance(value, bool) and -(2**bits) <= value < 2**bits
+        )
+    if kind == "date":
+        # A datetime is a date, too. Its time of the day would be lost in this branch.
+        return lambda value: (
+            not isinstance(value, datetime)
+            and (
+                isinstance(value, date)
+                or (isinstance(value, int) and not isinstance(value, bool) and -(2**bits) <= value < 2**bits)
+            )
         )
     logical = classes.get(kind, datetime)
     if kind in ("string", "boolean", "bytes", "fixed", "record", "map", "uuid", "decimal"):
@@ -331,21 +377,21 @@ def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
         case "long":
             return encode_long
         case "float":
-            return _FLOAT
+            return encode_float
         case "double":
-            return _DOUBLE
+            return encode_double
         case "string":
             return _string
         case "bytes":
-            return lambda value: _sized(_bytes(value))
+            return lambda value: _sized(as_bytes(value))
         case "fixed":
-            return lambda value: _fixed(_bytes(value), schema)
+            return lambda value: _fixed(as_bytes(value), schema)
         case "enum":
             return _Symbols(
                 (symbol, encode_long(n)) for n, symbol in enumerate(schema["symbols"])
             ).__getitem__
         case "uuid":
-            return lambda value: _string(str(value) if isinstance(value, UUID) else value)
+            return _uuid
         case "decimal":
             sized = schema["type"] == "bytes"
             return lambda value: (
@@ -353,7 +399,7 @@ def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
             )
     count = _COUNTS[kind]
     encode = encode_int if kind in ("date", "time-millis") else encode_long
-    return lambda value: encode(index(count(value)))
+    return lambda value: encode(count(value))
 
 
 class _Symbols(dict[str, bytes]):
@@ -367,12 +413,6 @@ def _null(value: Any) -> bytes:
     return b""
 
 
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not bytes")
-    return bytes(value)
-
-
 def _sized(data: bytes) -> bytes:
     return encode_long(len(data)) + data
 
@@ -381,6 +421,14 @@ def _string(value: Any) -> bytes:
     if not isinstance(value, str):
         raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not a str")
     return _sized(value.encode())
+
+
+def _uuid(value: Any) -> bytes:
+    if isinstance(value, UUID):
+        return _string(str(value))
+    data = _string(value)
+    UUID(value)  # a reader would refuse another text
+    return data
 
 
 def _fixed(data: bytes, schema: Any) -> bytes:
@@ -393,7 +441,9 @@ def _fixed(data: bytes, schema: Any) -> bytes:
 
 def _decimal(value: Any, schema: Any) -> bytes:
     if not isinstance(value, Decimal):
-        return _bytes(value)  # bytes are the unscaled number, as Avro writes it
+        data = as_bytes(value)  # the unscaled number, as Avro writes it
+        decimal_reader(schema)(data)
+        return data
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(f"Avro has no decimal {value}")
@@ -417,7 +467,7 @@ def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
             value = value.replace(tzinfo=None)
         elif value.tzinfo is None:
             raise ValueError(f"{value!r} has no time zone")
-        return (value - epoch) // unit
+        return span_since(epoch, value) // unit
 
     return count
 
@@ -425,6 +475,8 @@ def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
 def _of_day(micros: int) -> Callable[[Any], Any]:
     def count(value: Any) -> Any:
         if not isinstance(value, time):
+            if isinstance(value, int) and not 0 <= value * micros < _DAY:
+                raise ValueError(f"{value} is no time of a day")
             return value
         return (
             (value.hour * 60 + value.minute) * 60_000_000 + value.second * 1_000_000 + value.microsecond

@@ -58,7 +58,7 @@ class Serde(Generic[T]):
 
 
 def check_serde(serde: Any, what: str) -> None:
-    """Raises `ConfigError` if ``serde`` is no serde, for example a class without brackets.
+    """Raises `ConfigError` if ``serde`` is no serde, for example a class in place of an instance.
 
     >>> from streamapp import StringSerde
     >>> check_serde(StringSerde, "key_serde of table flights")

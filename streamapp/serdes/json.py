@@ -11,7 +11,7 @@ import msgspec
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
-from streamapp.serdes.json_types import fits, unmade
+from streamapp.serdes.json_types import doubtful, fits, unmade
 from streamapp.serdes.types import excerpt, is_exact, is_immutable, record_fields
 
 __all__ = ["JsonSerde"]
@@ -30,7 +30,8 @@ class JsonSerde(Serde[T]):
     builtin such as ``dict[str, int]``.
 
     With ``type`` the writer checks the class of a value, and inside lists and dicts the class of each item. The writer
-    does not check the fields of Structs, dataclasses and NamedTuples.
+    does not check the classes of the fields of Structs, dataclasses and NamedTuples. If the type has limits of
+    ``msgspec.Meta``, such as ``ge=0``, the writer checks the whole value, because it reads its own bytes.
 
     Values can be keys, because the bytes do not depend on the order in which a dict was filled. The keys of dicts are
     sorted. The fields of types are in the order of their definition. JSON has no NaN and no infinity: both become null.
@@ -65,6 +66,7 @@ class JsonSerde(Serde[T]):
             )
         self._class = type if record_fields(type) is not None else object
         self._fits = fits(type) if type is not None and self._class is object else None
+        self._doubtful = None if type is None else doubtful(type)
         named = isinstance(type, builtins.type)
         self._name: str = "JSON" if type is None else type.__name__ if named else str(type)
 
@@ -73,8 +75,13 @@ class JsonSerde(Serde[T]):
             if isinstance(value, self._class):
                 if self._fits is not None and not self._fits(value):
                     msgspec.convert(value, self.type, from_attributes=True)
-                return _ENCODER.encode(value)
+                data = _ENCODER.encode(value)
+                if self._doubtful is not None and self._doubtful in data:
+                    self._decode(data)  # nobody could read the value, not even this application
+                return data
         except msgspec.ValidationError as error:
+            if "got `null`" in str(error):
+                error = msgspec.ValidationError(f"{error}; NaN and infinity become null in JSON")
             raise SerializationError(f"expected {self._name}, got {excerpt(value)}: {error}") from error
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error

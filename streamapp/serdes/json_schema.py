@@ -153,9 +153,10 @@ class JsonSchemaSerde(Serde[T]):
 
     def _first_header(self) -> bytes:
         """The bytes before each written value. With ``version=``, the schema of this version checks written values."""
-        self._header, schema = self.registered.written()
+        header, schema = self.registered.written()
         if schema != self.schema and self.validate:
             self._check_written = _validator(schema, self._referenced)
+        self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
@@ -11,9 +11,9 @@ from uuid import UUID
 
 from msgspec import inspect as mi
 
-from streamapp.serdes.types import bare, members
+from streamapp.serdes.types import bare, has_limits, members, parts_of
 
-__all__ = ["fits", "unmade"]
+__all__ = ["doubtful", "fits", "unmade"]
 
 _PARSED = (dict, list, str, int, float, bool, NoneType)
 _CLASSES: dict[type[mi.Type], frozenset[type]] = {
@@ -41,26 +41,25 @@ def unmade(type_: Any) -> type | None:
     >>> unmade(dict[str, list[Plain]]).__name__, unmade(list[object])
     ('Plain', None)
     """
-    seen: set[type] = set()
-    waiting = [mi.type_info(type_)]
-    while waiting:
-        info = waiting.pop()
+    for info in parts_of(mi.type_info(type_)):
         if isinstance(info, mi.CustomType) and not any(issubclass(made, info.cls) for made in _PARSED):
             return info.cls
-        cls = getattr(info, "cls", None)
-        if cls is None or cls not in seen:
-            waiting += _inside(info)
-            seen |= set() if cls is None else {cls}
     return None
 
 
-def _inside(info: mi.Type) -> Iterator[mi.Type]:
-    for name in ("type", "item_type", "key_type", "value_type"):
-        if isinstance(part := getattr(info, name, None), mi.Type):
-            yield part
-    for name in ("types", "item_types"):
-        yield from getattr(info, name, ())
-    yield from (field.type for field in getattr(info, "fields", ()))
+def doubtful(type_: Any) -> bytes | None:
+    """A mark in JSON that the parser may refuse, although all classes of the written value fit. None: there is no mark.
+
+    The parser refuses values beyond the limits of ``msgspec.Meta``; each JSON has the empty mark of such types. The
+    parser also refuses the null that a writer makes from NaN and infinity, unless the type takes None there.
+
+    >>> doubtful(list[float]), doubtful(list[int])
+    (b'null', None)
+    """
+    info = mi.type_info(type_)
+    if has_limits(info):
+        return b""
+    return b"null" if any(isinstance(part, mi.FloatType) for part in parts_of(info)) else None
 
 
 def fits(type_: Any) -> Callable[[Any], bool]:

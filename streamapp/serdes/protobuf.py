@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
@@ -25,14 +23,13 @@ from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of, filler_of
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_message
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import KEPT, as_plain, check_limits, excerpt, has_limits, omits_defaults
 
 __all__ = ["ProtobufSerde"]
 
 T = TypeVar("T")
 
 _MOST_INDEXES = 32
-_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)
 
 
 class ProtobufSerde(Serde[T]):
@@ -111,6 +108,9 @@ class ProtobufSerde(Serde[T]):
             self._fill = None if self._shape is None else filler_of(self._shape)
         self.message: Any = message
         self.type: Any = type
+        record = type is not None and type is not dict and not is_model(type)
+        self._limited = record and has_limits(mi.type_info(type))
+        self._omits = record and omits_defaults(mi.type_info(type))
         text = proto_text(descriptor.file) if version is None or self._derived else ""
         self.schema: str = text if version is None else ""
         self._full_name: str = descriptor.full_name
@@ -215,17 +215,22 @@ class ProtobufSerde(Serde[T]):
         if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
+        if self._limited:
+            check_limits(value, self.type)
         if self._derived and self._copier is not None:
             return self._copier.write(value)
         if self._copier is not None:
             with suppress(Unlike):
                 return self._copier.write(value)
-        plain = msgspec.to_builtins(plain_of(value))
+        plain = msgspec.to_builtins(as_plain(value) if self._omits else plain_of(value))
         return ParseDict({name: item for name, item in plain.items() if item is not None}, self.message())
 
     def _typed(self, message: Any) -> Any:
         if self._copier is not None:
-            return self._copier.read(message)
+            made = self._copier.read(message)
+            if self._limited:
+                check_limits(made, self.type)
+            return made
         plain = plain_of(message)
         if self._shape is None:
             return plain
@@ -235,7 +240,7 @@ class ProtobufSerde(Serde[T]):
         typed = msgspec.convert(plain, self._shape, strict=False)
         if self._make is None:
             return typed
-        return self._make(msgspec.to_builtins(typed, builtin_types=_BUILTIN))
+        return self._make(msgspec.to_builtins(typed, builtin_types=KEPT))
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         return SerializationError(

@@ -14,7 +14,7 @@ from streamapp.serdes.models import maker_of, model_of, shape_of
 from streamapp.serdes.proto_outline import TYPES
 from streamapp.serdes.protobuf_fields import Form, enum_form, has_zero_default, numbers_of, scalar_form
 from streamapp.serdes.protobuf_types import Copier
-from streamapp.serdes.types import bare, excerpt, members
+from streamapp.serdes.types import bare, excerpt, members, takes_all_fields
 
 __all__ = ["derived"]
 
@@ -89,6 +89,10 @@ class _File:
         if isinstance(info, mi.StructType) and (info.array_like or info.tag is not None):
             raise ConfigError(
                 f"{cls.__name__} has array_like or a tag, which Protobuf does not have: generate a class with protoc"
+            )
+        if not takes_all_fields(cls):
+            raise ConfigError(
+                f"{cls.__name__} has a field with init=False, which no reader can set: give the field an argument"
             )
         self._claim(cls)
         parts = _Parts(cls)

@@ -16,7 +16,7 @@ from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
 from streamapp.serdes.models import field_metadata, model_of
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import excerpt, span_since
 
 __all__ = ["FieldNumber", "Form", "enum_form", "has_zero_default", "numbers_of", "scalar_form"]
 
@@ -161,7 +161,7 @@ def _timestamp(value: Any, where: str) -> dict[str, int]:
         raise TypeError(f"{where} takes datetime, got {excerpt(value)}")
     if value.tzinfo is None:
         raise ValueError(f"{where} takes a datetime with a time zone, got {value}")
-    seconds, rest = divmod(value - _EPOCH, _SECOND)
+    seconds, rest = divmod(span_since(_EPOCH, value), _SECOND)
     return {"seconds": seconds, "nanos": rest.microseconds * 1_000}
 
 

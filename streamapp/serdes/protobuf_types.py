@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import inspect as mi
 
-from streamapp.serdes.types import bare
+from streamapp.serdes.types import bare, takes_all_fields
 
 __all__ = ["Copier", "Unlike", "copier_of", "filler_of"]
 
@@ -140,6 +140,8 @@ def _of_record(descriptor: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
     from google.protobuf.descriptor_pb2 import DescriptorProto
 
     if not isinstance(info, mi.StructType | mi.DataclassType) or info.cls in outer or _is_special(info):
+        raise Unlike
+    if not takes_all_fields(info.cls):
         raise Unlike
     if descriptor.file.name in _SPECIAL_FILES:
         raise Unlike

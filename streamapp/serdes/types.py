@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect as mi
 
 __all__ = [
+    "KEPT",
+    "as_plain",
     "bare",
+    "check_limits",
     "excerpt",
     "field_types",
+    "has_limits",
     "int_fields",
     "is_exact",
     "is_immutable",
     "members",
+    "omits_defaults",
+    "parts_of",
     "record_fields",
     "required_fields",
+    "span_since",
+    "takes_all_fields",
 ]
+
+_EPOCH = datetime(1970, 1, 1)
+_FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH
+
+KEPT = (bytes, date, datetime, time, Decimal, UUID)
+"""Classes whose values stay as they are when an object becomes dicts and lists."""
 
 _SCALARS = (
     mi.NoneType,
@@ -37,6 +56,7 @@ _SCALARS = (
     mi.LiteralType,
 )
 
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
 _EXACT = (mi.NoneType(), mi.BoolType(), mi.IntType(), mi.StrType(), mi.BytesType())
 
 
@@ -58,6 +78,85 @@ def members(info: mi.Type) -> list[mi.Type]:
     if isinstance(info, mi.UnionType):
         return [member for each in info.types for member in members(each)]
     return [info]
+
+
+def parts_of(info: mi.Type) -> Iterator[mi.Type]:
+    """The type and all types inside it. A class that contains itself is entered once.
+
+    >>> [type(part).__name__ for part in parts_of(mi.type_info(list[int | None]))]
+    ['ListType', 'UnionType', 'NoneType', 'IntType']
+    """
+    seen: set[Any] = set()
+    waiting = [info]
+    while waiting:
+        info = waiting.pop()
+        yield info
+        cls = getattr(info, "cls", None)
+        if cls is None or cls not in seen:
+            seen.add(cls)
+            waiting += _inside(info)
+
+
+def _inside(info: mi.Type) -> Iterator[mi.Type]:
+    for name in ("type", "item_type", "key_type", "value_type"):
+        if isinstance(part := getattr(info, name, None), mi.Type):
+            yield part
+    for name in ("types", "item_types"):
+        yield from getattr(info, name, ())
+    yield from (field.type for field in getattr(info, "fields", ()))
+
+
+def has_limits(info: mi.Type) -> bool:
+    """True if the type, or a type inside it, has limits of ``msgspec.Meta``, for example ``ge=0``.
+
+    >>> from typing import Annotated
+    >>> has_limits(mi.type_info(list[Annotated[int, msgspec.Meta(ge=0)]])), has_limits(mi.type_info(list[int]))
+    (True, False)
+    """
+    return any(getattr(part, name, None) is not None for part in parts_of(info) for name in _LIMITS)
+
+
+def check_limits(value: Any, type_: Any) -> None:
+    """Raises ``msgspec.ValidationError`` if an object is beyond a limit of its type."""
+    msgspec.convert(msgspec.to_builtins(value, builtin_types=KEPT), type_, builtin_types=KEPT)
+
+
+def omits_defaults(info: mi.Type) -> bool:
+    """True if the type, or a type inside it, is a Struct with ``omit_defaults=True``."""
+    return any(
+        isinstance(part, mi.StructType) and part.cls.__struct_config__.omit_defaults
+        for part in parts_of(info)
+    )
+
+
+def as_plain(value: Any) -> Any:
+    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but with all fields.
+
+    ``omit_defaults=True`` of a Struct leaves fields out of JSON, whose reader knows their defaults. Objects of unknown
+    classes stay as they are, so that the error of a writer can name their place.
+
+    >>> class Flight(msgspec.Struct, omit_defaults=True):
+    ...     delay: int = 0
+    >>> as_plain([Flight()]), msgspec.to_builtins([Flight()])
+    ([{'delay': 0}], [{}])
+    """
+    kind = type(value)
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        tagged = {} if config.tag is None else {config.tag_field: config.tag}
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return tagged | _plain_items((name, getattr(value, attribute)) for name, attribute in names)
+    if dataclasses.is_dataclass(kind):
+        return _plain_items((each.name, getattr(value, each.name)) for each in dataclasses.fields(kind))
+    if isinstance(value, dict):
+        return _plain_items(value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _plain_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    return {as_plain(name): as_plain(item) for name, item in items if item is not msgspec.UNSET}
 
 
 def is_immutable(type_: Any) -> bool:
@@ -88,6 +187,22 @@ def record_fields(type_: Any) -> dict[str, str] | None:
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
         return {field.name: field.name for field in dataclasses.fields(type_)}
     return None
+
+
+def takes_all_fields(type_: Any) -> bool:
+    """True if the class takes each of its fields as an argument; a dataclass may have fields with ``init=False``."""
+    return not dataclasses.is_dataclass(type_) or all(field.init for field in dataclasses.fields(type_))
+
+
+def span_since(epoch: datetime, moment: datetime) -> timedelta:
+    """The time since an epoch. Raises ValueError for a moment that no reader could make.
+
+    A datetime with a time zone can be in the year 0 or 10000 of UTC.
+    """
+    span = moment - epoch
+    if not _FIRST <= span <= _LAST:
+        raise ValueError(f"{moment!r} is not in the years 1 to 9999 of UTC")
+    return span
 
 
 def required_fields(type_: Any) -> set[str]:

@@ -45,7 +45,7 @@ from itertools import chain
 from typing import Any
 
 from streamapp._base.java_hash import bucket, bytes_hash
-from streamapp.errors import ProcessorStateError, SerializationError
+from streamapp.errors import SerializationError
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext
 from streamapp.serdes import BytesSerde
 from streamapp.serdes.base import Serde
@@ -318,20 +318,18 @@ class SuppressBuffer(Store):
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         puts = write_set.puts.setdefault(self.name, [])
         headers = batch.headers or [NO_HEADERS] * len(batch.keys)
-        for key, value, record_headers in zip(batch.keys, batch.values, headers, strict=True):
+        columns = zip(batch.keys, batch.values, batch.timestamps, headers, strict=True)
+        for key, value, timestamp, record_headers in columns:
             if key is None:
                 continue
-            if key in self._times:
+            before = self._changes.get(key)
+            if before is not None:
                 self._remove(key)
             if value is not None:
-                if record_headers != _VERSION_3:
-                    raise ProcessorStateError(
-                        f"the changelog of {self.name!r} has records of Kafka Streams 2.5.0 or earlier: let that"
-                        " application drain its suppression first, or start with an empty changelog"
-                    )
-                change, time = BufferedChange.unpack(value)
+                change, time = BufferedChange.unpack_logged(value, timestamp, record_headers, before)
                 self._add(key, change, time)
                 self._order.add((time, key))
+                value = change.pack(time)
             puts.append((key, value))
 
     @property

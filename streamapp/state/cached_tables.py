@@ -116,7 +116,7 @@ class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
 
         return get
 
-    def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
+    def reader_with_bytes(self, decoded: bool) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
         if self._shown:
             return None
         keep_key, read, row_of = self._row_key, self.reader(), self.row

@@ -138,7 +138,7 @@ class ExpiringStore(TimestampedKeyValueStore):
                 puts.append((_ROWS + key, None if value is None else LONG.pack(timestamp) + value))
                 if value is not None:
                     puts.append((_index_key(timestamp, key), b""))
-        self._forget_clean()
+        self.forget_read()
 
     # ------------------------------------------------------------------ where the rows are
 

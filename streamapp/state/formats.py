@@ -18,7 +18,7 @@ from uuid import UUID
 
 from streamapp._base.counted import counted
 from streamapp.errors import SerializationError
-from streamapp.records import Headers, RecordContext
+from streamapp.records import NO_HEADERS, Headers, RecordContext
 from streamapp.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -48,6 +48,8 @@ MAX_LONG = 2**63 - 1
 
 LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
+_NULL = b"\xff\xff\xff\xff"
+"""The length -1, which stands for no data."""
 
 # Serdes whose values wait in memory as objects, with the class of these values. The class is exact and immutable, and
 # two values are equal if and only if their bytes are equal. So floats are excluded, because 0.0 == -0.0. All other
@@ -188,7 +190,7 @@ def unpack_list(data: bytes) -> list[bytes]:
 
 def sized(data: bytes | None) -> bytes:
     """The length of the data (4 bytes; -1 for None), followed by the data."""
-    return b"\xff\xff\xff\xff" if data is None else _INT.pack(len(data)) + data
+    return _NULL if data is None else _INT.pack(len(data)) + data
 
 
 def pack_headers(headers: Headers) -> bytes:
@@ -263,17 +265,57 @@ class BufferedChange(NamedTuple):
     def unpack(cls, data: bytes) -> tuple[BufferedChange, int]:
         """The inverse of `pack`: the change and the buffer time."""
         reader = _Reader(data, 0)
-        timestamp, offset = reader.long(), reader.long()
-        topic = (reader.sized() or b"").decode()
-        partition = reader.integer()
-        headers = reader.headers()
-        prior = reader.sized()
-        old_length = reader.integer()
+        context, prior, old_length = reader.context(), reader.sized(), reader.integer()
         old = prior if old_length == -2 else reader.take(old_length)
-        new = reader.sized()
-        return cls(
-            prior, old, new, RecordContext(topic or None, partition, offset, timestamp, headers)
-        ), reader.long()
+        return cls(prior, old, reader.sized(), context), reader.long()
+
+    @classmethod
+    def unpack_logged(
+        cls, data: bytes, timestamp: int, headers: Headers, before: BufferedChange | None
+    ) -> tuple[BufferedChange, int]:
+        """The update and the buffer time in a changelog record of any version of Kafka Streams.
+
+        ``before`` is the update of the same key that the buffer has already. Raises `SerializationError`. Source:
+        ``InMemoryTimeOrderedKeyValueChangeBuffer.restoreBatch``.
+        """
+        version = next((value for name, value in reversed(headers) if name == "v"), None)
+        match version:
+            case b"\x03":
+                return cls.unpack(data)
+            case b"\x02":
+                return cls._unpack_version_2(data)
+            case b"\x01" | None:
+                reader = _Reader(data, 0)
+                time = reader.long()
+                if version is None:  # the record does not name its source
+                    context = RecordContext(None, -1, -1, timestamp, headers)
+                else:
+                    context, reader = reader.context(), _Reader(reader.sized() or b"", 0)
+                old, new = reader.sized(), reader.sized()
+                prior = old if before is None or before.prior is None else before.prior
+                return cls(prior, old, new, context), time
+        raise SerializationError(
+            f"the header v is {version!r}, and no known version of Kafka Streams writes this"
+        )
+
+    @classmethod
+    def _unpack_version_2(cls, data: bytes) -> tuple[BufferedChange, int]:
+        # Kafka Streams 2.4.0, 2.4.1 and 2.5.0 write the format of version 3 under the number 2.
+        try:
+            reader = _Reader(data, 0)
+            context, change = reader.context(), _Reader(reader.sized() or b"", 0)
+            old, new = change.sized(), change.sized()
+            prior, time = reader.sized(), reader.long()
+            if not reader.rest() and not change.rest():
+                return cls(prior, old, new, context), time
+        except SerializationError:
+            pass
+        try:
+            return cls.unpack(data)
+        except SerializationError as error:
+            raise SerializationError(
+                f"an update has neither the format of version 2 nor of version 3: {error}"
+            ) from error
 
 
 class _Reader:
@@ -303,11 +345,24 @@ class _Reader:
     def headers(self) -> Headers:
         return tuple(((self.sized() or b"").decode(), self.sized()) for _ in range(self.count()))
 
+    def context(self) -> RecordContext:
+        """The inverse of `_pack_context`. Early versions of Kafka Streams write the count -1 for no headers."""
+        timestamp, offset = self.long(), self.long()
+        topic, partition = (self.sized() or b"").decode(), self.integer()
+        if self._data[self._at : self._at + 4] == _NULL:
+            self._next(4)
+            headers = NO_HEADERS
+        else:
+            headers = self.headers()
+        return RecordContext(topic or None, partition, offset, timestamp, headers)
+
     def rest(self) -> bytes:
         return self._data[self._at :]
 
     def take(self, length: int) -> bytes | None:
-        return None if length < 0 else self._next(length)
+        if length < -1:
+            raise SerializationError(f"{length} is no length")
+        return None if length == -1 else self._next(length)
 
     def _next(self, length: int) -> bytes:
         start = self._at

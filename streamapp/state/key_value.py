@@ -177,25 +177,17 @@ class TimestampedKeyValueStore(KeyValueStore):
 
         return get
 
-    def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
+    def reader_with_bytes(self, decoded: bool) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
         if self._shown or type(self).get is not TimestampedKeyValueStore.get:
             return None
         key_class, keep_key, show = self._key_class, self._keep_key, self._values.show
-        known, read, dirty, memory = self._known, self._read, self._dirty, self._memory
-        immutable = self._values.immutable
+        read, dirty = self._read, self._dirty
 
         def get(key: Any) -> tuple[Any, int, bytes] | None:
             if key.__class__ is not key_class:
                 key = keep_key(key)
             data, timestamp = dirty.get(key) or read(key)
-            if data is None:
-                return None
-            row = known.get(key)
-            if row is None:
-                row = show(data), timestamp
-                if immutable and memory.take(_SHOWN_BYTES + _SHOWN_TIMES * kept_size(data)):
-                    known[key] = row
-            return row[0], timestamp, data
+            return None if data is None else (show(data) if decoded else None, timestamp, data)
 
         return get
 
@@ -210,6 +202,10 @@ class SubscriptionStore(TimestampedKeyValueStore):
     def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
         self._note_headers(key, headers)
         super().put(key, value, timestamp)
+
+    def _keep_written(self, rows: dict[Any, Row]) -> None:
+        # The join reads subscriptions by scans only, which do not look for rows in memory.
+        self.forget_read()
 
 
 class PlainTableStore(TimestampedKeyValueStore):

@@ -236,7 +236,7 @@ class Window(_ByTime):
             return self.segment_ms
         # Windows that close together are one bucket, so final results read few other rows. A read of a key takes about
         # 5 us for each bucket.
-        return min(max(self.advance_ms, self.retention_ms // _MOST_BUCKETS), self.segment_ms)
+        return min(max(self.advance_ms, -(-self.retention_ms // _MOST_BUCKETS)), self.segment_ms)
 
     @property
     def time_index(self) -> bool:

@@ -22,39 +22,43 @@ class Unreadable:
 def lenient(store: Any) -> Iterator[None]:
     """Within the block, scans of the store give an `Unreadable` for each key or value that cannot be decoded.
 
-    A scan must begin and end within the block. Do not read by key within the block, because the store would keep the
-    `Unreadable` for the next record, which must get the error instead.
+    A scan must begin and end within the block. At its end, the store forgets the rows that it has read, if one of them
+    is unreadable. So the next record that needs this row gets the error.
 
     >>> from streamapp.state.formats import Codec
     >>> from streamapp import LongSerde
     >>> codecs = {"_keys": Codec(LongSerde(), "s", "key"), "_values": Codec(LongSerde(), "s", "value")}
-    >>> store = type("Store", (), codecs)()
+    >>> store = type("Store", (), codecs | {"forget_read": lambda self: print("forgotten")})()
     >>> with lenient(store):
     ...     store._values.from_bytes(b"no").data
     b'no'
+    forgotten
     """
     changed: list[tuple[Any, str, Any]] = []
-    # A versioned store may keep rows that a read has decoded with from_bytes, so only show is replaced.
-    parts = ("show",) if getattr(store, "versioned", False) else ("show", "from_bytes")
+    found: list[Unreadable] = []
     for codec in (getattr(store, "_keys", None), getattr(store, "_values", None)):
         if codec is not None:
-            for part in parts:
+            for part in ("show", "from_bytes"):
                 changed.append((codec, part, getattr(codec, part)))
-                setattr(codec, part, _or_unreadable(getattr(codec, part)))
+                setattr(codec, part, _or_unreadable(getattr(codec, part), found))
     try:
         yield
     finally:
         for codec, part, before in changed:
             setattr(codec, part, before)
+        if found:
+            store.forget_read()
 
 
-def _or_unreadable(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _or_unreadable(read: Callable[[Any], Any], found: list[Unreadable]) -> Callable[[Any], Any]:
     def read_or_tell(kept: Any) -> Any:
         if isinstance(kept, Unreadable):
             return kept
         try:
             return read(kept)
         except Exception as error:
-            return Unreadable(kept if isinstance(kept, bytes) else b"", f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            found.append(Unreadable(kept if isinstance(kept, bytes) else b"", why))
+            return found[-1]
 
     return read_or_tell

@@ -56,7 +56,7 @@ class StoreSpec(Generic[S]):
     """
     internal: bool = False
     """True for a store that an operator of the DSL has for itself, for example for records that wait for a retry.
-    Views list the store after the tables of the application."""
+    Views list the store after the tables of the application. DataFrames, SQL and replays do not have the store."""
     topic_config: dict[str, str] = field(default_factory=dict)
     """Settings of the changelog, which override the settings of the kind."""
 

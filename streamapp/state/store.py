@@ -72,9 +72,12 @@ class Store:
         """Notes each written value and its bytes from now on. None: the store cannot note them."""
         return None
 
-    def reader_with_bytes(self) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
+    def reader_with_bytes(self, decoded: bool) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
         """A function that reads a row by key: value, timestamp in ms, and the bytes of the value. None: the store has
-        no such function."""
+        no such function.
+
+        Without ``decoded``, the caller only needs the bytes, so the value may be None.
+        """
         return None
 
     @property
@@ -85,6 +88,9 @@ class Store:
     def ask(self, question: Callable[[Any], R]) -> R:
         """The result of ``question(store)``, for a reader outside of the task, such as a query or a view."""
         return question(self)
+
+    def forget_read(self) -> None:
+        """Drops the rows that reads have left in memory. The next read of such a row decodes its bytes again."""
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         """Has no effect without a record cache: the writing operator forwards the update itself."""

@@ -387,13 +387,13 @@ class TimeBucketedStore(WriteBehindStore):
             puts.extend(self._index_entries((row[0], row[1]) for row in rows))
         self._written_meta = self._meta()
         puts.append((_META, self._written_meta))
-        self._forget_clean()
-
-    def _forget_clean(self) -> None:
-        super()._forget_clean()
         if self._time_index is not None:
             self._time_index.forget(self._dirty)
         self._buckets = None
+        self.forget_read()
+
+    def forget_read(self) -> None:
+        super().forget_read()
         self._images.clear()
 
     def _image_of(self, key: Any) -> KeyImage | None:

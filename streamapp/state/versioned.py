@@ -399,6 +399,9 @@ class VersionedStore(Store):
                 self._apply(key_of(key), None if value is None else value_of(value), timestamp)
         self.drain(write_set)
 
+    def forget_read(self) -> None:
+        self._clean.clear()
+
     @property
     def dirty_bytes(self) -> int:
         return self._dirty_bytes

@@ -363,9 +363,9 @@ class WriteBehindStore(Store):
             )
         else:
             puts.extend([(key, value) for key, value in zip(keys, values, strict=True) if key is not None])
-        self._forget_clean()
+        self.forget_read()
 
-    def _forget_clean(self) -> None:
+    def forget_read(self) -> None:
         self._clean.clear()
         self._known.clear()
 

@@ -111,6 +111,11 @@ class Plan:
     def application_id(self) -> str:
         return self.config.application_id
 
+    @property
+    def backfill_group(self) -> str:
+        """The consumer group in which a backfill on Spark leaves the plan's fingerprint. The group has no members."""
+        return f"{self.application_id}-backfill"
+
     @cached_property
     def internal_topics(self) -> tuple[InternalTopic, ...]:
         """All repartition topics, and all changelogs except those that are source topics at the same time."""

@@ -124,11 +124,10 @@ class Topology:
         ['in', 'pass']
         """
         self._new_node(name)
-        _check_processor(name, supplier)
+        stores = _check_processor(name, supplier)
         self._check_parents(name, parents)
         self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
         self._groups.unite(name, *parents)
-        stores = getattr(supplier, "stores", ()) if _is_operator(supplier) else stores_of(supplier)
         for spec in stores:
             self.add_state_store(spec, name)
         return self
@@ -465,14 +464,11 @@ class Topology:
                         )
 
 
-def _check_processor(name: str, supplier: Any) -> None:
-    if not _is_operator(supplier):
-        check_supplier(supplier, f"processor {name}", "process", 1)
-
-
-def _is_operator(supplier: Any) -> bool:
-    """True if the supplier is an operator of the DSL."""
-    return callable(getattr(supplier, "bind", None))
+def _check_processor(name: str, supplier: Any) -> tuple[Any, ...]:
+    """Checks a supplier, and returns the stores that its processor brings along."""
+    if callable(getattr(supplier, "bind", None)):  # an operator of the DSL
+        return tuple(getattr(supplier, "stores", ()))
+    return stores_of(supplier, check_supplier(supplier, f"processor {name}", "process", 1))
 
 
 def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:

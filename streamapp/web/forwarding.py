@@ -26,7 +26,8 @@ class Signatures:
     """Signs and checks requests of workers with a secret that all of them have (HMAC-SHA-256).
 
     A signature is valid for one receiver, one method and one path with its query, for 30 s. A receiver accepts a
-    request that changes state only once, so that nobody can repeat a recorded request.
+    request that changes state only once, so that nobody can repeat a recorded request. A process does not know the
+    requests that its predecessor has accepted, so it accepts no such request from before its start.
 
     >>> signatures, ada = Signatures(lambda: b"s" * 32), Identity("ada", "read")
     >>> header = signatures.sign(ada, "GET", "http://b:6066", "/tables/t/?partitions=1")
@@ -37,6 +38,7 @@ class Signatures:
 
     def __init__(self, secret: Callable[[], bytes | None], now: Callable[[], float] = time.time) -> None:
         self._secret, self._now = secret, now
+        self._began = int(now())
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def sign(self, identity: Identity, method: str, receiver: str, path: str) -> str:
@@ -50,7 +52,7 @@ class Signatures:
     def identity(self, header: str, method: str, receiver: str, path: str) -> Identity | None:
         """The user of a signed request. None if the signature is wrong or too old.
 
-        None also if a signature of another method than GET or HEAD was used before.
+        None also if a signature of another method than GET or HEAD was used before, or is older than this object.
         """
         found, secret = _FORM.fullmatch(header), self._secret()
         if found is None or secret is None:
@@ -61,7 +63,9 @@ class Signatures:
         now = self._now()
         if not hmac.compare_digest(mac, wanted) or abs(now - int(when)) > _VALID_SECONDS:
             return None
-        return identity if method in ("GET", "HEAD") or self._first(nonce, now) else None
+        if method in ("GET", "HEAD"):
+            return identity
+        return identity if int(when) >= self._began and self._first(nonce, now) else None
 
     def _first(self, nonce: str, now: float) -> bool:
         """True if the nonce is new; the nonce is then remembered.

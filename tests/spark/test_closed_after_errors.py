@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamapp import StreamsConfig
+from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import kafka_sink
@@ -69,3 +70,12 @@ def test_a_sink_that_cannot_begin_closes_its_consumer(monkeypatch: pytest.Monkey
     with pytest.raises(BrokerError):
         kafka_sink.publish(nothing, nothing, job="delays", topics=["flights"])
     assert ledger.closed == 1
+
+
+def test_a_ledger_that_cannot_be_read_is_a_broker_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has lost its coordinator after the job has begun."""
+    monkeypatch.setattr(kafka_sink, "TIMEOUT_SECONDS", 0.1)
+    ledger = kafka_sink._Ledger(KafkaSettings(bootstrap_servers="localhost:1"), "delays")
+    with pytest.raises(BrokerError, match=r"progress of job 'delays' .* Then run the job again"):
+        ledger.read([FLIGHTS])
+    ledger.close()

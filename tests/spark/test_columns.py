@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamapp import (
@@ -128,6 +129,44 @@ def test_spark_sql_gives_what_the_engine_gives(spark: SparkSession, flights: Dat
     found = sorted((*row[:-1], as_value(row[-1])) for row in native.select(*columns, "value").collect())
     assert len(expected) >= 2
     assert found == expected
+
+
+BAD_TIMES = [("N1", "JFK", 1, None), ("N1", "JFK", 2, -1), ("N2", "EWR", 3, None), ("N1", "LGA", 4, 7)]
+
+
+@pytest.mark.parametrize("answer", ["skip", "continue"])
+@pytest.mark.parametrize("windowed", [False, True])
+def test_spark_sql_drops_the_rows_without_a_time_that_the_engine_drops(
+    spark: SparkSession, answer: Any, windowed: bool
+) -> None:
+    frame = spark.createDataFrame(BAD_TIMES, "tailnum string, origin string, delay int, time bigint")
+    runner = SparkRunner(
+        topology(CASES["hopping windows" if windowed else "count by key"]),
+        CONFIG.replace(deserialization_exception_handler=answer),
+        spark,
+    )
+    with runner.batch({"flights": source(frame)}) as result:
+        assert result.dropped == 3
+        expected = [(row.key, row.value) for row in result.tables["table"].typed.collect()]
+    assert [(row.key, row.value) for row in runner.native("table", source(frame)).collect()] == expected
+    assert expected == [("N1", 1)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"deserialization_exception_handler": "continue", "dead_letter_queue_topic": "letters"},
+        {"deserialization_exception_handler": lambda context, error: "skip"},
+    ],
+)
+def test_spark_sql_refuses_a_row_without_a_time_if_the_answer_is_no_plain_drop(
+    spark: SparkSession, more: dict[str, Any]
+) -> None:
+    frame = spark.createDataFrame(BAD_TIMES, "tailnum string, origin string, delay int, time bigint")
+    runner = SparkRunner(topology(CASES["count by key"]), CONFIG.replace(**more), spark)
+    with pytest.raises(PySparkException, match=r"a row for flights is no record.*SparkRunner.batch"):
+        runner.native("table", source(frame)).collect()
 
 
 def as_value(found: Any) -> Any:

@@ -36,6 +36,30 @@ def test_executors_get_what_streamapp_requires_but_not_spark() -> None:
     assert not names & {"pyspark", "py4j", "pytest"}
 
 
+def test_executors_get_what_serdes_of_the_application_may_need(code: Path) -> None:
+    done = run("package", "app.tar.gz", "shop", "helper.py")
+    assert done.exit_code == 0, done.output
+    with tarfile.open(code / "app.tar.gz") as tar:
+        names = tar.getnames()
+    for module in ("jsonschema_rs/__init__.py", "google/protobuf/message.py"):
+        assert module in names
+
+
+def test_imports_that_the_archive_lacks_are_named(code: Path) -> None:
+    (code / "shop" / "orders.py").write_text(
+        "import json\nimport yaml.nodes\nimport click\nimport pyspark\nfrom . import helper\n"
+        "from streamapp import App\nimport nothing_like_it\n"
+    )
+    done = run("package", "app.tar.gz", "shop")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.splitlines() == [
+        "shop/__init__.py imports helper, which is not in the archive: name helper.py, too",
+        "shop/orders.py imports yaml, which is not in the archive: add --also PyYAML",
+    ]
+    done = run("package", "app.tar.gz", "shop", "helper.py", "--also", "pyyaml")
+    assert done.stderr == ""
+
+
 def test_a_bare_python_runs_with_the_archive_alone(code: Path) -> None:
     done = run("package", "dist/app.tar.gz", "shop", "helper.py", "--also", "fastavro")
     assert done.exit_code == 0, done.output

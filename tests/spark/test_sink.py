@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
+from pyspark.sql import SparkSession
 
 from streamapp.broker import LocalKafka
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
@@ -21,7 +22,7 @@ from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import kafka_sink as sink
-from streamapp.runners.spark.kafka_sink import _Ledger, _Writer
+from streamapp.runners.spark.kafka_sink import Published, _Ledger, _Writer, publish
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -121,6 +122,33 @@ def test_a_second_run_writes_nothing_and_a_longer_one_the_rest(settings: KafkaSe
     assert read(settings, topic) == in_partitions(ROWS)
 
 
+def test_rows_that_earlier_runs_have_passed_over_are_not_there(
+    spark: SparkSession, settings: KafkaSettings, topic: str
+) -> None:
+    columns = "topic string, partition int, key binary, value binary, timestamp long, wanted boolean"
+
+    def run(rows: list[Row], since: int) -> Published:
+        frame = spark.createDataFrame([(topic, *row, row[3] >= since) for row in rows], columns)
+        return publish(frame, settings, job=topic, topics=[topic])
+
+    assert run(ROWS[:100], ROWS[60][3]) == Published({topic: 100}, {topic: 40}, {topic: 0})
+    assert run(ROWS[:100], ROWS[60][3]) == Published({topic: 100}, {topic: 0}, {topic: 40})
+    assert run(ROWS[:150], 0) == Published({topic: 150}, {topic: 50}, {topic: 40})
+    assert run(ROWS[:150], 0) == Published({topic: 150}, {topic: 0}, {topic: 90})
+
+
+def test_a_job_of_an_earlier_version_is_continued(settings: KafkaSettings, topic: str) -> None:
+    """Its ledger has no number of written rows."""
+    write(settings, topic, ROWS[:600])
+    tp = TopicPartition(topic, 0)
+    ledger = _Ledger(settings, topic)
+    (at,) = ledger.read([tp]).values()
+    ledger.consumer.commit(offsets=[KafkaPartition(*tp, at.rows, metadata=at.checksum)], asynchronous=False)
+    assert ledger.read([tp]) == {tp: at}
+    ledger.close()
+    assert write(settings, topic, ROWS) == 400
+
+
 def test_a_killed_run_is_continued_exactly(settings: KafkaSettings, topic: str) -> None:
     process = multiprocessing.get_context("spawn").Process(
         target=write_until_killed, args=(settings, topic, ROWS, 350)
@@ -156,7 +184,7 @@ def test_records_of_somebody_else_are_refused(settings: KafkaSettings, topic: st
     ledger = _Ledger(settings, "another-job")
     with pytest.raises(ConfigError, match="has records .* no progress of the job 'another-job'"):
         ledger.begin([topic], 1)
-    assert ledger.read([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): (-1, None)}
+    assert ledger.read([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): (-1, "", 0)}
     ledger.close()
 
 

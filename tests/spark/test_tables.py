@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from streamapp import (
     AvroSerde,
+    JoinWindows,
     JsonSerde,
     LongSerde,
     Materialized,
@@ -124,13 +125,37 @@ def test_tables_of_a_batch_are_views_with_typed_columns(spark: SparkSession) -> 
         for n, (k, v, t) in enumerate(EVENTS)
     ]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows))
-    nothing = spark.createDataFrame([], frame.schema)
+    name = PLACES.bind("places", False).serialize({"name": "Kennedy"})
+    rows = [
+        {"key": "JFK", "value": name, "timestamp": 1, "partition": 0, "offset": 0},
+        {"key": "LGA", "value": name, "timestamp": 2, "partition": 1, "offset": 0},
+        {"key": "LGA", "value": None, "timestamp": 3, "partition": 1, "offset": 1},
+    ]
+    places = spark.createDataFrame(pa.Table.from_pylist(rows))
     config = StreamsConfig("tables-test")
-    sources = {"in": FrameSource(frame, 1), "places": FrameSource(nothing, 1)}
+    sources = {"in": FrameSource(frame, 1), "places": FrameSource(places, 2)}
     with SparkRunner(topology(), config, spark).batch(sources) as result:
         views = create_views(spark, result.tables)
-        assert views == {"a_total": "a-total", "hourly": "hourly", "sessions": "sessions", "newest": "newest"}
+        names = ("a-total", "hourly", "sessions", "newest", "places")
+        assert views == {name.replace("-", "_"): name for name in names}
         check_views(spark)
+        assert asked(spark, "select key, value.name from places") == [("JFK", "Kennedy")]
+
+
+def test_stores_that_an_operator_has_for_itself_are_no_tables(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    left, right = (builder.stream(topic, key_serde=TEXT, value_serde=TEXT) for topic in ("left", "right"))
+    near = JoinWindows.of_time_difference_and_grace(timedelta(minutes=1), timedelta(minutes=1))
+    left.left_join(right, lambda a, b: f"{a}{b}", near).to("out", key_serde=TEXT, value_serde=TEXT)
+    counts = Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
+    left.group_by_key(key_serde=TEXT, value_serde=TEXT).count(materialized=counts)
+    built, config = builder.build(), StreamsConfig("joined")
+    stores = [spec.name for sub in built.plan(config).subtopologies for spec in sub.stores]
+    assert len(stores) == 4
+    row = {"key": "a", "value": "x", "timestamp": 0, "partition": 0, "offset": 0}
+    frame = FrameSource(spark.createDataFrame(pa.Table.from_pylist([row])), 1)
+    with SparkRunner(built, config, spark).batch({"left": frame, "right": frame}) as result:
+        assert list(result.tables) == ["counts"]
 
 
 @pytest.mark.broker

@@ -290,6 +290,25 @@ def test_signatures_that_were_taken_are_forgotten_in_time() -> None:
     assert len(signatures._seen) < 10
 
 
+def test_a_worker_that_starts_anew_takes_no_signature_from_before_its_start() -> None:
+    """Its earlier process may have taken the signature already."""
+    clock, ada = [1_000.9], Identity("ada", "operate")
+
+    def worker() -> Signatures:
+        return Signatures(lambda: b"s" * 32, now=lambda: clock[0])
+
+    sender, receiver = worker(), worker()
+    change, read = (sender.sign(ada, method, "http://a", "/pause") for method in ("POST", "GET"))
+    assert receiver.identity(change, "POST", "http://a", "/pause") == ada
+    clock[0] += 5
+    receiver = worker()
+    assert receiver.identity(change, "POST", "http://a", "/pause") is None
+    assert receiver.identity(read, "GET", "http://a", "/pause") == ada  # changes nothing
+    change = sender.sign(ada, "POST", "http://a", "/pause")
+    assert receiver.identity(change, "POST", "http://a", "/pause") == ada
+    assert receiver.identity(change, "POST", "http://a", "/pause") is None
+
+
 # --- the audit log ---
 
 

@@ -96,6 +96,34 @@ async def test_rows_that_cannot_be_read_are_among_the_others(serve: Any, values:
     assert shown[2][1] == 7
 
 
+VERSION = struct.pack(">qi", 5, 8) + bytes(8)
+TIMES = {"session": struct.pack(">qq", 20, 10), "window": struct.pack(">qi", 10, 0)}
+
+
+def of_key(store: Any, kind: str) -> list[Any]:
+    """The rows of key b, as an operator reads them."""
+    if kind == "versioned":
+        return list(store.history("b"))
+    return list(store.fetch("b") if kind == "session" else store.fetch("b", 0, 100))
+
+
+@pytest.mark.parametrize("kind", ["window", "timestamped_window", "session", "versioned"])
+async def test_a_listing_of_a_key_leaves_no_unreadable_row_in_the_store(serve: Any, kind: str) -> None:
+    """Reads by key keep their rows in memory."""
+    prefix = b"\0" + b"b" if kind == "versioned" else bytes(8) + b"b" + TIMES.get(kind, TIMES["window"])
+    bad = struct.pack(">qi", 7, 3) + b"{no" if kind == "versioned" else b"{no"
+    stamped = struct.pack(">q", 3) if kind == "timestamped_window" else b""
+    rows = {prefix: VERSION + bad if kind == "versioned" else stamped + bad}
+    observed = {} if kind == "versioned" else {b"\xff": struct.pack(">qiq", 20, 0, 60_000)}
+    store = opened(kind, LongSerde(), rows | observed, retention_ms=1000, size_ms=10)
+    sizes = {} if kind == "versioned" else {"size_ms": 10, "segment_interval_ms": 1000}
+    body = await listed(serve, kind, store, "/tables/t?key=b&from=0&to=100", **sizes)
+    assert body["entries"][-1]["value"]["$base64"] == "e25v"
+    assert [entry["value"] for entry in body["entries"][:-1]] == [0] * (kind == "versioned")
+    with pytest.raises(SerializationError):
+        of_key(store, kind)
+
+
 async def test_pages_go_on_behind_keys_that_cannot_be_read(serve: Any) -> None:
     rows = dict.fromkeys((b"a", b"b\xff", b"b\xff\xff", b"c"), b"1")
     source = FakeSource(partitions=1)

@@ -14,8 +14,11 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
 from streamapp import App, StreamsConfig
+from streamapp.broker.consumer_groups import commit_for, look_at_group
+from streamapp.broker.requests import LastingAdmin
 from streamapp.cli import main
 from streamapp.errors import LockError, StreamsError
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.reset import plan_reset
 from streamapp.state.directory import StateDirectory
 
@@ -37,12 +40,14 @@ def test_an_application_is_taken_back_to_its_beginning(
     worker = cluster.start()
     cluster.counted()
     app = application(cluster)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = LastingAdmin({"bootstrap.servers": cluster.bootstrap})
     with pytest.raises(StreamsError, match=r"has 1 member \(app-.*Stop them first"):
         plan_reset(app.streams.plan, admin)
     assert worker.terminate() == 0
     shutil.copytree(cluster.folder / "data-a", cluster.folder / "data-elsewhere")
 
+    kept = app.streams.plan.backfill_group  # as a backfill of this application leaves it
+    commit_for(admin, kept, {TopicPartition(cluster.source, 0): 0})
     monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
     changelog, folder = f"{cluster.id}-counts-changelog", Path(app.config.state_dir) / cluster.id
     refused = CliRunner().invoke(main, ["reset", "it"], input="n\n")
@@ -50,11 +55,12 @@ def test_an_application_is_taken_back_to_its_beginning(
     assert changelog in cluster.admin.list_topics(timeout=10).topics
     done = CliRunner().invoke(main, ["reset", "it"], input="y\n")
     assert done.exit_code == 0, done.output
-    for deleted in (changelog, f"consumer group {cluster.id}", str(folder)):
+    for deleted in (changelog, f"consumer group {cluster.id}", f"consumer group {kept}", str(folder)):
         assert deleted in done.output
     until(lambda: changelog not in cluster.admin.list_topics(timeout=10).topics, 20, cluster.story)
     assert not folder.exists()
     assert cluster.committed() == 0
+    assert look_at_group(admin, kept).state == "dead"
 
     again = cluster.start()
     until(lambda: cluster.committed() == 1_000, 60, cluster.story)
@@ -92,7 +98,7 @@ def test_the_state_is_where_the_worker_was_told_to_put_it(cluster: Cluster) -> N
 def test_a_reset_of_what_never_ran_has_nothing_to_delete(cluster: Cluster) -> None:
     app = application(cluster)
     planned = plan_reset(app.streams.plan, AdminClient({"bootstrap.servers": cluster.bootstrap}))
-    assert (planned.topics, planned.folder) == ((), None)
+    assert (planned.topics, planned.folder, planned.backfilled) == ((), None, None)
     planned.carry_out()
 
 

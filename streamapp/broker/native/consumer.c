@@ -10,6 +10,8 @@ typedef struct {
     PyObject_HEAD
     Client *client;
     rd_kafka_queue_t *queue;
+    rd_kafka_queue_t *deferred; /* NULL: no partition is deferred */
+    ssize_t most_deferred;      /* records of a poll */
     rd_kafka_message_t **messages;
     int *group_of;
     int capacity;
@@ -28,10 +30,14 @@ static void shut(Consumer *self) {
     rd_kafka_t *client = self->client ? self->client->client : NULL;
     if (client == NULL)
         return;
-    rd_kafka_queue_t *queue = self->queue;
+    rd_kafka_queue_t *queue = self->queue, *deferred = self->deferred;
     self->client->client = NULL;
-    self->queue = NULL;
+    self->queue = self->deferred = NULL;
     Py_BEGIN_ALLOW_THREADS
+    if (deferred != NULL) {
+        rd_queue_cb_event_enable(deferred, NULL, NULL);
+        rd_queue_destroy(deferred);
+    }
     rd_queue_destroy(queue);
     /* The consumer is in no group that it has to leave. A close without a coordinator would try for a whole session. */
     rd_destroy_flags(client, DESTROY_NO_CONSUMER_CLOSE);
@@ -120,6 +126,38 @@ LIST_METHOD(incremental_assign,
 LIST_METHOD(incremental_unassign, code_of(rd_incremental_unassign(self->client->client, list)))
 LIST_METHOD(pause, first_error(rd_pause_partitions(self->client->client, list), list))
 LIST_METHOD(resume, first_error(rd_resume_partitions(self->client->client, list), list))
+
+/* Called by librdkafka's threads: `deferred` has records again, so a `poll` that waits for `queue` must end. */
+static void on_deferred(rd_kafka_t *client, void *queue) { rd_queue_yield(queue); }
+
+/* Gives the records of these partitions a queue of their own, which `poll` reads after the other one. Once this call was
+ * made, the client never forwards the records of such a partition by itself. But when it stops to fetch a partition, it
+ * takes the partition out of the queue, and that may come after the call that assigned the partition again. So the call
+ * has to be repeated. Records that arrive in between wait for the next call. */
+static PyObject *consumer_defer(Consumer *self, PyObject *args) {
+    PyObject *given;
+    int most;
+    rd_kafka_topic_partition_list_t *list;
+    if (!client_is_open(self->client) || !PyArg_ParseTuple(args, "Oi", &given, &most) || (list = partition_list(given)) == NULL)
+        return NULL;
+    rd_kafka_t *client = self->client->client;
+    self->most_deferred = most;
+    Py_BEGIN_ALLOW_THREADS
+    if (self->deferred == NULL) {
+        self->deferred = rd_queue_new(client);
+        rd_queue_cb_event_enable(self->deferred, on_deferred, self->queue);
+    }
+    for (int i = 0; i < list->cnt; i++) {
+        rd_kafka_queue_t *one = rd_queue_get_partition(client, list->elems[i].topic, list->elems[i].partition);
+        if (one != NULL) {
+            rd_queue_forward(one, self->deferred);
+            rd_queue_destroy(one);
+        }
+    }
+    Py_END_ALLOW_THREADS
+    rd_topic_partition_list_destroy(list);
+    Py_RETURN_NONE;
+}
 
 static PyObject *consumer_committed(Consumer *self, PyObject *args) {
     PyObject *given;
@@ -335,6 +373,30 @@ static PyObject *batches_of(const Groups *all) {
     return batches;
 }
 
+static ssize_t take_from(Consumer *self, rd_kafka_queue_t *queue, ssize_t count, ssize_t most) {
+    ssize_t more = most > 0 ? rd_consume_batch_queue(queue, 0, self->messages + count, most) : 0;
+    return more < 0 ? count : count + more;
+}
+
+/* Takes records that have arrived, those of deferred partitions last; waits for the first record. A tenth of the
+ * deferred records has room in each call: others may write records for the first queue faster than this client reads. */
+static ssize_t take(Consumer *self, ssize_t most, int milliseconds) {
+    ssize_t kept = self->deferred == NULL ? 0 : self->most_deferred / 10;
+    int waits[] = {self->deferred == NULL ? milliseconds : 0, milliseconds};
+    ssize_t count = 0;
+    for (int i = 0; count == 0 && i < (self->deferred != NULL && milliseconds > 0 ? 2 : 1); i++) {
+        rd_kafka_message_t *first = rd_consumer_poll(self->client->client, waits[i]);
+        if (first != NULL) {
+            self->messages[0] = first;
+            count = take_from(self, self->queue, 1, most - 1 - kept);
+        }
+        if (self->deferred != NULL)
+            count = take_from(self, self->deferred, count,
+                              most - count < self->most_deferred ? most - count : self->most_deferred);
+    }
+    return count;
+}
+
 static PyObject *consumer_poll(Consumer *self, PyObject *args) {
     int most;
     double seconds;
@@ -355,12 +417,7 @@ static PyObject *consumer_poll(Consumer *self, PyObject *args) {
         self->capacity = most;
     }
     Py_BEGIN_ALLOW_THREADS
-    rd_kafka_message_t *first = rd_consumer_poll(self->client->client, (int)(seconds * 1000));
-    if (first != NULL) {
-        self->messages[0] = first;
-        count = most > 1 ? rd_consume_batch_queue(self->queue, 0, self->messages + 1, most - 1) : 0;
-        count = count < 0 ? 1 : count + 1;
-    }
+    count = take(self, most, (int)(seconds * 1000));
     Py_END_ALLOW_THREADS
 
     Groups all = {NULL, 0, 0};
@@ -390,6 +447,7 @@ static PyMethodDef consumer_methods[] = {
     {"assign", (PyCFunction)consumer_assign, METH_O, NULL},
     {"incremental_assign", (PyCFunction)consumer_incremental_assign, METH_O, NULL},
     {"incremental_unassign", (PyCFunction)consumer_incremental_unassign, METH_O, NULL},
+    {"defer", (PyCFunction)consumer_defer, METH_VARARGS, NULL},
     {"pause", (PyCFunction)consumer_pause, METH_O, NULL},
     {"resume", (PyCFunction)consumer_resume, METH_O, NULL},
     {"committed", (PyCFunction)consumer_committed, METH_VARARGS, NULL},

@@ -106,6 +106,10 @@ enum { ERR_ALL_BROKERS_DOWN = -187, ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -18
     F(int, poll_set_consumer, (rd_kafka_t *))                                                                    \
     F(rd_kafka_queue_t *, queue_get_consumer, (rd_kafka_t *))                                                    \
     F(void, queue_destroy, (rd_kafka_queue_t *))                                                                 \
+    F(rd_kafka_queue_t *, queue_new, (rd_kafka_t *))                                                             \
+    F(rd_kafka_queue_t *, queue_get_partition, (rd_kafka_t *, const char *, int32_t))                            \
+    F(void, queue_forward, (rd_kafka_queue_t *, rd_kafka_queue_t *))                                             \
+    F(void, queue_cb_event_enable, (rd_kafka_queue_t *, void (*)(rd_kafka_t *, void *), void *))                 \
     F(void, queue_yield, (rd_kafka_queue_t *))                                                                   \
     F(rd_kafka_message_t *, consumer_poll, (rd_kafka_t *, int))                                                  \
     F(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                    \

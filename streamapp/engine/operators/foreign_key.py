@@ -93,7 +93,7 @@ class SubscriptionResponse(msgspec.Struct, frozen=True, gc=False):
     """The right side's answer to a subscription. ``value`` is the right row's value, or None if there is no such row.
 
     ``primary_partition`` is the partition to which the answer goes, and is no part of the bytes. ``data`` has the bytes
-    of ``value`` if they are known, so that the sink need not serialize the value.
+    of the value if they are known. The sink then writes these bytes, and ``value`` may be None.
     """
 
     hash: bytes | None
@@ -355,9 +355,9 @@ class SubscriptionJoin(Operator):
     value_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, forward = self.foreign_table.bind_with_bytes(ctx), ctx.forward
         topic = f"{ctx.task.application_id}-{self.response_topic}"
         same_bytes = self.foreign_table.value_serde(ctx) is self.value_serde.bind(topic, False)
+        get, forward = self.foreign_table.bind_with_bytes(ctx, decoded=not same_bytes), ctx.forward
         delete, delete_and_tell, _, ask = map(int, Instruction)
 
         def answer(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:

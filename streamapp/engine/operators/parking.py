@@ -100,7 +100,7 @@ class _Waiting:
             return 0
         if retry.by == "partition":
             return 0 if self._lanes else 1
-        if not self._lanes or retry.when_full != "wait":
+        if retry.when_full != "wait":
             return _AT_ONCE
         return 0 if self._full else min(_AT_ONCE, retry.max_records - self._records.records)
 

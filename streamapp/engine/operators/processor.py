@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from streamapp._base.callables import stores_of
 from streamapp._base.durations import to_ms
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.processor import (
@@ -137,10 +136,13 @@ class ProcessorOperator(Operator):
 
     persistent_name = "ProcessorOperator"
 
-    def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
+    def __init__(
+        self, supplier: Callable[[], Processor], fixed_key: bool = False, stores: tuple[Any, ...] = ()
+    ) -> None:
         self.supplier = supplier
         self.fixed_key = fixed_key
-        self.stores: tuple[Any, ...] = stores_of(supplier)
+        self.stores = stores
+        """The stores that the processor brings along."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         processor = self.supplier()

@@ -60,10 +60,11 @@ class TableView:
         """
         return self._flushing(ctx, self.bind(ctx))
 
-    def bind_with_bytes(self, ctx: NodeContext) -> RowReader:
+    def bind_with_bytes(self, ctx: NodeContext, *, decoded: bool = True) -> RowReader:
         """As `bind_flushed`, with a third element of each row: the bytes of the value in the table's store.
 
-        The bytes are None if the table has no store, or if the store keeps no bytes.
+        The bytes are None if the table has no store, or if the store keeps no bytes. Without ``decoded``, the value may
+        be None if the bytes are known.
         """
         get = self.bind_flushed(ctx)
 
@@ -114,8 +115,8 @@ class StoreView(TableView):
         get: ValueGetter = store.reader()
         return get
 
-    def bind_with_bytes(self, ctx: NodeContext) -> RowReader:
-        get = ctx.store(self.store).reader_with_bytes()
+    def bind_with_bytes(self, ctx: NodeContext, *, decoded: bool = True) -> RowReader:
+        get = ctx.store(self.store).reader_with_bytes(decoded)
         return super().bind_with_bytes(ctx) if get is None else self._flushing(ctx, get)
 
     def value_serde(self, ctx: NodeContext) -> Serde[Any] | None:

@@ -9,7 +9,8 @@ The cut is the offset of each input at which the backfill ends. The steps, and t
    From here on, workers refuse to start.
 4. *Write.* Each task writes its outputs and changelogs to Kafka, in transactions that also note the number of rows
    written. After a kill, the same command computes the same rows again, and continues after those already written.
-5. *End.* One commit moves all offsets of the group to the cut. Workers start there, with the state that was written.
+5. *End.* A commit in another group keeps the fingerprint of the topology. Then one commit moves all offsets of the
+   group to the cut. Workers start there, with the state that was written.
 
 The offsets of a task are not moved in its own transactions, because tasks feed each other through repartition topics.
 If some offsets were at the cut and others before, records would be missing or count twice. So all move at once.
@@ -33,8 +34,8 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
-from streamapp.runners.spark.backfill_files import History, archives
-from streamapp.runners.spark.batch_source import KafkaSource
+from streamapp.runners.spark.backfill_files import History, HistoryPart, archives
+from streamapp.runners.spark.batch_source import KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Group, Progress
@@ -104,11 +105,14 @@ class Backfill:
         archived, spans = archives(self._files, counts)
         self.survey: Survey = survey(self._runner.plan, until, spans)
         """The plan of the backfill."""
-        self.first_times: dict[TopicPartition, int] = first_times(config, self.survey.external, archived)
-        """The timestamp of the first record of each partition that is read.
-
-        If a partition has records in ``files``, the timestamp is that of the first record in the files.
-        """
+        client = client_of(config)
+        self.first_times: dict[TopicPartition, int] = first_times(
+            {
+                tp: HistoryPart(archived[tp], client, *span) if tp in archived else KafkaPart(client, *span)
+                for tp, span in self.survey.external.items()
+            }
+        )
+        """The timestamp of the first record of each partition that the backfill reads, from files or from Kafka."""
         if self.first_times:
             logs = [topic.name for topic in self.survey.plan.internal_topics if topic.kind == "changelog"]
             written = [*self.outputs, *(topic for topic in logs if topic not in self.survey.missing)]
@@ -249,6 +253,9 @@ class Backfill:
             ):
                 metadata[TopicPartition(name, task)] = text.decode()
         ranges = self.survey.ranges
-        self._group.commit({tp: Position(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})
+        # The fingerprint comes first. After a kill between the two commits, the next run finds the note in the group,
+        # and repeats both commits.
         kept = fingerprint_group(self.survey.plan)
         kept.commit({tp: Position(0, self.survey.plan.fingerprint) for tp in ranges})
+        failpoints.hit("backfill-ending")
+        self._group.commit({tp: Position(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})

@@ -70,7 +70,9 @@ class HistoryPart:
 class HistoryReader:
     def __init__(self, part: HistoryPart, partition: TopicPartition) -> None:
         self._part, self._partition = part, partition
-        self._archive: RecordReader | None = part.archive.open(partition)
+        self._archive: RecordReader | None = None
+        if part.start < part.archive.span[1]:
+            self._archive = part.archive.open(partition)
         self._kafka: RecordReader | None = None
 
     def read(self) -> RecordBatch | None:

@@ -15,26 +15,17 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
-from streamapp.runners.spark.batch_source import KafkaPart, Part, Ranges
+from streamapp.runners.spark.batch_source import Part
 
 __all__ = ["check_retention", "first_times"]
 
 TIMEOUT_SECONDS = 30.0
 
 
-def first_times(
-    config: StreamsConfig, ranges: Ranges, archived: Mapping[TopicPartition, Part]
-) -> dict[TopicPartition, int]:
-    """The timestamp in ms of the first record of each range; ranges without records are left out.
-
-    If a partition has records in ``archived``, the timestamp is that of the first archived record instead, also if the
-    range begins later.
-    """
+def first_times(parts: Mapping[TopicPartition, Part]) -> dict[TopicPartition, int]:
+    """The timestamp in ms of the first record of each part; parts without records are left out."""
     found = {}
-    for tp, (start, end) in ranges.items():
-        part = archived.get(tp)
-        if part is None or not part.size:
-            part = KafkaPart(client_of(config), start, end)
+    for tp, part in parts.items():
         with closing(part.open(tp)) as reader:
             while (batch := reader.read()) is not None:
                 if batch.timestamps:

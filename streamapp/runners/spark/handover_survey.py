@@ -87,8 +87,8 @@ class Survey:
 
 
 def fingerprint_group(plan: Plan) -> Group:
-    """The group in which a finished backfill leaves the plan's fingerprint."""
-    return Group(plan.config.replace(application_id=f"{plan.application_id}-backfill"))
+    """The group `Plan.backfill_group`, in which a backfill leaves the plan's fingerprint before it ends."""
+    return Group(plan.config.replace(application_id=plan.backfill_group))
 
 
 def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
@@ -120,7 +120,7 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
         ranges = {tp: (committed[tp].offset, note.cut) for tp, note in notes.items()}
         metadata = {tp: note.was for tp, note in notes.items()}
     else:
-        _check_fingerprint(plan, committed)
+        _check_fingerprint(plan, committed, there)
         outside = [tp for tp in inputs if tp.topic not in internal]
         ranges = _ranges(kafka, outside, committed, until, history or {})
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
@@ -199,18 +199,21 @@ def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
         )
 
 
-def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Position]) -> None:
+def _check_fingerprint(
+    plan: Plan, committed: Mapping[TopicPartition, Position], inputs: Collection[TopicPartition]
+) -> None:
     """Raises `ConfigError` if the state at these offsets comes from another topology."""
+    # The read comes first: a missing right to the group ends the backfill here, and not after hours of computation.
+    left = fingerprint_group(plan).read(inputs)
     if not committed:
         return
-    left = fingerprint_group(plan).read(list(committed))
     known = {entry.metadata for entry in left.values()}
     known.add(known_fingerprint(plan.config.state_dir, plan.application_id) or plan.fingerprint)
     if known != {plan.fingerprint}:
         raise ConfigError(
             f"the state of {plan.application_id} was made by a topology whose stores or internal topics were "
             "different. Run the backfill with that topology, or set another application_id. To begin anew, delete the "
-            f"internal topics, the consumer groups {plan.application_id} and {plan.application_id}-backfill, and the "
+            f"internal topics, the consumer groups {plan.application_id} and {plan.backfill_group}, and the "
             "state folders"
         )
 
@@ -227,12 +230,17 @@ def _ranges(
     found: Ranges = {}
     for tp, (first, _) in there.items():
         earliest, after = history.get(tp, (first, first))
-        if after < first:
+        start = committed[tp].offset if tp in committed else min(earliest, first)
+        if earliest > max(start, first):
+            raise ConfigError(
+                f"the files have {tp} only from offset {earliest} on, but Kafka keeps it from {first} on. The records "
+                "before the files would be left out: add files that have these records, or give no files for this topic"
+            )
+        if after < first and start < first:
             raise ConfigError(
                 f"the files have {tp} up to offset {after}, but Kafka keeps it from {first} on: the records between "
                 "are missing. Add files that have these records"
             )
-        start = committed[tp].offset if tp in committed else earliest
         if start < earliest:
             raise ConfigError(
                 f"the group stands at offset {start} of {tp}, but the partition now begins with {earliest}. Read the "

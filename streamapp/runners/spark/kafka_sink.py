@@ -2,7 +2,8 @@
 
 Spark's own Kafka sink ignores timestamps, and may write a record twice. Here, each task has a transactional producer.
 With the rows, each transaction commits the number of rows that are now done, for each partition. The number is stored
-as an offset of the consumer group with the name of the job. The metadata of the offset has a checksum of these rows.
+as an offset of the consumer group with the name of the job. The metadata of the offset has a checksum of these rows,
+and the number of rows that were written.
 
 The next run reads the number, and continues after these rows. If the checksum differs, the run is refused: its input
 has changed, so the number would point to a wrong row.
@@ -17,13 +18,13 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.requests import committed, until_coordinated
+from streamapp.broker.requests import CHECK_KAFKA, committed, until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
@@ -59,7 +60,7 @@ class Published:
     written: dict[str, int]
     """The rows that this run has written."""
     there_before: dict[str, int]
-    """The rows that earlier runs have done."""
+    """The rows that earlier runs have written."""
 
 
 def publish(
@@ -112,9 +113,7 @@ def publish(
         total = sum(sizes.values())
 
         def done() -> int:
-            return sum(
-                min(position, sizes.get(tp, 0)) for tp, (position, _) in ledger.read(partitions).items()
-            )
+            return sum(min(at.rows, sizes.get(tp, 0)) for tp, at in ledger.read(partitions).items())
 
         with raised_in_tasks(), polling(on_progress and (lambda: on_progress(done(), total))):
             rows = (
@@ -126,14 +125,21 @@ def publish(
     written = dict.fromkeys(topics, 0)
     for tp, size in sizes.items():
         totals[tp.topic] += size
-        there[tp.topic] += min(size, before[tp][0])
+        there[tp.topic] += min(size, before[tp].written)
     for row in rows:
         written[row[0]] += row[2]
     return Published(totals, written, there)
 
 
-Position = tuple[int, str]
-"""The number of rows of a partition that are done, and the checksum of these rows in hexadecimal."""
+class Position(NamedTuple):
+    """The number of rows of a partition that are done, and the checksum of these rows in hexadecimal.
+
+    ``written`` is the number of these rows that are in Kafka. The others were not wanted.
+    """
+
+    rows: int
+    checksum: str
+    written: int
 
 
 class _Ledger:
@@ -157,7 +163,7 @@ class _Ledger:
             partitions = [
                 TopicPartition(topic, p) for topic in topics for p in sorted(known[topic].partitions)
             ]
-            new = [tp for tp, (position, _) in self.read(partitions).items() if position < 0]
+            new = [tp for tp, at in self.read(partitions).items() if at.rows < 0]
             for tp in new:
                 low, high = self.consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=TIMEOUT_SECONDS)
                 if high > low:
@@ -167,7 +173,7 @@ class _Ledger:
                         "Delete the topic and run again, or publish to another topic."
                     )
             if new:
-                begun = [_entry(tp, 0, "0") for tp in new]
+                begun = [_entry(tp, Position(0, "0", 0)) for tp in new]
                 commit = partial(self.consumer.commit, offsets=begun, asynchronous=False)
                 until_coordinated(commit, seconds=TIMEOUT_SECONDS)
         except KafkaException as error:
@@ -175,18 +181,29 @@ class _Ledger:
         return partitions
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The `Position` of each partition; -1 rows for a partition that is not in the ledger."""
-        return {
-            TopicPartition(entry.topic, entry.partition): (max(entry.offset, -1), entry.metadata)
-            for entry in committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
-        }
+        """The `Position` of each partition; -1 rows for a partition that is not in the ledger. Raises `BrokerError`."""
+        try:
+            found = committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise BrokerError(
+                f"the progress of job {self._job!r} cannot be read from Kafka at {self._kafka.bootstrap_servers}: "
+                f"{error.args[0].str()}. {CHECK_KAFKA} Then run the job again: it continues after the last commit."
+            ) from error
+        return {TopicPartition(entry.topic, entry.partition): _position(entry) for entry in found}
 
     def close(self) -> None:
         self.consumer.close()
 
 
-def _entry(tp: TopicPartition, position: int, checksum: str) -> KafkaPartition:
-    return KafkaPartition(tp.topic, tp.partition, position, metadata=checksum)
+def _entry(tp: TopicPartition, at: Position) -> KafkaPartition:
+    return KafkaPartition(tp.topic, tp.partition, at.rows, metadata=f"{at.checksum} {at.written}")
+
+
+def _position(entry: KafkaPartition) -> Position:
+    rows = max(entry.offset, -1)
+    checksum, _, written = (entry.metadata or "").partition(" ")
+    # Jobs of earlier versions have not noted the number of written rows.
+    return Position(rows, checksum, int(written) if written else max(rows, 0))
 
 
 def _client(kafka: KafkaSettings, job: str, task: int) -> dict[str, Any]:
@@ -240,28 +257,31 @@ class _Writer:
         group = ledger.consumer.consumer_group_metadata()
         done: dict[TopicPartition, Position] = {}  # the ledger in Kafka
         seen: dict[TopicPartition, list[int]] = {}  # [rows, checksum] of this run
+        before: dict[TopicPartition, int] = {}  # the rows that earlier runs have written
         written: dict[TopicPartition, int] = {}
         pending = 0
 
         def commit() -> None:
-            entries = [
-                _entry(tp, rows, f"{checksum:x}")
+            reached = {
+                tp: Position(rows, f"{checksum:x}", before[tp] + written[tp])
                 for tp, (rows, checksum) in seen.items()
-                if rows > done[tp][0]
-            ]
+                if rows > done[tp].rows
+            }
             if not pending:  # rows that are not wanted move the position too
                 producer.begin_transaction()
+            entries = [_entry(tp, at) for tp, at in reached.items()]
             producer.send_offsets_to_transaction(entries, group, TIMEOUT_SECONDS)
             producer.commit_transaction(TIMEOUT_SECONDS)
-            done.update({TopicPartition(e.topic, e.partition): (e.offset, e.metadata) for e in entries})
+            done.update(reached)
 
         for topic, partition, key, value, timestamp, headers, wanted in _rows(batches):
             tp = TopicPartition(topic, partition)
             if tp not in seen:
                 seen[tp], written[tp] = [0, 0], 0
                 done.update(ledger.read([tp]))
+                before[tp] = done[tp].written
             mine = seen[tp]
-            position, checksum = done[tp]
+            position, checksum, _ = done[tp]
             rows = mine[0] = mine[0] + 1
             mine[1] = zlib.crc32(value or b"", zlib.crc32(key or b"", mine[1]))
             if rows <= position:
@@ -282,7 +302,7 @@ class _Writer:
             if pending == RECORDS_PER_TRANSACTION:
                 commit()
                 pending = 0
-        if any(rows > done[tp][0] for tp, (rows, _) in seen.items()):
+        if any(rows > done[tp].rows for tp, (rows, _) in seen.items()):
             commit()
         return written
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamapp import expressions as ex
+from streamapp.config import StreamsConfig
 from streamapp.dsl.aggregation import add_one
 from streamapp.engine.operators.aggregate import StreamAggregate
 from streamapp.engine.operators.aligned_windows import WindowAggregate
@@ -52,11 +53,11 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     kind = spec.kind
     if kind.drops_rows or not isinstance(kind, Table | TimestampedWindow):
         raise _only_engine(aggregate, "its store drops rows, or keeps their versions")
-    steps, topic = _upstream(aggregate, nodes)
-    source.check(topic)
-    rows = source.frame
+    steps, begin = _upstream(aggregate, nodes)
+    source.check(begin.topics[0])
     if source.corrupt is not None:
         raise _only_engine(aggregate, "the error policy decides about rows that could not be parsed")
+    rows = _with_time(source, begin, plan.config)
     given = source.value_columns
     single = isinstance(source.value, str)
     fields = {n: rows[n] for n in given}
@@ -85,6 +86,30 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     if not isinstance(kind, TimestampedWindow):
         return chosen.groupBy(key.alias("key")).agg(value.alias("value"), timestamp)
     return _windowed(chosen, aggregate, key, time, value, timestamp, kind.retention_ms)
+
+
+def _with_time(source: ColumnSource, node: SourceNode, config: StreamsConfig) -> DataFrame:
+    """The rows of a source that have a time. For the other rows, the answer is that of a batch.
+
+    A row is dropped if the answer is a plain drop. For all other answers, the query over the rows ends with an error,
+    because Spark SQL makes no dead letter and calls no handler.
+    """
+    from pyspark.sql import functions as F
+
+    time = source.time_column()
+    timed = F.coalesce(time >= 0, F.lit(False))
+    answer = node.on_error or config.deserialization_exception_handler
+    if answer == "skip" or (answer == "continue" and config.dead_letter_queue_topic is None):
+        return source.frame.where(timed)
+    message = F.concat(
+        F.lit(f"{node.name}: a row for {node.topics[0]} is no record: the row has the time "),
+        F.coalesce(time.cast("string"), F.lit("None")),
+        F.lit(
+            '. Set deserialization_exception_handler to "skip" to drop such rows. SparkRunner.batch also makes dead '
+            "letters of them, and asks handlers"
+        ),
+    )
+    return source.frame.where(F.when(timed, F.lit(True)).otherwise(F.raise_error(message)))
 
 
 def _windowed(
@@ -127,8 +152,8 @@ def _windowed(
     )
 
 
-def _upstream(node: ProcessorNode, nodes: dict[str, Node]) -> tuple[list[ProcessorNode], str]:
-    """The steps before a node, through repartition topics, nearest first; and the topic at their beginning."""
+def _upstream(node: ProcessorNode, nodes: dict[str, Node]) -> tuple[list[ProcessorNode], SourceNode]:
+    """The steps before a node, through repartition topics, nearest first; and the source node at their beginning."""
     steps: list[ProcessorNode] = []
     at: Node = node
     while True:
@@ -141,7 +166,7 @@ def _upstream(node: ProcessorNode, nodes: dict[str, Node]) -> tuple[list[Process
             if len(at.topics) != 1 or len(writers) > 1:
                 raise _only_engine(at, "several streams come together in it")
             if not writers:
-                return steps, at.topics[0]
+                return steps, at
             at = writers[0]
             continue
         at = nodes[at.parents[0]]

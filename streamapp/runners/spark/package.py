@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
 import tarfile
 from collections.abc import Collection, Iterable, Iterator
 from importlib import metadata
@@ -13,12 +15,15 @@ from packaging.requirements import Requirement
 
 from streamapp.errors import ConfigError
 
-__all__ = ["ARCHIVE_NAME", "archive_settings", "distributions", "package"]
+__all__ = ["ARCHIVE_NAME", "archive_settings", "distributions", "lacking", "package"]
 
 ARCHIVE_NAME = "app"
 """The folder in which an executor finds the unpacked archive."""
 
 ROOTS = ("streamapp[spark]",)
+FOR_SERDES = "schemas"
+"""The extra for serdes of JSON Schema and Protobuf. Its installed packages come along, because an application that has
+such serdes does not run here without them."""
 _STREAMAPP = Path(__file__).parents[2]
 ON_EXECUTORS = frozenset({"pyspark", "py4j"})
 """Distributions that are left out, because Spark has its own versions of them."""
@@ -32,7 +37,8 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
 
     The files come from this environment, so executors have the same versions as the driver. The executors need the same
     operating system, processor architecture and version of Python. ``code`` are packages (folders) and modules of your
-    own. ``also`` names further distributions, which come with their requirements.
+    own. ``also`` names further distributions, which come with their requirements. The packages of the extra ``schemas``
+    come along if they are installed.
 
     Raises `ConfigError` for another suffix than ``.tar.gz``, missing code, or a distribution that is not installed. An
     editable install is refused, too, unless ``code`` has a folder of its project.
@@ -45,7 +51,7 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
     for path in code:
         if not path.is_dir() and not (path.suffix == ".py" and path.is_file()):
             raise ConfigError(f"{path} is no folder and no module (.py) here: name the packages of your code")
-    found = distributions([*ROOTS, *also])
+    found = distributions(_required(also))
     for distribution in found:
         _refuse_without_code(distribution, code)
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +65,70 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
             tar.add(path.resolve(), path.resolve().name, filter=_wanted)
     writing.replace(archive)
     return [f"{distribution.name} {distribution.version}" for distribution in found]
+
+
+def lacking(code: Collection[Path], also: Collection[str] = ()) -> list[str]:
+    """Lines about the imports of ``code`` that an archive of `package` would lack, each with the remedy.
+
+    An import of a module that is not found here has no line, because the code may do without the module.
+    """
+    packed = {_normal(distribution.name) for distribution in distributions(_required(also))} | ON_EXECUTORS
+    owners = metadata.packages_distributions()
+    known = {*sys.stdlib_module_names, _STREAMAPP.name, *(path.resolve().stem for path in code)}
+    lines = {}
+    for root in code:
+        for file in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+            for module in sorted(_imports(file) - known):
+                beside = [
+                    each for each in (root.parent / module, root.parent / f"{module}.py") if each.exists()
+                ]
+                if beside:
+                    remedy = f"name {beside[0]}, too"
+                elif module in owners and packed.isdisjoint(map(_normal, owners[module])):
+                    remedy = f"add --also {owners[module][0]}"
+                else:
+                    continue
+                known.add(module)
+                lines[module] = f"{file} imports {module}, which is not in the archive: {remedy}"
+    return [lines[module] for module in sorted(lines)]
+
+
+def _imports(file: Path) -> set[str]:
+    """The modules at the root of the import path that a file imports anywhere; none if the file is no Python."""
+    try:
+        parsed = ast.parse(file.read_bytes(), str(file))
+    except SyntaxError:
+        return set()
+    found = set()
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
+            found.add(node.module)
+    return {name.partition(".")[0] for name in found}
+
+
+def _required(also: Collection[str]) -> list[str]:
+    """The requirements of an archive."""
+    extra = [
+        requirement.name
+        for requirement in map(Requirement, metadata.requires("streamapp") or [])
+        if requirement.marker is not None and requirement.marker.evaluate({"extra": FOR_SERDES})
+    ]
+    return [*ROOTS, *(name for name in extra if _installed(name)), *also]
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _normal(name: str) -> str:
+    """The form of a distribution's name in which names are compared."""
+    return name.lower().replace("_", "-")
 
 
 def archive_settings(archive: str) -> dict[str, str]:
@@ -76,7 +146,7 @@ def distributions(requirements: Collection[str]) -> list[metadata.Distribution]:
     waiting = [(Requirement(text), "") for text in requirements]
     while waiting:
         requirement, by = waiting.pop()
-        name = requirement.name.lower().replace("_", "-")
+        name = _normal(requirement.name)
         if name in ON_EXECUTORS:
             continue
         try:

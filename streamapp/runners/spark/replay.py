@@ -24,6 +24,7 @@ from streamapp.runners.spark.result import BatchResult, OutputTable
 from streamapp.runners.spark.run_order import topics_of
 from streamapp.runners.spark.runner import SparkRunner
 from streamapp.runners.spark.table_frames import live_tables
+from streamapp.runners.spark.table_rows import readable
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
@@ -107,7 +108,9 @@ class Replay:
         self._progress = progress
         self._since = since
         plan = self._runner.plan
-        self._stores = {spec.name: spec for sub in plan.subtopologies for spec in sub.stores}
+        self._stores = {
+            spec.name: spec for sub in plan.subtopologies for spec in sub.stores if readable(spec)
+        }
         internal = {topic.name for topic in plan.internal_topics}
         outputs = {t for sub in plan.subtopologies for t in sub.sink_topics} - internal
         if name not in self._stores and name not in outputs:

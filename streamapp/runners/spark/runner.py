@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.connection import client_of, connected
 from streamapp.runners.spark.driver_globals import GlobalResult, apply_globals
 from streamapp.runners.spark.failures import raised_in_tasks
-from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW, SENT
+from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, SENT
 from streamapp.runners.spark.inputs import Inputs, resolve
 from streamapp.runners.spark.native import native_table
 from streamapp.runners.spark.packing import record_headers
@@ -26,7 +27,7 @@ from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
 from streamapp.runners.spark.run_order import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.sessions import kept, spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
-from streamapp.runners.spark.table_rows import readable
+from streamapp.runners.spark.table_rows import GlobalRows, readable, row_frame, rows_of
 from streamapp.topology import Plan, Topology
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ class SparkRunner:
         """Computes one table with Spark SQL alone, which is faster than the engine.
 
         The functions of the topology must be `Expression` and `Aggregates`. The columns are those of
-        `OutputTable.typed`, except ``partition``. The value of `Aggregates` is always a struct. All rows need a time,
-        because no error handler is asked. Raises `UnsupportedOperation` with the name of an operator that only the
-        engine can compute.
+        `OutputTable.typed`, except ``partition``. The value of `Aggregates` is always a struct. Rows without a time, or
+        with a time before 1970, are dropped if a batch drops them without a dead letter. Otherwise the query over the
+        DataFrame ends with an error. Raises `UnsupportedOperation` with the name of an operator that only the engine
+        can compute.
         """
         return native_table(self._plan, table, source)
 
@@ -223,23 +225,27 @@ class Run:
             frame.unpersist()
 
     def result(self) -> BatchResult:
-        from pyspark.sql import functions as F
-
         internal = {topic.name for topic in self._plan.internal_topics}
         topics = {t: OutputTopic(t, self._records(t)) for t in self._named_outputs() if t not in internal}
         tables = {
-            spec.name: OutputTable(
-                spec,
-                self.frames[sub.id]
-                .where((F.col("kind") == ROW) & (F.col("name") == spec.name))
-                .select(F.col("task").alias("partition"), "key", "value", "timestamp", "start", "end"),
-            )
+            spec.name: OutputTable(spec, rows_of(self.frames[sub.id], spec.name))
             for sub in self._plan.subtopologies
             for spec in sub.stores
             if readable(spec)
         }
-        frames = (*dict.fromkeys(self.frames.values()), *self._inputs.kept)
-        return BatchResult(topics, tables, self.processed, self.dropped, frames)
+        global_tables = {
+            store.name: OutputTable(store.spec, self._global_frame(store.name))
+            for store in self._plan.global_stores
+            if readable(store.spec)
+        }
+        kept_frames = (table.frame for table in global_tables.values())
+        frames = (*dict.fromkeys(self.frames.values()), *self._inputs.kept, *kept_frames)
+        return BatchResult(topics, {**tables, **global_tables}, self.processed, self.dropped, frames)
+
+    def _global_frame(self, name: str) -> DataFrame:
+        """The rows of a global table. Spark computes the rows at the first use of the frame, and then keeps them."""
+        records = partial(attrgetter("value"), self._globals)
+        return kept(row_frame(self._spark, name, 1, GlobalRows(self._plan, name, records)))
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]

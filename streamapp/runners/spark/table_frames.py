@@ -6,28 +6,27 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
-from streamapp.engine.global_state import GlobalState
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.task_session import TaskSession
-from streamapp.records import TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.connection import client_of, connected
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource
 from streamapp.runners.spark.changelogs import KafkaChangelogs
-from streamapp.runners.spark.frames import OUTPUT, ROW
 from streamapp.runners.spark.result import OutputTable
 from streamapp.runners.spark.sessions import spark_session
 from streamapp.runners.spark.spill import SpillingHome
-from streamapp.runners.spark.table_rows import readable, table_batches
+from streamapp.runners.spark.table_rows import GlobalRows, readable, row_frame, table_batches
 from streamapp.topology import Plan, Subtopology, Topology
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["create_views", "live_tables"]
 
@@ -68,11 +67,12 @@ def live_tables(
             if readable(spec) and changelog is not None and changelog.name in counts:
                 found = parts(changelog.name)
                 one = replace(sub, nodes=(), stores=(spec,))
-                frame = _frame(spark, len(found), _Restored(plan, one, changelog.name, found))
+                frame = row_frame(spark, spec.name, len(found), _Restored(plan, one, changelog.name, found))
                 tables[spec.name] = OutputTable(spec, frame)
     for store in plan.global_stores:
         if readable(store.spec) and store.topic in counts:
-            frame = _frame(spark, 1, _Global(plan, store.name, store.topic, parts(store.topic)))
+            records = partial(_records, store.topic, parts(store.topic))
+            frame = row_frame(spark, store.name, 1, GlobalRows(plan, store.name, records))
             tables[store.name] = OutputTable(store.spec, frame)
     return tables
 
@@ -93,14 +93,6 @@ def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict
         table.typed.createOrReplaceTempView(view)
         views[view] = name
     return views
-
-
-def _frame(spark: SparkSession, tasks: int, restored: Any) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    rows = spark.range(0, max(tasks, 1), 1, max(tasks, 1)).mapInArrow(restored, OUTPUT)
-    columns = (F.col("task").alias("partition"), "key", "value", "timestamp", "start", "end")
-    return rows.where(F.col("kind") == ROW).select(*columns)
 
 
 @dataclass(frozen=True)
@@ -133,22 +125,9 @@ class _Restored:
             yield from table_batches(session.task.own_stores, partition, {})
 
 
-@dataclass(frozen=True)
-class _Global:
-    """Builds a global store from all partitions of its topic, in one executor."""
-
-    plan: Plan
-    store: str
-    topic: str
-    parts: Mapping[int, KafkaPart]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        with closing(GlobalState(self.plan, wall_clock_ms=lambda: 0)) as state:
-            for partition, part in self.parts.items():
-                tp = TopicPartition(self.topic, partition)
-                with closing(part.open(tp)) as reader:
-                    while (batch := reader.read()) is not None:
-                        state.process(tp, batch)
-            yield from table_batches({self.store: state.stores[self.store]}, 0, {})
+def _records(topic: str, parts: Mapping[int, KafkaPart]) -> Iterator[tuple[TopicPartition, RecordBatch]]:
+    for partition, part in parts.items():
+        tp = TopicPartition(topic, partition)
+        with closing(part.open(tp)) as reader:
+            while (batch := reader.read()) is not None:
+                yield tp, batch

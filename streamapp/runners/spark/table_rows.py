@@ -1,32 +1,41 @@
-"""The rows of tables that leave the executors."""
+"""The tables that Spark shows, and their rows, which leave the executors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamapp.runners.spark.frames import ROW, output_batch
+from streamapp.engine.global_state import GlobalState
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.frames import OUTPUT, ROW, output_batch
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.state.spec import StoreSpec
+from streamapp.topology import Plan
 
-__all__ = ["readable", "table_batches"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["GlobalRows", "readable", "row_frame", "rows_of", "table_batches"]
 
 ROWS_PER_BATCH = 20_000
 
 
 def readable(spec: StoreSpec) -> bool:
-    """True if the rows of a store can be shown as a table.
+    """True if Spark shows the store as a table.
 
-    The store needs a `RowShape` and serdes. Windows need a length, which the stores of a join of records with equal
-    timestamps do not have.
+    The stores that operators have for themselves (`StoreSpec.internal`) are no tables. A table needs a `RowShape` and
+    serdes. Windows need a length, which a store of a processor may lack.
     """
     shape = spec.kind.shape
     return (
-        shape is not None
+        not spec.internal
+        and shape is not None
         and spec.key_serde is not None
         and spec.value_serde is not None
         and (shape.family != "window" or spec.kind.window_size_ms > 0)
@@ -64,6 +73,42 @@ def table_batches(
                 end=ends,
             )
             first += size
+
+
+def rows_of(frame: DataFrame, name: str) -> DataFrame:
+    """The rows of a table, out of a frame of `OUTPUT`, with the columns of `OutputTable.frame`."""
+    from pyspark.sql import functions as F
+
+    rows = frame.where((F.col("kind") == ROW) & (F.col("name") == name))
+    return rows.select(F.col("task").alias("partition"), "key", "value", "timestamp", "start", "end")
+
+
+def row_frame(
+    spark: SparkSession,
+    name: str,
+    tasks: int,
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> DataFrame:
+    """The rows of a table that the function ``rows`` gives in each of the Spark partitions."""
+    count = max(tasks, 1)
+    return rows_of(spark.range(0, count, 1, count).mapInArrow(rows, OUTPUT), name)
+
+
+@dataclass(frozen=True)
+class GlobalRows:
+    """The rows of a global store, which one executor builds from the records of all partitions of its topic."""
+
+    plan: Plan
+    store: str
+    records: Callable[[], Iterable[tuple[TopicPartition, RecordBatch]]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:  # Spark discards Python workers that do not read to the end
+            pass
+        with closing(GlobalState(self.plan, wall_clock_ms=lambda: 0)) as state:
+            for partition, batch in self.records():
+                state.process(partition, batch)
+            yield from table_batches({self.store: state.stores[self.store]}, 0, {})
 
 
 def _rows(store: Any) -> Iterator[tuple[bytes, bytes, int | None, int | None, int | None]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -82,6 +82,7 @@ class DataPlane(threading.Thread):
         topic_ids: TopicIds,
         open_task: Callable[[TaskId], LiveTask],
         on_failure: Callable[[BaseException], None],
+        repartition_topics: Collection[str],
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
         self._config = config
@@ -119,7 +120,7 @@ class DataPlane(threading.Thread):
         self._draining = False
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
-        self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member)
+        self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member, repartition_topics)
         self.restorer: Restorer = Restorer(config, admin)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)

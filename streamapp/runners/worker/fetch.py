@@ -38,16 +38,28 @@ waiting records take too much memory."""
 class Fetcher:
     """Fetches the inputs of tasks, and gives their records to the tasks.
 
-    ``confirm_member`` raises `StaleMemberError` if the group has given the partitions to other members.
+    Records of ``repartition_topics`` come first. Otherwise they would wait behind all records of other topics that
+    librdkafka has fetched ahead. ``confirm_member`` raises `StaleMemberError` if the group has given the partitions to
+    other members.
     """
 
     def __init__(
-        self, config: StreamsConfig, admin: LastingAdmin, confirm_member: Callable[[], None]
+        self,
+        config: StreamsConfig,
+        admin: LastingAdmin,
+        confirm_member: Callable[[], None],
+        repartition_topics: Collection[str] = (),
     ) -> None:
         self._confirm_member = confirm_member
         self._config = config
         self._admin = admin
-        self._consumer = open_consumer(consumer_settings(config), LogEnds(admin).look)
+        settings, ends = consumer_settings(config), LogEnds(admin).look
+        if repartition_topics:
+            # librdkafka applies this limit to each of its two queues.
+            settings["queued.max.messages.kbytes"] = max(1, settings["queued.max.messages.kbytes"] // 2)
+            self._consumer = open_consumer(settings, ends, lambda topic: topic not in repartition_topics)
+        else:
+            self._consumer = open_consumer(settings, ends)
         if not COMPILED:
             logger.info(
                 "streamapp was installed without a C compiler: each record costs about a microsecond more"

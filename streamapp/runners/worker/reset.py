@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamapp.broker.consumer_groups import check_at_rest
+from streamapp.broker.consumer_groups import check_at_rest, look_at_group
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.clients import unreachable
@@ -23,22 +23,32 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Reset:
-    """Deletes internal topics, the offsets of the group, and the state on this machine (``folder`` None: no state)."""
+    """Deletes internal topics, the offsets of the group, and the state on this machine (``folder`` None: no state).
+
+    ``backfilled`` is a second group, whose offsets have the fingerprint of a backfill's topology in their metadata.
+    None: there is no such group, because no backfill has ended since the last reset.
+    """
 
     group: str
+    backfilled: str | None
     topics: tuple[str, ...]
     folder: Path | None
     _admin: LastingAdmin
 
     def __str__(self) -> str:
         """
-        >>> print(Reset("flights", ("flights-counts-changelog",), None, None))
+        >>> print(Reset("flights", None, ("flights-counts-changelog",), None, None))
         topic   flights-counts-changelog
         offsets of the consumer group flights
         """
         state = [] if self.folder is None else [f"folder  {self.folder}"]
         topics = [f"topic   {topic}" for topic in self.topics]
-        return "\n".join([*topics, f"offsets of the consumer group {self.group}", *state])
+        groups = [f"offsets of the consumer group {group}" for group in self._groups]
+        return "\n".join([*topics, *groups, *state])
+
+    @property
+    def _groups(self) -> list[str]:
+        return [*([] if self.backfilled is None else [self.backfilled]), self.group]
 
     def carry_out(self) -> None:
         """Deletes everything, the offsets last. A worker with tables that starts meanwhile ends with an error, as its
@@ -53,8 +63,9 @@ class Reset:
             deleted = ask_controller(self._admin.delete_topics, self.topics, seconds=_SECONDS)
             for topic, answer in deleted.items():
                 _passes(answer.result, f"the topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
-        ((_, answer),) = ask(self._admin.delete_consumer_groups, [self.group], seconds=_SECONDS).items()
-        _passes(answer.result, f"the consumer group {self.group}", KafkaError.GROUP_ID_NOT_FOUND)
+        for group in self._groups:
+            ((_, answer),) = ask(self._admin.delete_consumer_groups, [group], seconds=_SECONDS).items()
+            _passes(answer.result, f"the consumer group {group}", KafkaError.GROUP_ID_NOT_FOUND)
 
 
 def delete_state(folder: Path) -> None:
@@ -76,8 +87,10 @@ def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:
         raise unreachable(plan.config, exc) from exc
     check_at_rest(admin, group, plan.config.session_timeout_ms)
     folder = Path(plan.config.state_dir) / group
+    left = look_at_group(admin, plan.backfill_group).state != "dead"
     return Reset(
         group,
+        plan.backfill_group if left else None,
         tuple(topic.name for topic in plan.internal_topics if topic.name in existing),
         folder if folder.exists() else None,
         admin,

@@ -135,6 +135,7 @@ class StreamsRuntime(WorkerView):
                 self._run_async,
             ),
             self._on_failure,
+            {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
         )
         # The objects that exist by now stay. The garbage collector need not visit them while records are processed.
         gc.collect()

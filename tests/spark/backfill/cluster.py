@@ -119,5 +119,14 @@ class Cluster:
         with SparkRunner(self.topology(), self.config("batch"), self.spark).batch() as result:
             return {name: sorted(table.rows(), key=repr) for name, table in result.tables.items()}
 
+    def batch_outputs(self) -> dict[str, list[Any]]:
+        """The output records as a batch over everything has them."""
+        with SparkRunner(self.topology(), self.config("batch"), self.spark).batch() as result:
+            found = {name: result.topics[self.topic(name)].records() for name in travels.OUTPUTS}
+            return {
+                name: sorted((r.key, r.value, r.timestamp) for _, r in records)
+                for name, records in found.items()
+            }
+
     def outputs(self) -> dict[str, list[Any]]:
         return {name: sorted(read(self.servers, self.topic(name))) for name in travels.OUTPUTS}

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -45,6 +50,24 @@ def live(cluster: Cluster, application: str) -> None:
                 settled()
 
 
+def check_outputs(cluster: Cluster) -> None:
+    """The outputs are those of a batch, also of join windows that were open at the cut.
+
+    A worker sends results without a match only once a second, so the last of them may wait in its store. The windows
+    of these records close 20 days and an hour later: they were open at the cut.
+    """
+    found, expected = cluster.outputs(), cluster.batch_outputs()
+    without_match, expected_without = (
+        [record for record in each["explained"] if record[1].endswith(b": None")]
+        for each in (found, expected)
+    )
+    waiting = Counter(expected_without) - Counter(without_match)
+    assert not Counter(without_match) - Counter(expected_without)
+    assert all(time >= CUT - 21 * 86_400_000 for _, _, time in waiting)
+    found["explained"] = sorted([*found["explained"], *waiting.elements()])
+    assert found == expected
+
+
 def test_january_to_november_on_spark_and_december_on_workers_is_the_whole_year(cluster: Cluster) -> None:
     """Killed at every step on the way: each time, the next attempt goes on."""
     cluster.send(HISTORY)
@@ -66,6 +89,7 @@ def test_january_to_november_on_spark_and_december_on_workers_is_the_whole_year(
     expected = cluster.batch_tables()
     assert all(expected.values())
     assert cluster.live_tables("travels") == expected
+    check_outputs(cluster)
 
     with cluster.worker("alone") as settled:
         settled()
@@ -130,13 +154,41 @@ def test_state_without_offsets_is_refused(cluster: Cluster) -> None:
         cluster.backfill("orphan")
 
 
+def other_topology(cluster: Cluster, application: str) -> Backfill:
+    config = cluster.config(application)
+    builder = StreamsBuilder(config)
+    flights = builder.stream(cluster.topic("flights"), key_serde=travels.TEXT, value_serde=travels.TEXT)
+    flights.group_by_key().count(materialized=travels.table("latest"))
+    return Backfill(builder.build(), config, spark=cluster.spark)
+
+
 def test_the_state_of_another_topology_is_refused(cluster: Cluster) -> None:
     cluster.send(HISTORY[:20])
     assert cluster.backfill("changed").run() is not None
-    builder = StreamsBuilder(cluster.config("changed"))
-    flights = builder.stream(cluster.topic("flights"), key_serde=travels.TEXT, value_serde=travels.TEXT)
-    flights.group_by_key().count(materialized=travels.table("latest"))
     with pytest.raises(
         ConfigError, match="made by a topology whose stores or internal topics were different"
     ):
-        Backfill(builder.build(), cluster.config("changed"), spark=cluster.spark)
+        other_topology(cluster, "changed")
+
+
+def test_a_backfill_that_is_killed_at_its_end_leaves_the_fingerprint_of_its_topology(
+    cluster: Cluster,
+) -> None:
+    cluster.send(HISTORY[:60])
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "backfill", travels.__name__]
+    killed = subprocess.run(
+        [*command, "--master", "local[2]", "--conf", "spark.driver.memory=1g"],
+        env={**os.environ, **cluster.environ("ending"), "STREAMAPP_FAILPOINT": "backfill-ending:kill"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    report = cluster.backfill("ending").run()
+    assert report is not None
+    assert report.written == 0
+    cluster.send(HISTORY[60:80])
+    with pytest.raises(
+        ConfigError, match="made by a topology whose stores or internal topics were different"
+    ):
+        other_topology(cluster, "ending")

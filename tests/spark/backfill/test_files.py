@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.backfill_files import HistoryPart, archives
@@ -67,3 +68,41 @@ def test_a_backfill_begins_in_files_and_goes_on_in_kafka(cluster: Cluster, tmp_p
     cluster.delete_before(topic, 15)  # the archive has what is gone, and a little more
     assert cluster.backfill("filed", files={topic: str(tmp_path / "flights")}).run() is not None
     assert cluster.live_tables("filed") == expected
+
+
+def test_a_second_backfill_looks_at_files_only_from_its_own_beginning_on(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    topic = cluster.topic("flights")
+    events = travels.events(flights=150)
+    cluster.send(events)
+    archive(cluster, topic, tmp_path / "flights", 20)
+    files = {topic: str(tmp_path / "flights")}
+    parts = [TopicPartition(topic, number) for number in range(travels.PARTITIONS)]
+    times = {
+        tp: [e.time for e in events if (e.topic, e.partition) == ("flights", tp.partition)] for tp in parts
+    }
+
+    first = cluster.backfill("twice", until=dict.fromkeys(parts, 10), files=files)
+    assert {tp: first.first_times[tp] for tp in parts} == {tp: times[tp][0] for tp in parts}
+    assert first.run() is not None
+    second = cluster.backfill("twice", until=dict.fromkeys(parts, 25), files=files)
+    assert {tp: second.first_times[tp] for tp in parts} == {tp: times[tp][10] for tp in parts}
+    assert second.run() is not None
+    # Retention goes on. The files do not reach the topic any more, and the group needs none of the lost records.
+    cluster.delete_before(topic, 23)
+    third = cluster.backfill("twice", files=files)
+    assert {tp: third.first_times[tp] for tp in parts} == {tp: times[tp][25] for tp in parts}
+
+
+def test_files_that_leave_out_records_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic("flights")
+    cluster.send(travels.events(flights=150))
+    archive(cluster, topic, tmp_path / "flights", 20)
+    for partition in range(travels.PARTITIONS):
+        (tmp_path / "flights" / f"partition={partition}" / "0.parquet").unlink()
+    with pytest.raises(ConfigError, match=r"-0 only from offset 10 on, but Kafka keeps it from 0 on"):
+        cluster.backfill("headless", files={topic: str(tmp_path / "flights")})
+    cluster.delete_before(topic, 22)
+    with pytest.raises(ConfigError, match=r"-0 up to offset 20, but Kafka keeps it from 22 on"):
+        cluster.backfill("headless", files={topic: str(tmp_path / "flights")})

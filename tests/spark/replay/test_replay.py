@@ -121,6 +121,15 @@ def test_what_the_topology_does_not_have_is_named(cluster: Cluster) -> None:
         Replay(cluster.topology(), cluster.config("replayed"), "nothing", spark=cluster.spark)
 
 
+def test_a_store_that_an_operator_has_for_itself_is_no_table(cluster: Cluster) -> None:
+    topology, config = cluster.topology(), cluster.config("replayed")
+    stores = [spec for sub in topology.plan(config).subtopologies for spec in sub.stores if spec.internal]
+    assert {spec.kind.persistent_name for spec in stores} == {"window", "list", "suppress_buffer"}
+    for spec in stores:
+        with pytest.raises(ConfigError, match=f"there is no table or output '{spec.name}'"):
+            Replay(topology, config, spec.name, spark=cluster.spark)
+
+
 def test_a_repartition_topic_is_no_output(cluster: Cluster) -> None:
     topology, config = cluster.topology(), cluster.config("replayed")
     internal = next(

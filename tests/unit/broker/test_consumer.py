@@ -389,3 +389,171 @@ def test_a_partition_that_the_client_has_stopped_to_fetch_is_fetched_anew(
     assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}
     assert consumer.stalled is None
     consumer.close()
+
+
+INTERNAL, EXTERNAL = DELAYS
+
+
+class _Deferring(LastingConsumer):
+    """Defers one of two partitions of a topic. A worker defers whole topics."""
+
+    def _defer(self) -> None:
+        super()._defer()
+        self._deferred = [tp for tp in self._next if tp == EXTERNAL]
+        self._defer_again()
+
+
+@pytest.fixture
+def deferring(broker: MockKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[LastingConsumer]:
+    if not COMPILED:
+        pytest.skip("confluent-kafka's consumer cannot defer partitions")
+    monkeypatch.setattr(lasting_consumer, "LastingConsumer", _Deferring)
+    monkeypatch.setattr(lasting_consumer, "MOST_DEFERRED", 7)
+    made = open_consumer({**broker.settings, "enable.partition.eof": False})
+    yield made
+    made.close()
+
+
+def test_records_of_deferred_partitions_come_after_those_of_the_others(
+    broker: MockKafka, deferring: LastingConsumer
+) -> None:
+    for n in range(300):
+        broker.write(1, b"external", b"%d" % n, n)
+    deferring.assign({INTERNAL: 0, EXTERNAL: 0})
+    values: list[bytes | None] = []
+    written = behind = None
+    while not values or values[-1] != b"299":
+        batches, _ = deferring.poll(20, 60)
+        for tp, batch in batches:
+            if tp == EXTERNAL:
+                assert len(batch.offsets) <= 7
+                values += batch.values
+            else:
+                behind = len(values)
+        if values and written is None:
+            # The other records were fetched together with the first ones.
+            broker.write(0, b"internal", b"first", 1)
+            written = len(values)
+        if written is not None and behind is None:
+            time.sleep(0.05)
+    assert values == [b"%d" % n for n in range(300)]
+    assert behind is not None
+    assert behind < 300
+
+
+def test_deferred_partitions_go_on_while_others_have_more_than_enough(
+    broker: MockKafka, deferring: LastingConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting_consumer, "MOST_DEFERRED", 30)
+    for partition in (0, 1):
+        for n in range(100):
+            broker.write(partition, b"k", b"%d" % n, n)
+    deferring.assign({INTERNAL: 0, EXTERNAL: 0})
+    taken = {INTERNAL: 0, EXTERNAL: 0}
+    counts: list[dict[TopicPartition, int]] = []
+    while min(taken.values()) < 100:
+        batches, _ = deferring.poll(10, 60)
+        counts.append({tp: len(batch.offsets) for tp, batch in batches})
+        for tp, count in counts[-1].items():
+            taken[tp] += count
+    assert max(each.get(INTERNAL, 0) for each in counts) == 7
+    assert {INTERNAL: 7, EXTERNAL: 3} in counts
+
+
+def test_a_poll_that_waits_gets_the_first_record_of_a_deferred_partition(
+    broker: MockKafka, deferring: LastingConsumer
+) -> None:
+    broker.write(1, b"k", b"before", 1)
+    deferring.assign({INTERNAL: 0, EXTERNAL: 1})
+    arrived: Records = []
+
+    def wait() -> None:
+        while not arrived:  # a poll may also end without a record
+            arrived.extend(deferring.poll(10, 3_600)[0])
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    broker.write(1, b"k", b"after", 2)
+    waiting.join(60)
+    assert [(tp, batch.values) for tp, batch in arrived] == [(EXTERNAL, [b"after"])]
+
+
+@pytest.mark.parametrize("how", ["assigned", "removed and added", "all given up"])
+def test_a_deferred_partition_goes_on_after_each_assignment(
+    broker: MockKafka, deferring: LastingConsumer, how: str
+) -> None:
+    """librdkafka takes a partition out of its queue some time after a removal, also if it is read again by then."""
+    broker.write(0, b"k", b"internal", 1)
+    broker.write(1, b"k", b"0", 1)
+    deferring.assign({INTERNAL: 1, EXTERNAL: 0})
+    for n in range(25):
+        values: list[bytes | None] = []
+        for _ in range(300):
+            batches, _ = deferring.poll(10, 0.2)
+            values += [value for _, batch in batches for value in batch.values]
+            if values:
+                break
+        assert values == [b"%d" % n]
+        broker.write(1, b"k", b"%d" % (n + 1), 1)
+        if how == "removed and added":
+            deferring.remove([EXTERNAL])
+            deferring.add({EXTERNAL: n + 1})
+        else:
+            if how == "all given up":
+                deferring.assign({})
+            deferring.assign({INTERNAL: 1, EXTERNAL: n + 1})
+
+
+def test_a_deferred_partition_does_not_stall_while_others_are_in_front(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lasting_consumer, "_MANY_RECORDS", 10)
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    internal, external = TopicPartition("repartitioned", 0), TopicPartition("flights", 0)
+    ends = {internal: 10_000, external: 5}
+    client = _Scripted()
+    consumer = LastingConsumer(
+        lambda: client,  # type: ignore[arg-type, return-value]
+        ends=lambda partitions: ends,
+        deferred=lambda topic: topic == "flights",
+    )
+    consumer.assign({internal: 0, external: 0})
+    for second in range(200):
+        now = float(second)
+        client.arrived = [(internal, RecordBatch([b""], [b""], [0], [second], None))]
+        consumer.poll(10, 0)
+    assert client.added == []
+    assert consumer.behind_others(external)
+    client.arrived = []
+    consumer.poll(10, 0)  # nothing is in front any more
+    for second in range(200, 300):
+        now = float(second)
+        client.arrived = [(internal, RecordBatch([b""], [b""], [0], [second], None))]
+        consumer.poll(10, 0)
+    assert client.added == [{external: 0}]
+
+
+class _Scripted:
+    """A client that gives ``arrived``."""
+
+    def __init__(self) -> None:
+        self.arrived: Records = []
+        self.added: list[Mapping[TopicPartition, int]] = []
+
+    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        return self.arrived, []
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
+    def remove(self, partitions: list[TopicPartition]) -> None: ...
+    def resume(self, partition: TopicPartition) -> None: ...
+    def defer(self, partitions: list[TopicPartition], most: int) -> None: ...
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.added.append(positions)
+
+    def end(self, partition: TopicPartition) -> int:
+        return -1
+
+    def take_lost(self) -> bool:
+        return False

@@ -86,6 +86,34 @@ def test_the_stores_of_a_processor_come_with_any_supplier(supplier: Any) -> None
             assert driver.create_output_topic("out", TEXT, TEXT).read_values() == ["None!", "a!"]
 
 
+def test_a_class_is_not_called_while_the_topology_is_built() -> None:
+    """Its objects may open connections. (Java calls ``get`` of a supplier twice, as streamapp calls a function.)"""
+    made: list[object] = []
+
+    class Counted:
+        """No subclass of `Processor`, so no attribute ``stores``."""
+
+        def __init__(self) -> None:
+            made.append(self)
+
+        def init(self, context: Any) -> None: ...
+
+        def process(self, record: Record[str, str]) -> None: ...
+
+        def close(self) -> None: ...
+
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS).process(Counted)
+    builder.build()
+    topology = Topology().add_source("source", "in", **TEXTS).add_processor("count", Counted, "source")
+    assert made == []
+    TopologyTestDriver(topology).close()
+    assert len(made) == 1
+    made.clear()
+    builder.stream("other", **TEXTS).process(lambda: Counted())
+    assert len(made) == 2
+
+
 @pytest.mark.parametrize("chosen", [0, 7, None])
 def test_a_partitioner_may_choose_what_the_driver_does_not_have(chosen: int | None) -> None:
     builder = StreamsBuilder()

@@ -6,6 +6,7 @@ import pytest
 
 from streamapp import (
     Materialized,
+    Retry,
     StreamJoined,
     StreamsBuilder,
     StreamsConfig,
@@ -116,3 +117,44 @@ def test_all_internal_resources_can_be_required_to_have_given_names():
     grouped.windowed_by(TimeWindows.of_size_with_no_grace(5)).count()
     with pytest.raises(TopologyError, match=r"KSTREAM-AGGREGATE-STATE-STORE-\d+-changelog"):
         builder.build()
+
+
+@pytest.mark.parametrize(
+    ("on_error", "found"),
+    [
+        (Retry.by_key(), ["store KSTREAM-MAPVALUES-0000000001-parked", "0000000001-parked-changelog"]),
+        (Retry.in_place(), ["store KSTREAM-MAPVALUES-0000000001-parked", "0000000001-parked-changelog"]),
+        (
+            Retry.topics(5_000),
+            [
+                "0000000001-retry-1-waiting",
+                "topic KSTREAM-MAPVALUES-0000000001-retry-1, ",
+                "0000000001-retry-back",
+            ],
+        ),
+    ],
+)
+def test_stores_and_topics_of_a_retry_can_be_required_to_have_given_names(
+    on_error: Retry, found: list[str]
+) -> None:
+    config = StreamsConfig(ensure_explicit_internal_resource_naming=True, dead_letter_queue_topic="dead")
+
+    def described(name: str | None, join: bool) -> StreamsBuilder:
+        builder = StreamsBuilder(config)
+        stream = builder.stream("in", **TEXT)
+        if join:
+            table = builder.table("table", **TEXT, materialized=Materialized("table"))
+            stream.join(
+                table, lambda one, other: one, name=name, on_error=on_error, value_serde=TEXT["value_serde"]
+            )
+        else:
+            stream.map_values(str, name=name, on_error=on_error)
+        return builder
+
+    with pytest.raises(TopologyError) as caught:
+        described(None, join=False).build()
+    assert all(each in str(caught.value) for each in found)
+    described("look-up", join=False).build()
+    with pytest.raises(TopologyError, match=r"KSTREAM-JOIN-\d+-(parked|retry)"):
+        described(None, join=True).build()
+    described("look-up", join=True).build()

@@ -190,6 +190,15 @@ def test_at_the_bound_the_task_waits_for_room() -> None:
     assert bench.out == ["a:BAD", "b:1"]
 
 
+def test_a_task_takes_no_more_records_at_once_than_may_wait() -> None:
+    task, _ = task_of(
+        described(Service(bad=-1), Retry.by_key(max_records=3, backoff=QUICK)), config=CONFIG, now=[0]
+    )
+    feed(task, "in", [(str(number), "bad", number) for number in range(50)])
+    task.process()
+    assert [each.parked.records for each in task.parkings.values()] == [3]
+
+
 def test_a_record_that_has_waited_too_long_is_given_up() -> None:
     bench = Bench(Service(bad=-1), Retry.by_key(times=None, max_age=250, backoff=QUICK, then="skip"))
     bench.pipe("a:bad")

@@ -176,6 +176,102 @@ def test_a_pinned_version_of_a_type(server: ScriptedRegistry) -> None:
         assert serde.serialize(Flight(3, "JFK")) == data
 
 
+class Leg(msgspec.Struct):
+    delay: int
+    dest: str = "?"
+
+
+class Trip(msgspec.Struct):
+    legs: list[Leg]
+    note: str = ""
+
+
+def _trip(leg: Any, *more: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "Trip",
+        "fields": [{"name": "legs", "type": {"type": "array", "items": {**leg, "name": "Leg"}}}, *more],
+    }
+
+
+NOTE = {"name": "note", "type": "string", "default": ""}
+MIDDLE = {**FLIGHT, "doc": "another schema, with the same fields"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "type_", "value", "data"),
+    [
+        (FLIGHT, LATER, None, {"delay": 3, "dest": "JFK"}, b"\6"),
+        ({**FLIGHT, "name": "Old"}, LATER, None, {"delay": 3, "dest": "JFK"}, b"\6"),
+        (FLIGHT, LATER, Leg, Leg(3, "JFK"), b"\6"),
+        (_trip(FLIGHT), _trip(LATER, NOTE), None, {"legs": [{"delay": 3, "dest": "JFK"}]}, b"\2\6\0"),
+        (_trip(FLIGHT), _trip(LATER, NOTE), Trip, Trip([Leg(3, "JFK")], "late"), b"\2\6\0"),
+        (
+            ["null", FLIGHT],
+            ["null", {**LATER, "name": "Trip", "aliases": ["Flight"]}],
+            None,
+            {"delay": 3, "dest": "JFK"},
+            b"\2\6",
+        ),
+    ],
+)
+def test_a_pinned_version_lacks_newer_fields_at_each_depth(
+    server: ScriptedRegistry, old: Any, new: Any, type_: Any, value: Any, data: bytes
+) -> None:
+    """Flat types left newer attributes out, and nested records and dicts with them were refused."""
+    server.add("flights-value", {"schema": json.dumps(old)})
+    registry = ConfluentSchemaRegistry(server.url)
+    serde = AvroSerde[Any](new, type=type_, registry=registry, version=1).bind("flights", False)
+    assert serde.serialize(value) == b"\0\0\0\0\1" + data
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "type_", "value", "name"),
+    [
+        (FLIGHT, LATER, None, {"delay": 3, "gate": "B"}, "gate"),
+        (FLIGHT, MIDDLE, Leg, Leg(3), "dest"),
+        (_trip(FLIGHT), _trip(LATER), None, {"legs": [{"delay": 3, "gate": "B"}]}, "gate"),
+        (_trip(FLIGHT), _trip(MIDDLE, NOTE), Trip, Trip([Leg(3)]), "dest"),
+    ],
+)
+def test_a_field_that_no_schema_has_is_refused_with_a_pinned_version(
+    server: ScriptedRegistry, old: Any, new: Any, type_: Any, value: Any, name: str
+) -> None:
+    """The fast writer left out each attribute that the version lacks, also one that no schema has."""
+    server.add("flights-value", {"schema": json.dumps(old)})
+    registry = ConfluentSchemaRegistry(server.url)
+    serde = AvroSerde[Any](new, type=type_, registry=registry, version=1).bind("flights", False)
+    with pytest.raises(SerializationError, match=rf"the schema has no fields \['{name}'"):
+        serde.serialize(value)
+
+
+def test_a_renamed_field_is_not_lost_beside_a_default_of_the_pinned_version(server: ScriptedRegistry) -> None:
+    old = {**FLIGHT, "fields": [{"name": "airline", "type": "string", "default": "?"}]}
+    new = {**FLIGHT, "fields": [{"name": "carrier", "type": "string", "aliases": ["airline"]}]}
+    server.add("flights-value", {"schema": json.dumps(old)})
+    registry = ConfluentSchemaRegistry(server.url)
+    serde = AvroSerde[Any](new, registry=registry, version=1).bind("flights", False)
+    with pytest.raises(SerializationError, match=r"the schema has no fields \['carrier'\]"):
+        serde.serialize({"carrier": "UA"})
+
+
+def test_a_pinned_version_that_is_refused_is_refused_for_each_value(server: ScriptedRegistry) -> None:
+    """The second value had the id of the pinned version, and the bytes of the serde's own schema."""
+    fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(7_000)]
+    server.add("flights-value", {"schema": json.dumps({**FLIGHT, "fields": fields})})
+    registry = ConfluentSchemaRegistry(server.url)
+    serde = AvroSerde[Any](FLIGHT, registry=registry, version=1).bind("flights", False)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="more than 20,000 parts"):
+            serde.serialize({"delay": 3})
+
+    server.add("orders-value", {"schema": '{"type": 7}', "schemaType": "JSON"})
+    in_json = JsonSchemaSerde[Any](IN_JSON, registry=registry, version=1).bind("orders", False)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="is no JSON Schema"):
+            in_json.serialize({"delay": 3})
+
+
 @pytest.mark.parametrize("version", [0, -1, True, "first", 1.5])
 def test_a_version_is_a_number_or_the_latest(version: Any) -> None:
     with pytest.raises(ConfigError, match="version must be"):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import Life, RowsTaken
 
-from streamapp.errors import ProcessorStateError
-from streamapp.records import RecordBatch, RecordContext, Windowed
+from streamapp.errors import SerializationError
+from streamapp.records import Headers, RecordBatch, RecordContext, Windowed
 from streamapp.serdes import LongSerde, StringSerde, TimeWindowedSerde
 from streamapp.state.backend import WriteSet
 from streamapp.state.formats import MAX_LONG, BufferedChange, LeftOrRightSerde
@@ -320,11 +320,88 @@ def test_a_suppression_survives_restart_and_restore():
         assert store.buffer_size == 0
 
 
-def test_what_a_very_old_application_suppressed_is_not_misread():
-    life = suppress_life()
-    batch = RecordBatch([b"a"], [b"\0" * 16], [0], [0], [(("v", b"\1"),)])
-    with pytest.raises(ProcessorStateError, match=r"2\.5\.0 or earlier"):
-        life.store.restore(batch, WriteSet())
+CONTEXT = "0000000000000007000000000000005100000002696e0000000300000001000000016800000001ff"
+"""Timestamp 7, offset 81 of in-3, and a header h."""
+ONE, TWO, SAME, NULL = "000000080000000000000001", "000000080000000000000002", "fffffffe", "ffffffff"
+TIME = "000000000000000a"
+LEGACY = "00000018" + ONE + TWO
+SOURCE = RecordContext("in", 3, 81, 7, (("h", b"\xff"),))
+
+
+def restored_changes(
+    *records: tuple[str, bytes | None], headers: Headers = ()
+) -> list[tuple[int | None, int | None, int | None, RecordContext, int]]:
+    """Prior, old and new value, context and time of key "a" after each record: (value in hex, version)."""
+    life, found = suppress_life(), []
+    key = TimeWindowedSerde(StringSerde(), 10).serialize(Windowed("a", 0, 10))
+    for value, version in records:
+        said = headers if version is None else (*headers, ("v", version))
+        write_set = WriteSet()
+        life.store.restore(RecordBatch([key], [bytes.fromhex(value)], [5], [9], [said]), write_set)
+        life.backend.write(write_set)
+        life.reopen()  # the state on disk has the format of this version
+        (prior,) = life.store.prior_value(Windowed("a", 0, 10))
+        change, time = life.store._changes[key], life.store.min_timestamp
+        found.append(
+            (prior, life.store._value(change.old), life.store._value(change.new), change.context, time)
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "prior", "context"),
+    [
+        (TIME + ONE + TWO, None, 1, RecordContext(None, -1, -1, 5, (("x", b""),))),
+        (TIME + CONTEXT + LEGACY, b"\1", 1, SOURCE),
+        (CONTEXT + LEGACY + NULL + TIME, b"\2", None, SOURCE),
+        (CONTEXT + LEGACY + TWO + TIME, b"\2", 2, SOURCE),
+        (CONTEXT + NULL + ONE + TWO + TIME, b"\2", None, SOURCE),  # 2.4.0, 2.4.1 and 2.5.0: version 3 in fact
+        (CONTEXT + ONE + SAME + TWO + TIME, b"\2", 1, SOURCE),
+        (CONTEXT + ONE + SAME + TWO + TIME, b"\3", 1, SOURCE),
+    ],
+)
+def test_the_changelogs_of_all_versions_of_kafka_streams_are_read(value, version, prior, context):
+    assert restored_changes((value, version), headers=(("x", b""),)) == [(prior, 1, 2, context, 10)]
+
+
+def test_a_record_of_version_2_that_could_be_one_of_either_version():
+    """The prior value 0 looks like an empty old and an empty new value."""
+    zero = "000000080000000000000000"
+    value = CONTEXT + zero + ONE + TWO + TIME
+    assert restored_changes((value, b"\2")) == [(0, 1, 2, SOURCE, 10)]
+
+
+@pytest.mark.parametrize("version", [None, b"\1"])
+def test_early_versions_keep_the_prior_value_of_a_buffered_key(version):
+    context = "" if version is None else CONTEXT
+    size = "" if version is None else "00000018"
+    first, second = context + size + ONE + TWO, context + size + TWO + ONE
+    assert [row[:3] for row in restored_changes((TIME + first, version), (TIME + second, version))] == [
+        (1, 1, 2),
+        (1, 2, 1),
+    ]
+
+
+def test_a_context_without_headers_is_read():
+    """Early versions wrote the count -1."""
+    context = CONTEXT[: CONTEXT.index("000000010000000168")] + NULL
+    (row,) = restored_changes((TIME + context + LEGACY, b"\1"))
+    assert row[3] == SOURCE._replace(headers=())
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "message"),
+    [
+        (TIME + CONTEXT + LEGACY, b"\4", "version"),
+        (TIME, b"\3", "expected 8 bytes"),
+        (CONTEXT + LEGACY, b"\2", "neither"),
+        (TIME + "fffffff0", None, "-16"),
+        (TIME + ONE, None, "expected 4 bytes"),
+    ],
+)
+def test_a_record_that_no_version_has_written_is_refused(value, version, message):
+    with pytest.raises(SerializationError, match=message):
+        restored_changes((value, version))
 
 
 @given(

@@ -71,6 +71,7 @@ def test_what_is_remembered_of_a_kind_stays(kind, layout, numbers, config):
         (60_000, 60_000, 120_000, 60_000),
         (3_600_000, 60_000, 7_200_000, 60_000),
         (3_600_000, 1_000, 7_200_000, 7_200),
+        (1_000, 1, 1_999, 2),
     ],
 )
 def test_hopping_windows_with_final_results_have_a_bucket_for_each_advance_but_not_too_many(

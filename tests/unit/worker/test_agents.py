@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamapp.config import StreamsConfig
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import BoundSends
+from streamapp.runners.worker.agents.taken_batches import note_batch
 
 offsets = st.lists(st.integers(1, 40), min_size=1, max_size=8).map(
     lambda steps: [sum(steps[:n]) for n in range(1, len(steps) + 1)]
@@ -55,6 +56,31 @@ def sends(*written: tuple[str, int, str]) -> BoundSends:
         record = SimpleNamespace(tp=TP(topic, 0), offset=offset, generation_id=1)
         bound._bind(record, FutureMessage(message))  # type: ignore[arg-type]
     return bound
+
+
+def test_a_message_for_a_batch_does_not_look_at_all_of_its_records() -> None:
+    """An agent that sends a message for each record of a batch would make a square of look-ups."""
+
+    async def check() -> None:
+        bound, asked = sends(), []
+        bound.app.consumer.has = lambda record: asked.append(record) or record.generation_id > 1
+        batch = [SimpleNamespace(tp=TP("a", 0), offset=at, generation_id=2 + at % 2) for at in range(100)]
+
+        def send() -> None:
+            message = SimpleNamespace(channel=Topic("out"), partition=0)
+            bound._bind(batch[-1], FutureMessage(message))  # type: ignore[arg-type]
+
+        note_batch(tuple(batch))  # type: ignore[arg-type]
+        send()
+        assert {record.generation_id for record in asked} == {2, 3}
+        assert len(asked) == 2
+        batch[7].generation_id = 1  # fetched before a rebalance
+        note_batch(tuple(batch))  # type: ignore[arg-type]
+        with pytest.raises(asyncio.CancelledError):
+            send()
+        note_batch(())
+
+    run(check())
 
 
 async def trimmed(bound: BoundSends, **positions: int) -> tuple[dict[str, int], list[tuple[str, int]]]:

@@ -153,8 +153,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             except UnsupportedCodecError as exc:
                 read = ", ".join(sorted({tp.topic for tp in active_partitions or self.assignment()}))
                 raise BrokerError(
-                    f"agents and their tables cannot read compressed records of {read}: {exc}. Install the library "
-                    "with: pip install cramjam"
+                    f"agents and their tables cannot read compressed records of {read}: {exc}. Install the library: "
+                    "pip install cramjam"
                 ) from exc
         for tp in records.keys() - self._placed:
             self._too_early.setdefault(tp, records[tp][0].offset)

@@ -21,7 +21,7 @@ from mode.utils.times import Seconds, want_seconds
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.runners.worker.agents.taken_batches import batch_under_work
+from streamapp.runners.worker.agents.taken_batches import batch_under_work, witnesses_under_work
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
 
@@ -132,7 +132,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
 
     def _bind(self, record: Message, future: FutureMessage) -> None:
         batch = batch_under_work()
-        if not all(map(self.app.consumer.has, batch or (record,))):
+        if not all(map(self.app.consumer.has, witnesses_under_work() or (record,))):
             raise RecordMoved("the record belongs to another worker now; Faust starts the agent anew")
         message = future.message
         topic = message.channel.get_topic_name()

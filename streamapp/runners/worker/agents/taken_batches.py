@@ -17,14 +17,30 @@ from mode.utils.futures import maybe_async
 from streamapp._base.cancellation import own_cancellation
 from streamapp.engine.judging import ProcessingFailed, said
 
-__all__ = ["WatchedStream", "batch_under_work"]
+__all__ = ["WatchedStream", "batch_under_work", "note_batch", "witnesses_under_work"]
 
 _batch: ContextVar[tuple[Message, ...]] = ContextVar("batch", default=())
+_witnesses: ContextVar[tuple[Message, ...]] = ContextVar("witnesses", default=())
 
 
 def batch_under_work() -> tuple[Message, ...]:
     """The records of the batch that the running agent has taken (``stream.take()``); empty for single records."""
     return _batch.get()
+
+
+def witnesses_under_work() -> tuple[Message, ...]:
+    """One record of the batch for each generation of the group in which records of the batch were fetched.
+
+    If these records still belong to the worker, all records of the batch do. A check of all records for each message
+    of the agent would take minutes for a batch of 10,000 records.
+    """
+    return _witnesses.get()
+
+
+def note_batch(records: tuple[Message, ...]) -> None:
+    """Notes the batch on which the running agent works from now on."""
+    _batch.set(records)
+    _witnesses.set(tuple({record.generation_id: record for record in records}.values()))
 
 
 class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
@@ -55,9 +71,10 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
         await super()._passive_drainer(_Ahead(self, channel), declare)
 
     async def failed_ahead(self, error: BaseException) -> None:
-        """Ends the worker, because an operator of the stream has raised outside the agent.
+        """Ends the worker, because an operator of this stream has raised an exception while Faust read ahead.
 
-        Faust would pass the error to a channel that the agent may never read, and would read no further record.
+        Faust reads ahead for ``take``, ``group_by`` and ``through``, in an asyncio task beside the agent. Faust would
+        pass the exception to a channel that the agent may never read, and would read no further record.
         """
         if isinstance(error, asyncio.CancelledError):
             own = own_cancellation(error)
@@ -95,10 +112,10 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
             async for batch in batches:
                 events = taken[: len(batch)]
                 del taken[: len(batch)]
-                _batch.set(tuple(event.message for event in events))
+                note_batch(tuple(event.message for event in events))
                 _current_event.set(ref(events[-1]))
                 yield batch
-                _batch.set(())
+                note_batch(())
                 _current_event.set(None)
         finally:
             self._processors.remove(note)
