@@ -46,7 +46,7 @@ class MemoryShares:
     """Bytes of rows that stay in memory after a read or a write, so that the next read of the row needs no disk."""
     uncommitted: int
     """Bytes of changed rows and results that wait for the commit. At this limit the worker commits early, and still
-    earlier if brokers are slow. The records of one more turn may take the same amount again."""
+    earlier if brokers are slow. While a commit lasts, the bytes that it writes take about the same amount again."""
     fetched: int
     """Bytes of records that the consumer has fetched and no task has taken yet."""
     waiting: int
