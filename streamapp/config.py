@@ -214,7 +214,8 @@ class StreamsConfig:
     """The serde for values, with the same meaning as ``default_key_serde`` for keys."""
     default_timestamp_extractor: Callable[..., int] | None = None
     """A function ``extractor(record, partition_time)`` that returns the timestamp of a record in ms. Sources without an
-    extractor of their own use this function. Default: the timestamp of the record in Kafka."""
+    extractor of their own use this function. A negative result drops the record. If the function raises, the worker
+    ends, and no exception handler is asked. Default: the timestamp of the record in Kafka."""
 
     deserialization_exception_handler: ExceptionHandler = "fail"
     """The answer to a record of an input topic whose bytes the serdes cannot decode."""
