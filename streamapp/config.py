@@ -234,7 +234,7 @@ class StreamsConfig:
     to mask secrets. Default: the first bytes of both.
 
     With such a function, messages have the types of exceptions without their texts, because a text may quote the
-    record. Failures of services keep their texts."""
+    record. Failures of services keep their texts, and so do errors of streamapp, except those of serdes."""
     application_version: str = ""
     """The version of the application, such as a release or a commit. Dead letters name this version."""
 
