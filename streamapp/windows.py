@@ -255,8 +255,9 @@ class SlidingWindows(metaclass=_WindowsType):
     """Windows of the length ``difference_ms`` that end at a record, or begin right after a record.
 
     A record with timestamp t makes two windows: [t - difference, t] ends at the record, and [t + 1, t + 1 + difference]
-    starts right after it. Both bounds are inclusive. The second window has a result only if another record is in it. A
-    window closes when stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
+    starts right after it. Both bounds are inclusive. The second window has a result only if another record is in it. No
+    window begins before 0, so records before ``difference_ms`` share the window [0, difference]. A window closes when
+    stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
 
     >>> SlidingWindows.of_time_difference_and_grace(10, grace=5)
     SlidingWindows(difference_ms=10, grace_ms=5)

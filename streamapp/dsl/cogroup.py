@@ -41,8 +41,8 @@ class CogroupedKStream(Generic[K, VA]):
     Streams: ``CogroupedKStream``, KIP-150.)
 
     `KGroupedStream.cogroup` makes the first one. The aggregates are in one store. Records without a key are dropped and
-    counted; without windows, and with sliding windows, also records without a value. The topics of all streams need the
-    same number of partitions.
+    counted; without windows, and with sliding windows, also records without a value. A repartition topic drops records
+    without a key uncounted. The topics of all streams need the same number of partitions.
 
     >>> from streamapp.testing import try_out
     >>> def counted(clicks, views):
