@@ -204,7 +204,9 @@ def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pyte
         outputs.poll()
 
 
-def test_a_dead_letter_ahead_of_the_clock_is_refused_when_it_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_letter_ahead_of_the_clock_is_refused_when_it_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The task then sends the letter with the time of the clock (`Failures`)."""
     monkeypatch.setattr(producer, "open_sender", Client)
     outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {"dead": 1})
