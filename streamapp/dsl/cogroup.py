@@ -274,6 +274,9 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         The aggregate of a new window is ``initializer()``. Each stream has a stream time of its own, which decides
         whether its records are late. `WindowedKTable.late_records` of the result gives the late records of all streams.
 
+        The common store has one stream time. If a stream is far behind the others, its rows are already expired in the
+        store, and each of its records begins a new aggregate. A longer ``retention`` of ``materialized`` avoids this.
+
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
         >>> tens = TimeWindows.of_size_with_no_grace(10)
