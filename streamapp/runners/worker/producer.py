@@ -348,9 +348,7 @@ class RecordProducer:
             else:
                 failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
             self._failure = self._failure or failure
-        elif topic in self._stores or (
-            topic == self._config.dead_letter_queue_topic and not _is_ahead(error, timestamp)
-        ):
+        elif topic in self._stores or topic == self._config.dead_letter_queue_topic:
             # Replaces an earlier failure of the transaction: this refusal is the reason, and would come again.
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         else:
@@ -381,9 +379,3 @@ class RecordProducer:
             raise refused
         if self._failure is not None:
             raise self._failure
-
-
-def _is_ahead(error: KafkaError, timestamp: int) -> bool:
-    """True for a record whose timestamp brokers refuse, and which is ahead of the clock. Such a dead letter is sent
-    again with the time of the clock (`Failures`)."""
-    return error.code() == KafkaError.INVALID_TIMESTAMP and timestamp > time.time() * 1000

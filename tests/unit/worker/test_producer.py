@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -202,22 +201,6 @@ def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pyte
     outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", 500))
     with pytest.raises(ProductionError, match="a dead letter could not be written to dead: ahead of time"):
         outputs.poll()
-
-
-def test_a_dead_letter_ahead_of_the_clock_is_refused_when_it_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The task then sends the letter with the time of the clock (`Failures`)."""
-    monkeypatch.setattr(producer, "open_sender", Client)
-    outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {"dead": 1})
-    ahead = int(time.time() * 1000) + 7_200_000
-    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", ahead))
-    with pytest.raises(ResultsRefused):
-        outputs.poll()
-    outputs.roll_back()
-    with pytest.raises(ResultRefused):
-        outputs.send("dead", b"k", b"v", ahead)
-    outputs.send("dead", b"k", b"v", ahead - 7_200_000)
 
 
 def test_why_a_transaction_failed_is_the_result_that_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
