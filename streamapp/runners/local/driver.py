@@ -347,7 +347,8 @@ class TopologyTestDriver:
 
     def _complete(self) -> None:
         self._redeliver()
-        while self._task.process(1, self._task.buffered):
+        # A call without waiting records would let the wait of max_task_idle_ms begin before the first record is there.
+        while not self._task.idle and self._task.process(1, self._task.buffered):
             self._commit()
             self._redeliver()
 
