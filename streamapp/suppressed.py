@@ -48,8 +48,8 @@ class BufferConfig:
         max_bytes: int | None = None,
         when_full: Literal["emit_early", "shut_down"] = "emit_early",
     ) -> BufferConfig:
-        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes (serialized key, value and record
-        context).
+        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes (serialized key, new and old values, and
+        record context).
 
         >>> BufferConfig.bounded(max_bytes=1_000_000, when_full="shut_down").max_bytes
         1000000

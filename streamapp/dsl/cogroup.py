@@ -315,8 +315,9 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session. (``SessionWindowedCogroupedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. ``merger(key, first, second)`` combines the aggregates of
-        two sessions that merge.
+        The aggregate of a new session is ``initializer()``. A record calls ``merger(key, first, second)`` for each
+        session that the record joins. ``first`` begins with ``initializer()``, and ``second`` is the session's
+        aggregate.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

@@ -308,8 +308,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         """Combines the values of each session with ``aggregator(key, value, aggregate)``.
         (``SessionWindowedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. ``merger(key, first, second)`` combines the aggregates of
-        two sessions that merge.
+        The aggregate of a new session is ``initializer()``. A record calls ``merger(key, first, second)`` for each
+        session that the record joins. ``first`` begins with ``initializer()``, and ``second`` is the session's
+        aggregate.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
