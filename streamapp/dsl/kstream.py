@@ -807,9 +807,9 @@ class KStream(Described[K, V]):
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition. If it
         returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. Without a key, the
-        record goes to any partition. For a `Windowed` key, the key without its window decides, so all windows of a key
-        are in one partition. ``on_error`` decides about a record that the serdes cannot serialize, or that brokers
-        refuse (default: ``production_exception_handler``).
+        record goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its window
+        decides, so all windows of a key are in one partition. ``on_error`` decides about a record that the serdes
+        cannot serialize, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
