@@ -332,9 +332,10 @@ class SessionWindows(metaclass=_WindowsType):
 class JoinWindows(metaclass=_WindowsType):
     """The largest distance in time between two records that a stream-stream join puts together.
 
-    A record of the left stream with timestamp t joins the records of the right stream from t - ``before_ms`` to
-    t + ``after_ms``, both included. A left or outer join emits a record without a match when no match can come any
-    more. At this point stream time passes the end of the record's window + grace. (Kafka Streams: ``JoinWindows``.)
+    A record of the left stream with timestamp t joins the records of the right stream from t - ``before_ms`` to t +
+    ``after_ms``, both included. A left or outer join emits a record without a match when no match can come any more. At
+    this point stream time passes the end of the record's window + grace. `KStream.outer_join` names the cases in which
+    the record comes out at once. (Kafka Streams: ``JoinWindows``.)
 
     >>> JoinWindows.of_time_difference_with_no_grace(10).before(0)
     JoinWindows(before_ms=0, after_ms=10, grace_ms=0, legacy=False)

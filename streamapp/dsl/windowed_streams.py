@@ -109,8 +109,8 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     ``TimeWindowedKStream``.)
 
     Records without a key are dropped, and sliding windows also drop records without a value. A record goes into those
-    of its windows that are open, and is counted as late once for each closed window. A result's timestamp is the
-    largest timestamp of the window's records.
+    of its windows that are open, and is counted as late once for each closed window. Sliding windows count a record
+    once if all are closed. A result's timestamp is the largest timestamp of the window's records.
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out
