@@ -202,7 +202,7 @@ class StreamsConfig:
     ensure_explicit_internal_resource_naming: bool = False
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
     topology may generate another name, and would not find the data of this version (KIP-1111). The internal
-    topics and the subscription store of a foreign-key join, and the stores and topics of a `Retry`, are not checked."""
+    topics and the subscription store of a foreign-key join, and a suppression without a changelog, are not checked."""
     foreign_key_join_recheck: bool = False
     """True: an inner foreign-key join checks a result again, if its left row changes while the message about a deleted
     right row is under way. Kafka Streams does not check, and may keep the result of the deleted row. Spark always

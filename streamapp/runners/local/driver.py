@@ -284,7 +284,9 @@ class TopologyTestDriver:
 
     @property
     def buffered(self) -> dict[str, int]:
-        """The number of records in each topic that wait until a failed record before them is tried again.
+        """The number of records in each topic that wait in the task.
+
+        They wait for a retry of a failed record, or with ``max_task_idle_ms`` for a record of another input.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
