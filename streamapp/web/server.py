@@ -20,6 +20,7 @@ from streamapp.desk.desk import FailureDesk
 from streamapp.desk.trial import Trial, runs_of, tried
 from streamapp.records import OutputRecord
 from streamapp.web.access import WebAccess, is_loopback
+from streamapp.web.agents_source import AgentsSource
 from streamapp.web.audit import audited
 from streamapp.web.authentication import Authentication
 from streamapp.web.cluster import Peers, local_name
@@ -78,13 +79,12 @@ def add_routes(
     - ``access``: the users and their rights (default: from the environment, docs/security.md).
     """
     access = WebAccess() if access is None else access
-    sampler, signatures = Sampler(source), Signatures(lambda: access.secret)
+    signatures = Signatures(lambda: access.secret)
     peers = Peers(peer_timeout, signatures, access.client_context)
-    status = StatusViews(source, sampler)
+    sampler, status = _add_status(app, source)
     tables = TableViews(source, sampler, status, peers, read_timeout=read_timeout)
     control = ControlViews(source, peers)
-    metrics = MetricsView(source.application_id, sampler, status)
-    app.cleanup_ctx.extend([sampler.run, peers.run])
+    app.cleanup_ctx.append(peers.run)
     if desk is not None:
         app.add_routes(
             [
@@ -105,10 +105,6 @@ def add_routes(
                 web.get(f"/static/{path.name}", partial(_file, path.name))
                 for path in sorted(_STATIC.iterdir())
             ),
-            web.get("/health/live", status.live),
-            web.get("/health/ready", status.ready),
-            web.get("/status", status.status),
-            web.get("/metrics", metrics.metrics),
             web.post("/pause", control.pause),
             web.post("/resume", control.resume),
             web.get("/topology", status.topology),
@@ -119,6 +115,23 @@ def add_routes(
             web.get("/tables/{name}/{key:.+}", tables.key),
         ]
     )
+
+
+def _add_status(app: web.Application, source: ViewSource) -> tuple[Sampler, StatusViews]:
+    """Adds the views that each application has, also one without a topology."""
+    sampler = Sampler(source)
+    status = StatusViews(source, sampler)
+    metrics = MetricsView(source.application_id, sampler, status)
+    app.cleanup_ctx.append(sampler.run)
+    app.add_routes(
+        [
+            web.get("/health/live", status.live),
+            web.get("/health/ready", status.ready),
+            web.get("/status", status.status),
+            web.get("/metrics", metrics.metrics),
+        ]
+    )
+    return sampler, status
 
 
 def _protect(
@@ -172,6 +185,8 @@ class GuardedWeb(Web):  # type: ignore[misc]
             self._names,
             lambda: self._origins,
         )
+        self.web_app.middlewares.append(problems_as_json(_VIEWS))
+        _add_status(self.web_app, AgentsSource(self.app))
 
     def prepare(self) -> None:
         """Decides the address that other workers use. Raises `ConfigError` for an open address without web users.
@@ -290,7 +305,7 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
 
 
 def install_guard(app: Any, *, allowed_hosts: Collection[str] = ()) -> None:
-    """Gives an application without a topology a guarded web server without views."""
+    """Gives an application without a topology a guarded web server, with views of its health, status and metrics."""
     _refuse_late(app)
     app._new_web = lambda: GuardedWeb(app, allowed_hosts=allowed_hosts)
 

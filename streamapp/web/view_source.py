@@ -147,6 +147,8 @@ class WorkerStatus:
     """The application's consumers (`App.consume`)."""
     global_inputs: Sequence[InputStatus] = ()
     """The partitions of global topics, which belong to no task."""
+    has_topology: bool = True
+    """False for an application with agents or consumers only, which never has tasks."""
 
     @property
     def dropped(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import faust
@@ -92,3 +93,57 @@ async def test_the_graph_is_that_of_the_topology(serve: Serve, tmp_path: Path) -
             assert f"{node['kind'].capitalize()}: {node['name']}" in described
     topics = {topic for sub in graph["subtopologies"] for node in sub["nodes"] for topic in node["topics"]}
     assert {"flights", "planes", "out"} < topics
+
+
+def consume_orders(tmp_path: Path) -> App:
+    app = App("orders", datadir=tmp_path, bootstrap_servers="localhost:1")
+
+    @app.agent(app.topic("orders"))
+    async def work(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    return app
+
+
+async def test_a_worker_with_agents_only_tells_its_state(serve: Serve, tmp_path: Path) -> None:
+    app = consume_orders(tmp_path)
+    client = await serve(None, started(app))
+    assert (await client.get("/health/live")).status == 200
+
+    async def ready() -> tuple[int, Any, Any]:
+        answer = await client.get("/health/ready")
+        body = await answer.json()
+        return answer.status, body["state"], body["reason"]
+
+    assert await ready() == (503, "starting", None)
+    app._consumer = SimpleNamespace(stuck=None, is_member=True)
+    assert await ready() == (200, "running", None)
+    app._consumer.is_member, app.rebalancing_count = False, 2
+    assert await ready() == (503, "rebalancing", None)
+    app._consumer.stuck = "two commits in a row were rolled back"
+    assert await ready() == (503, "stuck", "two commits in a row were rolled back")
+    app._consumer.stuck, app._watchdog = (
+        None,
+        SimpleNamespace(stuck="the event loop has stood still for 20 s"),
+    )
+    assert await ready() == (503, "stuck", "the event loop has stood still for 20 s")
+    app._watchdog = None
+    app.crash_reason = RuntimeError("no brokers")
+    assert await ready() == (503, "failed", "RuntimeError: no brokers")
+    app.crash_reason = None
+
+
+async def test_a_worker_with_agents_only_has_no_tables_and_no_finding_about_tasks(
+    serve: Serve, tmp_path: Path
+) -> None:
+    app = consume_orders(tmp_path)
+    app._consumer = SimpleNamespace(stuck=None, is_member=True)
+    client = await serve(None, started(app))
+    status = await (await client.get("/status")).json()
+    assert (status["state"], status["tasks"], status["findings"]) == ("running", [], [])
+    assert (
+        'worker_state{application="orders",state="running"} 1' in await (await client.get("/metrics")).text()
+    )
+    assert (await client.get("/tables/")).status == 404
+    assert (await client.get("/topology")).status == 404

@@ -154,6 +154,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return records
 
     @property
+    def is_member(self) -> bool:
+        """True while this worker has partitions for its agents, or has joined the group without getting any."""
+        return self._member is not None
+
+    @property
     def stuck(self) -> str | None:
         """The reason why agents cannot commit with exactly_once_v2. None: no reason is known."""
         return None if self._transactions is None else self._transactions.progress.stuck

@@ -1,0 +1,30 @@
+"""The state of a worker without a topology, which runs agents and consumers (`App.consume`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamapp.runners.worker.status import WorkerState
+
+__all__ = ["worker_state"]
+
+
+def worker_state(app: Any) -> tuple[WorkerState, str | None]:
+    """The state of an `App` without a topology, and the reason of the states ``failed`` and ``stuck``.
+
+    The worker is ``running`` while its agents are members of the group, and its consumers run. Any thread may ask.
+    """
+    consumer, watchdog = app._consumer, app._watchdog
+    consumers = app.consumers
+    ended = [each.reason for each in consumers if each.state == "failed"]
+    failure = app.crash_reason
+    if failure is not None or ended:
+        return "failed", ended[0] if failure is None else f"{type(failure).__name__}: {failure}"
+    if app.should_stop:
+        return "stopping", None
+    stuck = (watchdog and watchdog.stuck) or (consumer and consumer.stuck)
+    if stuck:
+        return "stuck", stuck
+    if app.agents and not (consumer and consumer.is_member):
+        return "rebalancing" if app.rebalancing_count > 1 else "starting", None
+    return "starting" if any(each.state != "running" for each in consumers) else "running", None
