@@ -43,6 +43,7 @@ from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.runtime import StreamsRuntime
+from streamapp.runners.worker.watchdog import Watchdog, watch_event_loop
 from streamapp.topology import Topology
 
 __all__ = ["COMMAND_LINE_DATADIR", "App"]
@@ -135,6 +136,8 @@ class App(faust.App):  # type: ignore[misc]
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         self._app_consumers = AppConsumers(self)
+        self._watchdog: Watchdog | None = None
+        """Watches the event loop. None with a topology, whose `StreamsRuntime` has a watchdog of its own."""
         if topology is not None:
             self.streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
@@ -212,9 +215,14 @@ class App(faust.App):  # type: ignore[misc]
         if self._runs_topology:
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
+        else:
+            limit = self.config.max_poll_interval_ms / 1000
+            self._watchdog = watch_event_loop(self, limit, self._shutdown_timeout)
         self._app_consumers.start()
 
     async def on_stop(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.close()
         if self.in_worker:
             end_in_time(self._shutdown_timeout)
         stopping = [self._app_consumers.stop(self._shutdown_timeout)]

@@ -45,8 +45,8 @@ class MemoryShares:
     rows: int
     """Bytes of rows that stay in memory after a read or a write, so that the next read of the row needs no disk."""
     uncommitted: int
-    """Bytes of changed rows that wait for the commit. At this limit the worker commits early. While a commit lasts, the
-    changes of the next commit may take the same amount again."""
+    """Bytes of changed rows and results that wait for the commit. At this limit the worker commits early, and still
+    earlier if brokers are slow. While a commit lasts, the bytes that it writes take about the same amount again."""
     fetched: int
     """Bytes of records that the consumer has fetched and no task has taken yet."""
     waiting: int
@@ -116,8 +116,8 @@ class StreamsConfig:
     client_properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Kafka clients by librdkafka's names, mostly for TLS and SASL (``security.protocol``,
     ``sasl.username`` ...). A setting of TLS or SASL that is left out comes from its environment variable, for example
-    ``STREAMAPP_SECURITY_PROTOCOL``. With a TLS or SASL setting that only librdkafka has, such as ``ssl.key.pem``, no
-    setting comes from a variable, except the address."""
+    ``STREAMAPP_SECURITY_PROTOCOL``. With a TLS or SASL setting that only librdkafka has, such as ``ssl.key.pem``,
+    these variables are an error, except the one with the address."""
 
     schema_registry_url: str | None = None
     """The schema registry for serdes that were made without one. Default: the variable
@@ -131,14 +131,17 @@ class StreamsConfig:
     """After a crash, ``at_least_once`` may write outputs again. With ``exactly_once_v2``, readers of committed records
     see each output once, because outputs, changelogs and offsets are committed in one transaction (KIP-447)."""
     commit_interval_ms: int | None = None
-    """The time in ms from one commit to the next. Default: 30,000, or 100 with exactly_once_v2, as in Kafka Streams."""
+    """The time in ms from one commit to the next. Default: 30,000, or 100 with exactly_once_v2, as in Kafka Streams. A
+    commit comes earlier if a processor requests it, or if many bytes wait for it."""
     transaction_timeout_ms: int = 10_000
-    """The time in ms after which brokers roll back a transaction that is still open."""
+    """The time in ms after which brokers roll back a transaction that is still open. Brokers look for such transactions
+    every ten seconds by default."""
     session_timeout_ms: int = 45_000
     """The time in ms after which the group gives the tasks of a silent worker to other workers."""
     max_poll_interval_ms: int = 300_000
-    """The time in ms that user code may take for one record, or for one call of a punctuator. A worker whose code takes
-    longer ends, so that other workers take over its tasks."""
+    """The time in ms that user code may take for one record, one call of a punctuator, or one step on the event loop. A
+    worker whose code takes longer ends, so that other workers take over its tasks. Asynchronous steps have time-outs of
+    their own."""
     repartition_purge_interval_ms: int = 30_000
     """The shortest time in ms between two deletions of committed records from the repartition topics that a worker
     reads."""
@@ -147,8 +150,9 @@ class StreamsConfig:
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
     with -1, a task never waits (KIP-695)."""
     num_standby_replicas: int = 0
-    """The number of copies of each task's state on other workers. If the task's worker is lost, a copy takes over
-    without a long restore. Until then, a copy answers reads that allow stale rows."""
+    """The number of copies of each task's state on other workers, or fewer if there are too few workers. State without
+    a changelog has no copy. If the task's worker is lost, a copy takes over without a long restore. Until then, a copy
+    answers reads that allow stale rows."""
     acceptable_recovery_lag: int = 10_000
     """The largest number of changelog offsets that the state on a worker may lack when a task moves to this worker.
     Until the state is so near, the task stays where it is, if its present worker is still there (KIP-441)."""
@@ -163,14 +167,16 @@ class StreamsConfig:
     ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the
     same name."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
-    """The place at which the application begins to read an input topic, if the group has no committed offset.
-    ``earliest`` is the oldest record; with ``latest``, the application reads only records that come later."""
+    """The place at which a topology or a consumer begins to read an input topic. This setting counts if the group has
+    no committed offset, or if the records there are deleted. ``earliest`` is the oldest record; with ``latest``, the
+    application reads only records that come later. Agents follow Faust's ``consumer_auto_offset_reset``."""
 
     state_dir: str = "./data/state"
-    """The folder of the stores on disk. Workers on the same machine need different folders."""
+    """The folder of the stores on disk. Workers of an application on the same machine need different folders.
+    ``datadir`` of `App`, if given, replaces this folder by its own folder ``state``."""
     state_cleanup_delay_ms: int = 600_000
-    """The time in ms for which the state of a task stays on disk after the task has moved to another worker. A task
-    that comes back within this time needs no full restore."""
+    """The shortest time in ms for which the state of a task stays on disk after the task has moved to another worker. A
+    task that comes back within this time needs no full restore of its stores on disk."""
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     """The size of the record cache that all tasks of a process share. The cache joins several updates of a key, and
     only the last one goes downstream. With 0 there is no cache, so every update goes downstream."""
@@ -187,7 +193,8 @@ class StreamsConfig:
     results. With either format, a table hands on the headers of the record that changed the row. A table of sessions
     does so only with a record cache and ``default``."""
     replication_factor: int = -1
-    """The number of replicas of internal topics, and of topics that Faust creates. -1 means the brokers' default."""
+    """The number of replicas of internal topics. Topics that Faust creates have the same number, unless a setting of
+    Faust or the topic itself says another number. -1 means the brokers' default."""
 
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations, such as
@@ -195,7 +202,7 @@ class StreamsConfig:
     ensure_explicit_internal_resource_naming: bool = False
     """True: a topology is refused if a store or an internal topic has only a generated name. The next version of the
     topology may generate another name, and would not find the data of this version (KIP-1111). The internal
-    topics and the subscription store of a foreign-key join, and the stores and topics of a `Retry`, are not checked."""
+    topics and the subscription store of a foreign-key join, and a suppression without a changelog, are not checked."""
     foreign_key_join_recheck: bool = False
     """True: an inner foreign-key join checks a result again, if its left row changes while the message about a deleted
     right row is under way. Kafka Streams does not check, and may keep the result of the deleted row. Spark always
@@ -207,7 +214,8 @@ class StreamsConfig:
     """The serde for values, with the same meaning as ``default_key_serde`` for keys."""
     default_timestamp_extractor: Callable[..., int] | None = None
     """A function ``extractor(record, partition_time)`` that returns the timestamp of a record in ms. Sources without an
-    extractor of their own use this function. Default: the timestamp of the record in Kafka."""
+    extractor of their own use this function. A negative result drops the record. If the function raises, the worker
+    ends, and no exception handler is asked. Default: the timestamp of the record in Kafka."""
 
     deserialization_exception_handler: ExceptionHandler = "fail"
     """The answer to a record of an input topic whose bytes the serdes cannot decode."""
@@ -226,7 +234,7 @@ class StreamsConfig:
     to mask secrets. Default: the first bytes of both.
 
     With such a function, messages have the types of exceptions without their texts, because a text may quote the
-    record. Failures of services keep their texts."""
+    record. Failures of services keep their texts, and so do errors of streamapp, except those of serdes."""
     application_version: str = ""
     """The version of the application, such as a release or a commit. Dead letters name this version."""
 

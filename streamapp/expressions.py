@@ -4,8 +4,7 @@ Workers, and the engine on Spark, call an expression like any other function. Fo
 can compute the formula with column operations, which are faster than a Python call for each record.
 
 Nulls are as in SQL: a result computed from a null is null. If the condition is null for a record, ``filter`` drops the
-record, but ``filter_not`` keeps it. If the whole value is null, a call of an expression with a field raises
-`AttributeError`.
+record, but ``filter_not`` keeps it. If the whole value is null, a call that reads a field raises `AttributeError`.
 """
 
 from __future__ import annotations

@@ -152,8 +152,9 @@ class Stores:
         """A store of values by key and window start. (``Stores.windowStoreBuilder``)
 
         The stream time of a store is the largest window start of all puts. A row expires when its window start is
-        ``retention`` behind this time. With ``retain_duplicates``, each put adds a row; otherwise a put replaces the
-        row with the same key and start. With ``timestamped``, each value has the timestamp of its last update.
+        ``retention`` behind this time. With ``retain_duplicates``, each put of a value adds a row; otherwise a put
+        replaces the row with the same key and start. With ``timestamped``, each value has the timestamp of its last
+        update.
 
         >>> from datetime import timedelta
         >>> from streamapp import LongSerde, StringSerde

@@ -48,8 +48,8 @@ class BufferConfig:
         max_bytes: int | None = None,
         when_full: Literal["emit_early", "shut_down"] = "emit_early",
     ) -> BufferConfig:
-        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes (serialized key, value and record
-        context).
+        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes (serialized key, new and old values, and
+        record context).
 
         >>> BufferConfig.bounded(max_bytes=1_000_000, when_full="shut_down").max_bytes
         1000000
@@ -65,7 +65,7 @@ class BufferConfig:
 
     def with_logging_disabled(self) -> BufferConfig:
         """A copy of these limits for a buffer without a changelog. Updates in the buffer are lost if the task moves or
-        its worker dies.
+        its worker ends.
 
         >>> BufferConfig.unbounded().with_logging_disabled().logging
         False
@@ -103,7 +103,8 @@ class Suppressed:
     ) -> Suppressed:
         """Hands on only the final result of each window, after the window is closed. The buffer must not emit early.
 
-        A window is closed when stream time reaches its end + grace (sessions: end + gap + grace). Only new records move
+        The result comes when stream time reaches the window's end + grace (sessions: end + gap + grace). At exactly
+        this time, sliding windows and sessions still accept records, which cause a second result. Only new records move
         stream time, so without records the last window never closes. ``idle_timeout``, which Kafka Streams does not
         have, solves this: after this time without a record, stream time follows the wall clock. The windowed
         aggregation before the suppression follows the same time, so records of a window that was closed in this way are

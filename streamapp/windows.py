@@ -255,8 +255,9 @@ class SlidingWindows(metaclass=_WindowsType):
     """Windows of the length ``difference_ms`` that end at a record, or begin right after a record.
 
     A record with timestamp t makes two windows: [t - difference, t] ends at the record, and [t + 1, t + 1 + difference]
-    starts right after it. Both bounds are inclusive. The second window has a result only if another record is in it. A
-    window closes when stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
+    starts right after it. Both bounds are inclusive. The second window has a result only if another record is in it. No
+    window begins before 0, so records before ``difference_ms`` share the window [0, difference]. A window closes when
+    stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
 
     >>> SlidingWindows.of_time_difference_and_grace(10, grace=5)
     SlidingWindows(difference_ms=10, grace_ms=5)
@@ -331,9 +332,10 @@ class SessionWindows(metaclass=_WindowsType):
 class JoinWindows(metaclass=_WindowsType):
     """The largest distance in time between two records that a stream-stream join puts together.
 
-    A record of the left stream with timestamp t joins the records of the right stream from t - ``before_ms`` to
-    t + ``after_ms``, both included. A left or outer join emits a record without a match when no match can come any
-    more. At this point stream time passes the end of the record's window + grace. (Kafka Streams: ``JoinWindows``.)
+    A record of the left stream with timestamp t joins the records of the right stream from t - ``before_ms`` to t +
+    ``after_ms``, both included. A left or outer join emits a record without a match when no match can come any more. At
+    this point stream time passes the end of the record's window + grace. `KStream.outer_join` names the cases in which
+    the record comes out at once. (Kafka Streams: ``JoinWindows``.)
 
     >>> JoinWindows.of_time_difference_with_no_grace(10).before(0)
     JoinWindows(before_ms=0, after_ms=10, grace_ms=0, legacy=False)

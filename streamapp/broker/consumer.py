@@ -33,6 +33,7 @@ __all__ = [
     "RecordConsumer",
     "Records",
     "committed_metadata",
+    "no_right_to_group",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -229,6 +230,14 @@ class MessageConsumer:
 
     def close(self) -> None:
         self._client.close()
+
+
+def no_right_to_group(error: KafkaError) -> bool:
+    """True if the client has no right to its group. A consumer that never joins its group reads on after this error.
+
+    librdkafka needs a ``group.id`` for every consumer, and asks brokers for the group's coordinator.
+    """
+    return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:

@@ -126,11 +126,13 @@ class LastingConsumer:
         self._end_pauses(self._next)
         self._next = dict(positions)
         self._standing.clear()
+        self._defer()  # before the first record can arrive
         self._client.assign(positions)
         self._defer()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         self._next.update(positions)
+        self._defer()
         self._client.add(positions)
         self._defer()
 

@@ -81,7 +81,7 @@ class LocalKafka:
     was made with ``secure`` stays secured. The first start with ``secure`` makes the certificates, and needs
     ``streamapp[secure]``.
 
-    with LocalKafka("data/kafka", port=0) as kafka:
+        with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
 
     `BrokerError` has the reason if Kafka cannot run, and says what to do.

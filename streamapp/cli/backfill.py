@@ -96,6 +96,12 @@ def _intentions(found: Backfill) -> Iterator[str]:
     for sub in survey.plan.subtopologies:
         stores = ", ".join(spec.name for spec in sub.stores) or "no store"
         yield f"Stage {sub.id}: {counted(survey.tasks(sub), 'task')} over {sub.name} -> {stores}"
+    unlogged = [spec.name for sub in survey.plan.subtopologies for spec in sub.stores if not spec.logged]
+    if unlogged:
+        yield (
+            f"Not handed over, because the store has no changelog (logging=False): {', '.join(unlogged)}. Workers "
+            "begin with an empty store"
+        )
     yield f"Results go to: {', '.join(found.outputs) or 'no topic'}"
     yield f"At the end all offsets of group {survey.plan.application_id} move to the cut in one commit."
 

@@ -31,7 +31,10 @@ __all__ = ["worker"]
     help="Level of the log (default: info for the application and the worker, warn for Faust and the Kafka clients).",
 )
 def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str | None) -> None:
-    """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`."""
+    """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`.
+
+    The `app` may have a topology, agents and consumers, or only some of these.
+    """
     arguments = ["faust"]
     if datadir is not None:
         arguments += ["--datadir", datadir]
@@ -42,7 +45,9 @@ def worker(application: str, web_port: int | None, datadir: str | None, loglevel
         arguments += ["-l", loglevel]
     if web_port is not None:
         arguments += ["--web-port", str(web_port)]
-    app = load(application)
+    app = load(application, topology=False)
+    if not hasattr(app, "web"):
+        raise click.ClickException(f"{application} is not a streamapp.App: {app!r}")
     with clear_errors():
         app.web.prepare()  # refuses an open web server before anything else starts; the process below is a new one
     os.execvp(sys.executable, [sys.executable, "-m", *arguments])

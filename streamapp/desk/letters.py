@@ -55,13 +55,21 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        """The place of the failed record, as ``topic-partition at offset``."""
-        return f"{self.said('topic')}-{self.said('partition')} at {self.said('offset')}"
+        """The place of the failed record, as ``topic-partition at offset``; "no input record" if there was none."""
+        if not self._source:
+            return "no input record"
+        return f"{self._source}-{self.said('partition')} at {self.said('offset')}"
+
+    @property
+    def _source(self) -> str:
+        """The topic of the failed record; empty if a punctuator failed. Letters of earlier versions say "null"."""
+        topic = self.said("topic")
+        return "" if topic == "null" else topic
 
     @property
     def lacks_record(self) -> bool:
         """True if the letter has no key and value, but names the place of its record (`FailureDesk.whole` reads it)."""
-        known = self.said("topic") not in ("", "null") and self.said("offset").isdecimal()
+        known = self._source != "" and self.said("offset").isdecimal()
         return self.key is None and self.value is None and not self.edited and known
 
     @property
@@ -78,8 +86,8 @@ class Letter:
 
         Headers with the prefix `REPLAY` name the letter. Raises `StreamsError` for a letter without a source topic.
         """
-        topic = self.said("topic")
-        if topic in ("", "null"):
+        topic = self._source
+        if not topic:
             raise StreamsError(
                 f"letter {self.id} names no source topic, so it cannot be replayed; discard the letter. A punctuator, "
                 "or another producer, wrote it"

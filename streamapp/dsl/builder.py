@@ -74,7 +74,8 @@ class StreamsBuilder:
         """A stream of the records of one or several topics, which must exist. (``StreamsBuilder.stream``)
 
         ``topic`` is a name, a list of names, or a compiled pattern, which stands for all topics whose whole name
-        matches. Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)``
+        matches when the runner starts. Two streams of the same topics share one source. ``timestamp_extractor(record,
+        partition_time)``
         returns a record's timestamp in ms, and a record for which it returns a negative number is dropped. Its default
         is ``default_timestamp_extractor``, or else the record's own timestamp. A record without a timestamp of its own
         then raises `StreamsError`. ``on_error`` decides about records that the serdes cannot decode (default:

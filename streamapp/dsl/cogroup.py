@@ -41,8 +41,8 @@ class CogroupedKStream(Generic[K, VA]):
     Streams: ``CogroupedKStream``, KIP-150.)
 
     `KGroupedStream.cogroup` makes the first one. The aggregates are in one store. Records without a key are dropped and
-    counted; without windows, and with sliding windows, also records without a value. The topics of all streams need the
-    same number of partitions.
+    counted; without windows, and with sliding windows, also records without a value. A repartition topic drops records
+    without a key uncounted. The topics of all streams need the same number of partitions.
 
     >>> from streamapp.testing import try_out
     >>> def counted(clicks, views):
@@ -274,6 +274,9 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         The aggregate of a new window is ``initializer()``. Each stream has a stream time of its own, which decides
         whether its records are late. `WindowedKTable.late_records` of the result gives the late records of all streams.
 
+        The common store has one stream time. If a stream is far behind the others, its rows are already expired in the
+        store, and each of its records begins a new aggregate. A longer ``retention`` of ``materialized`` avoids this.
+
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
         >>> tens = TimeWindows.of_size_with_no_grace(10)
@@ -312,8 +315,9 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session. (``SessionWindowedCogroupedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. ``merger(key, first, second)`` combines the aggregates of
-        two sessions that merge.
+        The aggregate of a new session is ``initializer()``. A record calls ``merger(key, first, second)`` for each
+        session that the record joins. ``first`` begins with ``initializer()``, and ``second`` is the session's
+        aggregate.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

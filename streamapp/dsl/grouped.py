@@ -48,10 +48,11 @@ VA = TypeVar("VA")
 class KGroupedStream(Described[K, V]):
     """A stream grouped by key, for an aggregation. (Kafka Streams: ``KGroupedStream``.)
 
-    Aggregations without windows drop and count records whose key or value is None. Records that come out of order are
-    aggregated like all others. A result's timestamp is the largest timestamp of its records. Each aggregation has a
-    store with a changelog, unless ``Materialized(logging=False)`` says otherwise. If the key may have changed, the
-    aggregation also has a repartition topic before it.
+    Aggregations without windows drop records whose key or value is None. The drops are counted, except those of a
+    repartition topic. Records that come out of order are aggregated like all others. A result's timestamp is the
+    largest timestamp of its records. Each aggregation has a store with a changelog, unless
+    ``Materialized(logging=False)`` says otherwise. If the key may have changed, the aggregation also has a repartition
+    topic before it.
 
     ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). If the answer is
     to go on, the aggregate stays as it was. A `Retry` is not possible, because windows could close while the record
@@ -291,7 +292,8 @@ class KGroupedTable(Described[K, V]):
         """Combines the values of each group. (``KGroupedTable.reduce``)
 
         When a row changes, ``subtractor(aggregate, old)`` is called with its old value, then ``adder(aggregate, new)``
-        with its new value. If the last result is None, the group's row is deleted.
+        with its new value. The first value of a group is its first result. If the last result is None, the group's row
+        is deleted.
 
         >>> from operator import add, sub
         >>> from streamapp.testing import try_out

@@ -57,7 +57,7 @@ class KStream(Described[K, V]):
     ``name`` is the name of the operator (default: a generated name, the same as in Kafka Streams). ``on_error`` decides
     about a record for which the function raises: an `OnError`, see docs/failures.md. Its default is
     ``processing_exception_handler`` of the configuration. Wrong arguments raise `TopologyError` or `ConfigError` at
-    once.
+    once. Only `StreamsBuilder.build` finds some mistakes, for example a name that is used twice.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -520,8 +520,8 @@ class KStream(Described[K, V]):
         ``joiner(key, left, right)``.
 
         - With a stream: each pair of records with the same key whose times are as close as ``windows`` says. A result
-          has the larger timestamp of the two. Both sides are kept in window stores with changelogs. ``stream_joined``
-          gives names to the join and its stores.
+          has the larger timestamp of the two. Both sides are kept in window stores, by default with changelogs.
+          ``stream_joined`` gives names to the join and its stores.
         - With a table: the row that the table has for the key when the record is processed. A versioned table gives the
           row that was valid at the record's timestamp. Updates of the table cause no results. A result has the
           timestamp of the record. ``grace`` is for versioned tables (KIP-923). Each record then waits until stream time
@@ -531,8 +531,8 @@ class KStream(Described[K, V]):
 
         Records without a match are dropped. Records without a value, or without the key by which they are joined, are
         dropped and counted. The two sides must have equally many partitions. If the key of a stream may have changed, a
-        repartition topic comes first. A join with a global table needs neither. For records that come too late for a
-        join of two streams, see `JoinedKStream.late_records`.
+        repartition topic comes first, and drops records without a key uncounted. A join with a global table needs
+        neither. For records that come too late for a join of two streams, see `JoinedKStream.late_records`.
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
         a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams
@@ -807,9 +807,9 @@ class KStream(Described[K, V]):
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition. If it
         returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. Without a key, the
-        record goes to any partition. For a `Windowed` key, the key without its window decides, so all windows of a key
-        are in one partition. ``on_error`` decides about a record that the serdes cannot serialize, or that brokers
-        refuse (default: ``production_exception_handler``).
+        record goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its window
+        decides, so all windows of a key are in one partition. ``on_error`` decides about a record that the serdes
+        cannot serialize, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -860,9 +860,9 @@ class KStream(Described[K, V]):
         """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
 
-        Records without a key are dropped and counted. The table has a store with a changelog only for a name or a ttl
-        in ``materialized``, or for later methods such as `KTable.join`. If the key may have changed, a repartition
-        topic comes first.
+        Records without a key are dropped; counted, unless a repartition topic drops them. The table has a store with a
+        changelog only for a name or a ttl in ``materialized``, or for later methods such as `KTable.join`. If the key
+        may have changed, a repartition topic comes first.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])

@@ -48,8 +48,9 @@ class KTable(Described[K, V]):
     ``KTable``.)
 
     The value None deletes a row. Methods return new tables, which follow the changes of this one. A derived table has a
-    store only if ``materialized`` names one; otherwise its rows are computed when a join reads them. An update with a
-    smaller timestamp than the row's still overwrites the row, unless the table is versioned.
+    store only if ``materialized`` names one; `join` has other rules. Without a store, the rows are computed when a join
+    reads them. An update with a smaller timestamp than the row's still overwrites the row, unless the table is
+    versioned.
 
     ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). If the
     answer is to go on, the row is not in the result, as if the function had returned None. A `Retry` is not possible,
@@ -86,7 +87,10 @@ class KTable(Described[K, V]):
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self._step = step
         self.queryable_store_name = queryable_store_name
-        """The name of the store for queries; None if ``materialized`` gave the table no name."""
+        """The name of the table's store for queries; None if ``materialized`` gave the table no name.
+
+        The result of a join may have a generated name. After a foreign-key join, a store of this name may be missing.
+        """
 
     def filter(
         self,
@@ -310,9 +314,13 @@ class KTable(Described[K, V]):
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
 
         The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
-        timestamp of its two rows. Both tables, or the tables from which they are derived, get stores, because each side
-        has to look up the other side's rows. For a join by the same key, both topics need the same number of
-        partitions. A foreign-key join uses two internal topics, so the numbers may differ.
+        timestamp of its two rows. With ``foreign_key``, a result of a change of the right row has the timestamp of this
+        change. Both tables, or the tables from which they are derived, get stores, because each side has to look up the
+        other side's rows. For a join by the same key, both topics need the same number of partitions. A foreign-key
+        join uses two internal topics, so the numbers may differ.
+
+        The result of a join by the same key has a store if ``materialized`` is given. The result of a foreign-key join
+        has a store if ``materialized`` names one, or if a later method needs one.
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):

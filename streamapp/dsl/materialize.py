@@ -38,8 +38,8 @@ class Materialized:
     """The settings of a table's store: its name, its serdes, its kind. (Kafka Streams: ``Materialized``.)
 
     With a name, the table has a store that can be queried by this name (`KTable.queryable_store_name`). Without one,
-    the table has a store only if it needs one, and the name is generated. Settings that are not given come from the
-    operator and the configuration.
+    the table has a store with a generated name if it needs one. Settings that are not given come from the operator and
+    the configuration.
 
     - ``store_type``: ``rocksdb`` (on disk), ``in_memory``, or ``lru``, which keeps only the ``max_entries`` rows that
       were used last, in memory. Reads also find the rows that a record cache still has.

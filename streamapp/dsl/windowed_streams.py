@@ -109,8 +109,8 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     ``TimeWindowedKStream``.)
 
     Records without a key are dropped, and sliding windows also drop records without a value. A record goes into those
-    of its windows that are open, and is counted as late once for each closed window. A result's timestamp is the
-    largest timestamp of the window's records.
+    of its windows that are open, and is counted as late once for each closed window. Sliding windows count a record
+    once if all are closed. A result's timestamp is the largest timestamp of the window's records.
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out
@@ -308,8 +308,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         """Combines the values of each session with ``aggregator(key, value, aggregate)``.
         (``SessionWindowedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. ``merger(key, first, second)`` combines the aggregates of
-        two sessions that merge.
+        The aggregate of a new session is ``initializer()``. A record calls ``merger(key, first, second)`` for each
+        session that the record joins. ``first`` begins with ``initializer()``, and ``second`` is the session's
+        aggregate.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

@@ -109,7 +109,7 @@ def dead_letter(
     headers = (
         *context.headers,
         *error_headers(error),
-        ("__streams.errors.topic", (context.topic or "null").encode()),
+        ("__streams.errors.topic", context.topic.encode() if context.topic else None),
         ("__streams.errors.partition", str(context.partition).encode()),
         ("__streams.errors.offset", str(context.offset).encode()),
         *(

@@ -154,7 +154,8 @@ class Task(CurrentRecord):
     @property
     def idle(self) -> bool:
         """True if `process` has nothing to do: no record waits, and the task has no asynchronous steps."""
-        return not self._async_steps and not any(queue.size for queue in self._loop.queues.values())
+        queues = self._loop.queues.values()
+        return not self._async_steps and not any(queue.size or queue.passed_over for queue in queues)
 
     @property
     def buffered_bytes(self) -> dict[TopicPartition, int]:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
+from streamapp.broker.consumer import no_right_to_group
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
@@ -253,6 +254,8 @@ def _records(
                 heard = time.monotonic()
                 number, error = message.partition() or 0, message.error()
                 if error is not None:
+                    if no_right_to_group(error):
+                        continue
                     if error.code() != KafkaError._PARTITION_EOF:
                         raise BrokerError(f"{topic} cannot be read: {error.str()}")
                     waiting.discard(number)

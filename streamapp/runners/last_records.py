@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
+from streamapp.broker.consumer import no_right_to_group
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import Headers, TopicPartition
@@ -50,6 +51,8 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
             while True:
                 message = consumer.poll(_SECONDS)
                 error = None if message is None else message.error()
+                if error is not None and no_right_to_group(error):
+                    continue
                 if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                     raise BrokerError(f"{tp} cannot be read: {error.str() if error else 'no answer'}")
                 if error is not None:

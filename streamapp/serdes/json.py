@@ -11,7 +11,7 @@ import msgspec
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
-from streamapp.serdes.json_types import doubtful, fits, unmade
+from streamapp.serdes.json_types import doubtful, fits, has_other_keys, unmade
 from streamapp.serdes.types import excerpt, is_exact, is_immutable, record_fields
 
 __all__ = ["JsonSerde"]
@@ -20,6 +20,11 @@ T = TypeVar("T")
 
 _POSITION = re.compile(r"\(byte (\d+)\)")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def _encode_keys(value: Any) -> bytes:
+    """JSON of a value whose dicts may have other keys than text, such as numbers, which the encoder cannot sort."""
+    return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True, order="deterministic"))
 
 
 class JsonSerde(Serde[T]):
@@ -67,6 +72,7 @@ class JsonSerde(Serde[T]):
             )
         self._class = type if record_fields(type) is not None else object
         self._fits = fits(type) if type is not None and self._class is object else None
+        self._encode = _encode_keys if type is not None and has_other_keys(type) else _ENCODER.encode
         self._doubtful = None if type is None else doubtful(type)
         named = isinstance(type, builtins.type)
         self._name: str = "JSON" if type is None else type.__name__ if named else str(type)
@@ -76,7 +82,7 @@ class JsonSerde(Serde[T]):
             if isinstance(value, self._class):
                 if self._fits is not None and not self._fits(value):
                     msgspec.convert(value, self.type, from_attributes=True)
-                data = _ENCODER.encode(value)
+                data = self._encode(value)
                 if self._doubtful is not None and self._doubtful in data:
                     self._decode(data)  # nobody could read the value, not even this application
                 return data

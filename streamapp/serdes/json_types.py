@@ -13,7 +13,7 @@ from msgspec import inspect as mi
 
 from streamapp.serdes.types import bare, has_limits, members, parts_of
 
-__all__ = ["doubtful", "fits", "unmade"]
+__all__ = ["doubtful", "fits", "has_other_keys", "unmade"]
 
 _PARSED = (dict, list, str, int, float, bool, NoneType)
 _CLASSES: dict[type[mi.Type], frozenset[type]] = {
@@ -45,6 +45,19 @@ def unmade(type_: Any) -> type | None:
         if isinstance(info, mi.CustomType) and not any(issubclass(made, info.cls) for made in _PARSED):
             return info.cls
     return None
+
+
+def has_other_keys(type_: Any) -> bool:
+    """True if the type has a dict whose keys are not text, for example numbers or dates.
+
+    >>> has_other_keys(list[dict[int, str]]), has_other_keys(dict[str, int])
+    (True, False)
+    """
+    text = mi.StrType | mi.AnyType
+    return any(
+        isinstance(part, mi.DictType) and not isinstance(bare(part.key_type), text)
+        for part in parts_of(mi.type_info(type_))
+    )
 
 
 def doubtful(type_: Any) -> bytes | None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal
 from uuid import UUID
 
-from streamapp.errors import ConfigError, SchemaRegistryError
+from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, guid_frame, id_frame, shown_frame
 from streamapp.serdes.references import check_references
 from streamapp.serdes.schema_diff import summary
@@ -40,6 +40,7 @@ Objection = Callable[[Schema], str]
 """The reason why a schema and another version of its subject do not go together; empty if they do."""
 
 _MOST_NAME = 100
+_MAX_ID = 2**31 - 1
 
 
 class Registered:
@@ -136,12 +137,22 @@ class Registered:
             raise SchemaRegistryError(objected(self.subject, other.version, other.id, why))
 
     def writer_of(self, data: bytes) -> Schema:
-        """The schema with which these bytes were written. The frame at their beginning names the schema."""
+        """The schema with which these bytes were written. The frame at their beginning names the schema.
+
+        Raises `SerializationError` if no schema can have the id.
+        """
         if isinstance(self.registry, LocalSchemaRegistry):
             # A registry without a server learns the schema only when it is asked for the id.
             self._id_frame()
         if data[0] == 0:
-            return self.registry.schema_of(int.from_bytes(data[1:ID_BYTES], "big"), *self._other_format)
+            schema_id = int.from_bytes(data[1:ID_BYTES], "big")
+            if schema_id > _MAX_ID:
+                # A registry need not read such a number: its 404 can be that of a path that it does not have.
+                raise SerializationError(
+                    f"no schema has id {schema_id}, because ids have at most 31 bits: "
+                    "read this topic with the serde of its writer"
+                )
+            return self.registry.schema_of(schema_id, *self._other_format)
         return _guids(self.registry).schema_of_guid(UUID(bytes=data[1:GUID_BYTES]), self.format)
 
     def _id_frame(self) -> bytes:

@@ -32,7 +32,7 @@ class Finding:
 
 
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
-    """All findings, errors first and then warnings."""
+    """All findings: errors first, then warnings, then facts that need no action (``info``)."""
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
     for task in sampler.status.tasks:
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)

@@ -97,7 +97,7 @@ class MetricsView:
         for field, text in (
             ("percent", "How much of a task's changelogs is restored."),
             ("remaining", "Offsets of a task's changelogs that are to be restored."),
-            ("records_per_second", "Records restored per second."),
+            ("records_per_second", "Changelog offsets restored per second."),
             ("seconds_left", "Time until a task is restored, as it looks now."),
         ):
             yield Metric(

@@ -126,7 +126,8 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
     assert query.key is not None
     key, data = query.key
     try:
-        found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
+        with lenient(store):
+            found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
     except Exception as error:  # the serde may raise anything for the stored bytes
         why = Unreadable(b"", f"{type(error).__name__}: {error}")
         return Row(Position(0, data, partition=partition), key, why, None)

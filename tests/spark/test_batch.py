@@ -299,6 +299,17 @@ def test_headers_go_through(spark: SparkSession) -> None:
     assert (partition, record) == (0, Record("k", "v", 5, (("trace", b"1"), ("empty", None))))
 
 
+def test_empty_bytes_are_bytes(spark: SparkSession) -> None:
+    row = ("", "", 5, 0, 0, [("empty", b"")])
+    columns = "key string, value string, timestamp bigint, partition int, offset bigint, "
+    frame = spark.createDataFrame([row], columns + "headers array<struct<key:string,value:binary>>")
+    built = topology(lambda builder: builder.stream("in").to("out"))
+    with SparkRunner(built, CONFIG, spark).batch({"in": frame}) as result:
+        ((_, record),) = result.topics["out"].records()
+    assert record == Record(b"", b"", 5, (("empty", b""),))
+    assert [type(each) for each in (record.key, record.value, record.headers[0][1])] == [bytes] * 3
+
+
 def test_a_join_of_equal_timestamps_has_windows_without_length(spark: SparkSession) -> None:
     """They cannot be shown as rows of a table."""
 

@@ -139,10 +139,13 @@ async def test_pages_go_on_behind_keys_that_cannot_be_read(serve: Any) -> None:
     assert table["entries"] == {"count": 4, "exact": True}
 
 
-async def test_a_key_whose_value_cannot_be_read_says_so(serve: Any) -> None:
-    store = opened("key_value", JsonSerde(), {b"b": b"{no"})
-    body = await listed(serve, "key_value", store, "/tables/t/b")
+@pytest.mark.parametrize("kind", ["key_value", "timestamped"])
+async def test_a_key_whose_value_cannot_be_read_says_so_with_its_bytes(serve: Any, kind: str) -> None:
+    time = b"\0" * 8 if kind == "timestamped" else b""
+    store = opened(kind, JsonSerde(), {b"b": time + b"{no"})
+    body = await listed(serve, kind, store, "/tables/t/b")
     assert "SerializationError" in body["value"]["$unreadable"]
+    assert base64.b64decode(body["value"]["$base64"]) == b"{no"
     with pytest.raises(SerializationError):  # a record that needs the value still gets the error
         store.get("b")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
+from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog, watch_event_loop
 
 
 class Bench:
@@ -133,3 +135,22 @@ def test_what_stays_stuck_is_logged_in_the_end(caplog: pytest.LogCaptureFixture)
         "at offset 7 has not come back for 26 s",
         "at offset 8 has not come back for 28 s",
     ]
+
+
+def test_an_event_loop_that_agents_block_ends_a_worker_without_a_topology() -> None:
+    """Such a worker kept its partitions and said nothing; only workers with a topology had a watchdog."""
+    crashed: list[HangingError] = []
+
+    async def crash(error: HangingError) -> None:
+        crashed.append(error)
+
+    async def run() -> None:
+        dog = watch_event_loop(SimpleNamespace(in_worker=False, crash=crash), 0.2, 1.0)
+        dog.join(60)  # blocks the loop, as a function of an agent would
+        assert not dog.is_alive()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert "the event loop has not come back" in str(crashed[0])
+    assert "dog.join(60)" in str(crashed[0])

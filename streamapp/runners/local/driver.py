@@ -284,7 +284,9 @@ class TopologyTestDriver:
 
     @property
     def buffered(self) -> dict[str, int]:
-        """The number of records in each topic that wait until a failed record before them is tried again.
+        """The number of records in each topic that wait in the task.
+
+        They wait for a retry of a failed record, or with ``max_task_idle_ms`` for a record of another input.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -345,7 +347,8 @@ class TopologyTestDriver:
 
     def _complete(self) -> None:
         self._redeliver()
-        while self._task.process(1, self._task.buffered):
+        # A call without waiting records would let the wait of max_task_idle_ms begin before the first record is there.
+        while not self._task.idle and self._task.process(1, self._task.buffered):
             self._commit()
             self._redeliver()
 

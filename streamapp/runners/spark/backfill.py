@@ -174,7 +174,10 @@ class Backfill:
         external = self.survey.external
         since = {tp: start for tp, (start, _) in external.items()}
         until = {tp: end for tp, (_, end) in external.items()}
-        everything = {store.topic: KafkaSource() for store in self.survey.plan.global_stores}
+        global_tables = {
+            topic: KafkaSource(until={TopicPartition(topic, p): end for p, end in enumerate(ends)})
+            for topic, ends in self.survey.global_ends.items()
+        }
         kafka = {tp.topic: KafkaSource(since, until) for tp in external}
         counts, client = self.survey.partitions, client_of(self._config)
         files = {
@@ -183,7 +186,7 @@ class Backfill:
             )
             for topic, path in self._files.items()
         }
-        return {**everything, **kafka, **files}
+        return {**global_tables, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
         """Checks the results before any is written: topics chosen for each record exist, and would keep such old
@@ -223,6 +226,8 @@ class Backfill:
             for task in range(found.tasks(sub)):
                 first = found.inputs(sub, task)[0]
                 notes[first] = msgspec.structs.replace(notes[first], logs=found.logs(sub, task))
+        one = min(notes)
+        notes[one] = msgspec.structs.replace(notes[one], global_ends=dict(found.global_ends))
         self._group.commit(
             {tp: Position(found.ranges[tp][0], note.to_metadata()) for tp, note in notes.items()}
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import ConsumerEvent
+from streamapp.broker.consumer import ConsumerEvent, no_right_to_group
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader
@@ -22,7 +22,17 @@ from streamapp.runners.spark.offset_times import TimeSearch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FrameSource", "KafkaPart", "KafkaRange", "KafkaReader", "KafkaSource", "Part", "Ranges"]
+__all__ = [
+    "Bound",
+    "FrameSource",
+    "KafkaPart",
+    "KafkaRange",
+    "KafkaReader",
+    "KafkaSource",
+    "Part",
+    "Ranges",
+    "check_named",
+]
 
 TIMEOUT_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
@@ -30,6 +40,10 @@ BATCH = 10_000
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 """The first offset, and the offset behind the last, of each partition."""
+
+
+Bound = int | Mapping[TopicPartition, int] | None
+"""A time in ms, offsets by partition, or None for the default."""
 
 
 class Part(Protocol):
@@ -56,8 +70,8 @@ class KafkaSource:
     KafkaSource(since=None, until=1385874000000)
     """
 
-    since: int | Mapping[TopicPartition, int] | None = None
-    until: int | Mapping[TopicPartition, int] | None = None
+    since: Bound = None
+    until: Bound = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,17 @@ class FrameSource:
             F.col("value").cast("binary").alias("value"),
             time.cast("bigint").alias("timestamp"),
             headers.cast(HEADERS).alias("headers"),
+        )
+
+
+def check_named(bound: Bound, read: Collection[TopicPartition], name: str, reader: str) -> None:
+    """Raises `ConfigError` if a bound by offsets names partitions that ``reader`` does not read."""
+    unknown = sorted(bound.keys() - set(read)) if isinstance(bound, Mapping) else []
+    if unknown:
+        topics = ", ".join(sorted({tp.topic for tp in read}))
+        raise ConfigError(
+            f"{name} names {', '.join(map(str, unknown))}, which {reader} does not read: name partitions of "
+            f"{topics or 'topics that it reads'}"
         )
 
 
@@ -250,5 +275,5 @@ class KafkaReader:
         error = event.error
         if error.code() == KafkaError._PARTITION_EOF:
             self._next = max(self._next, event.offset)  # the position behind the markers of transactions
-        elif error.fatal() or not error.retriable():
+        elif not no_right_to_group(error) and (error.fatal() or not error.retriable()):
             raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")

@@ -54,6 +54,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The wall clock that operators see, also when the backfill is repeated."""
     was: str = ""
     """The metadata before the backfill."""
+    global_ends: dict[str, list[int]] = {}
+    """`Survey.global_ends`; only one of the group's inputs has them."""
 
     # Only the first input of a task has the following fields:
     logs: dict[str, int] = {}

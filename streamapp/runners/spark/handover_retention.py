@@ -58,7 +58,7 @@ def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
 
 
 def _retentions(config: StreamsConfig, topics: list[str]) -> dict[str, int]:
-    """``retention.ms`` of the topics that delete records by age."""
+    """``retention.ms`` of the topics that delete records by the age of their timestamps."""
     if not topics:
         return {}
     admin = AdminClient({**client_of(config), "log_level": 0})
@@ -72,6 +72,8 @@ def _retentions(config: StreamsConfig, topics: list[str]) -> dict[str, int]:
                 f"the settings of {resource.name} are not known: {error.args[0].str()}"
             ) from error
         retention = int(settings["retention.ms"].value)
-        if "delete" in settings["cleanup.policy"].value and retention >= 0:
+        by_age = "delete" in settings["cleanup.policy"].value and retention >= 0
+        # With the time of the broker, results of history are new.
+        if by_age and settings["message.timestamp.type"].value != "LogAppendTime":
             found[resource.name] = retention
     return found

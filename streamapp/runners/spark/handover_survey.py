@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamapp._base.counted import counted
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
-from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, KafkaSource, Ranges
+from streamapp.runners.spark.batch_source import (
+    Bound,
+    KafkaRange,
+    KafkaReader,
+    KafkaSource,
+    Ranges,
+    check_named,
+)
 from streamapp.runners.spark.handover_group import Group, Progress
 from streamapp.runners.spark.run_order import check_runnable, in_order, topics_of
 from streamapp.runners.spark.stage import Resume
@@ -26,7 +33,7 @@ __all__ = ["Survey", "Until", "fingerprint_group", "read_topics", "survey"]
 OPEN_SECONDS = 60.0
 """The time that a survey waits for transactions of killed workers; by default Kafka ends them after 10 s."""
 
-Until = int | Mapping[TopicPartition, int] | None
+Until = Bound
 """A time in ms, offsets, or None for the present ends of the topics."""
 
 
@@ -46,6 +53,8 @@ class Survey:
     """
     resume: Resume
     """The state before the backfill."""
+    global_ends: Mapping[str, list[int]]
+    """Global topic -> the ends of its partitions. A second run builds the global tables up to the ends of the first."""
     note: Progress | None
     """The progress of an earlier backfill that has not ended, which this one continues; None if there is none."""
 
@@ -122,13 +131,16 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     else:
         _check_fingerprint(plan, committed, there)
         outside = [tp for tp in inputs if tp.topic not in internal]
+        check_named(until, outside, "until", f"the application {plan.application_id}")
         ranges = _ranges(kafka, outside, committed, until, history or {})
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     note = next(iter(notes.values()), None)
-    found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), note)
+    ends = [each.global_ends for each in notes.values() if each.global_ends]
+    global_ends = ends[0] if ends else _global_ends(plan, kafka, existing)
+    found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), global_ends, note)
     resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata)
-    found = Survey(plan, partitions, missing, ranges, resume, note)
+    found = replace(found, resume=resume)
     if note is not None and note.job != found.job:
         raise ConfigError(
             f"a backfill of {plan.application_id} with another topology or other topics has begun and not ended. "
@@ -136,6 +148,12 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
             "consumer group, and begin anew"
         )
     return found
+
+
+def _global_ends(plan: Plan, kafka: KafkaRange, existing: Mapping[str, int]) -> dict[str, list[int]]:
+    topics = [store.topic for store in plan.global_stores]
+    spans = kafka.resolve(KafkaSource(), _existing(existing, topics))
+    return {topic: [spans[TopicPartition(topic, p)][1] for p in range(existing[topic])] for topic in topics}
 
 
 def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -128,12 +128,7 @@ class TaskWriter:
             checksum = zlib.crc32(value or b"", zlib.crc32(key or b"", checksum))
             if rows <= done.rows:
                 if rows == done.rows and checksum != done.checksum:
-                    raise StreamsError(
-                        f"the results of task {self.subtopology}_{task} up to result {rows:,} are not those of the "
-                        "interrupted backfill. Functions of the topology have changed, or do not give the same for "
-                        "the same input. Repair these functions (no clock, no random numbers), delete the "
-                        "application's internal topics and group, and begin anew"
-                    )
+                    raise self._differs(task, done)
                 continue
             if rows == position + 1:
                 producer.begin_transaction()
@@ -141,9 +136,19 @@ class TaskWriter:
             if rows - position == ROWS_PER_TRANSACTION:
                 commit()
                 position = rows
+        if rows < done.rows:
+            raise self._differs(task, done)
         if rows > position:
             commit()
         return rows, max(0, rows - done.rows)
+
+    def _differs(self, task: int, done: Progress) -> StreamsError:
+        return StreamsError(
+            f"the results of task {self.subtopology}_{task} up to result {done.rows:,} are not those of the "
+            "interrupted backfill. Functions of the topology have changed, or do not give the same for "
+            "the same input. Repair these functions (no clock, no random numbers), delete the "
+            "application's internal topics and group, and begin anew"
+        )
 
     def _client(self, task: int) -> dict[str, Any]:
         return {

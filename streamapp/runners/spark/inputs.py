@@ -10,7 +10,14 @@ from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.spark.archive import ParquetSource
-from streamapp.runners.spark.batch_source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
+from streamapp.runners.spark.batch_source import (
+    FrameSource,
+    KafkaPart,
+    KafkaRange,
+    KafkaSource,
+    Part,
+    check_named,
+)
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.partitioning import PartitionCounts
@@ -105,6 +112,9 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
             every = [TopicPartition(topic, partition) for partition in range(on_kafka[topic])]
             ranges = kafka.resolve(source, every)
             found.parts.update({tp: KafkaPart(client_of(plan.config), *span) for tp, span in ranges.items()})
+    if isinstance(sources, KafkaSource):
+        for name in ("since", "until"):
+            check_named(getattr(sources, name), found.parts, name, "the topology")
     found.letter_partitions = PartitionCounts(on_kafka, max(external.values(), default=1))
     for topic, source in by_topic.items():
         if isinstance(source, ColumnSource):

@@ -15,7 +15,14 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
-from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, KafkaSource, Ranges
+from streamapp.runners.spark.batch_source import (
+    Bound,
+    KafkaRange,
+    KafkaReader,
+    KafkaSource,
+    Ranges,
+    check_named,
+)
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.partitioning import exact_partitions
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "Replay"]
 
-Bound = int | Mapping[TopicPartition, int] | None
 ATTEMPTS = 20
 
 
@@ -117,6 +123,15 @@ class Replay:
             raise ConfigError(
                 f"there is no table or output {name!r}; there are {', '.join(sorted([*self._stores, *outputs]))}"
             )
+        existing = KafkaRange(client_of(config)).partition_counts()
+        read = [
+            TopicPartition(topic, number)
+            for sub in plan.subtopologies
+            for topic in topics_of(sub, existing)
+            for number in range(existing.get(topic, 0))
+        ]
+        check_named(since, read, "since", "the application")
+        check_named(until, read, "until", "the application")
         self._topology = topology
         self._stands = self._look()
         self.until: Bound = until if until is not None else self._stands.offsets or None

@@ -75,12 +75,8 @@ class OutputTopic:
         framing = Framing(key_serde, value_serde)
         ordered = self.frame.orderBy("partition", "mx", "src", "seq")
         for row in ordered.select("partition", "key", "value", "timestamp", "headers").toLocalIterator():
-            headers = (
-                tuple((h.key, h.value and bytes(h.value)) for h in row.headers) if row.headers else NO_HEADERS
-            )
-            key, value, headers = framing.joined(
-                row.key and bytes(row.key), row.value and bytes(row.value), headers
-            )
+            headers = tuple((h.key, _bytes(h.value)) for h in row.headers) if row.headers else NO_HEADERS
+            key, value, headers = framing.joined(_bytes(row.key), _bytes(row.value), headers)
             yield row.partition, Record(key_of(key), value_of(value), row.timestamp, headers)
 
 
@@ -149,8 +145,13 @@ class BatchResult:
         self.close()
 
 
+def _bytes(data: bytearray | None) -> bytes | None:
+    """The bytes of a binary column, which Spark gives as ``bytearray``."""
+    return None if data is None else bytes(data)
+
+
 def _reader(serde: Serde[Any] | None) -> Any:
     if serde is None:
-        return lambda data: None if data is None else bytes(data)
+        return _bytes
     deserialize = serde.deserialize
     return lambda data: None if data is None else deserialize(bytes(data))

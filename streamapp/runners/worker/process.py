@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import sys
-import threading
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
@@ -18,6 +16,7 @@ from click.core import ParameterSource
 from streamapp._base.repetitions import quieten_drops
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
+from streamapp.runners.worker.watchdog import end_after
 
 __all__ = ["StreamsWorker", "end_in_time"]
 
@@ -30,9 +29,7 @@ def end_in_time(shutdown_timeout: float) -> None:
 
     Otherwise a thread that hangs could keep a stopped worker alive for ever.
     """
-    timer = threading.Timer(shutdown_timeout + _EXIT_SECONDS, os._exit, (70,))
-    timer.daemon = True
-    timer.start()
+    end_after(shutdown_timeout + _EXIT_SECONDS)
 
 
 class StreamsWorker(faust.Worker):  # type: ignore[misc]

@@ -6,8 +6,6 @@ import asyncio
 import gc
 import logging
 import math
-import os
-import threading
 import time
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping
@@ -38,7 +36,7 @@ from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.topics import changelog_ids, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
-from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
+from streamapp.runners.worker.watchdog import EventLoopPlace, HangingError, Place, Watchdog, end_after
 from streamapp.state.directory import StateDirectory
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology import Topology
@@ -73,8 +71,6 @@ class StreamsRuntime(WorkerView):
         self._beside: list[asyncio.Task[None]] = []
         """Asyncio tasks beside the data plane, for as long as the worker runs."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_thread: int | None = None
-        self._loop_turns = 0
         self._heartbeats = 0
         self._source_names = frozenset(topic for topics in self._sources.values() for topic in topics)
 
@@ -86,7 +82,6 @@ class StreamsRuntime(WorkerView):
         Raises `BrokerError`, `TopologyError` and other `StreamsError`.
         """
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
         logger.info("%s", self._introduction())
         check_file_limit(1)
         admin = self._admin = admin_client(self.config)
@@ -153,7 +148,7 @@ class StreamsRuntime(WorkerView):
             asyncio.create_task(self._look_beside(self._plane)),
         ]
         limit = self.config.max_poll_interval_ms / 1000
-        places = [self._plane.place, self._loop_place, self._group_place]
+        places = [self._plane.place, EventLoopPlace().place, self._group_place]
         self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
 
@@ -269,20 +264,8 @@ class StreamsRuntime(WorkerView):
 
     def _on_hang(self, exc: HangingError) -> None:
         self._on_failure(exc)
-        if self._app.in_worker:  # the thread that hangs may be the one that has to stop the worker
-            timer = threading.Timer(self._shutdown_timeout, os._exit, (70,))
-            timer.daemon = True
-            timer.start()
-
-    def _loop_place(self) -> Place:
-        """The event loop's work, for the watchdog. The value stays the same until the event loop has run a callback."""
-        assert self._loop is not None
-        place = Place("the event loop", self._loop_turns, self._loop_thread)
-        self._loop.call_soon_threadsafe(self._count_loop_turn)
-        return place
-
-    def _count_loop_turn(self) -> None:
-        self._loop_turns += 1
+        if self._app.in_worker:
+            end_after(self._shutdown_timeout)
 
     def _group_place(self) -> Place | None:
         """The wait for the group, for the watchdog. The value stays the same until the group has answered.

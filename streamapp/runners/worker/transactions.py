@@ -32,7 +32,10 @@ _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
 class TransactionAborted(BrokerError):
-    """The transaction was rolled back. The worker has to repeat all work since the last commit."""
+    """The transaction was rolled back, or nobody knows if it was committed.
+
+    The worker goes back to the last commit that brokers have, and repeats all later work.
+    """
 
 
 class OffsetsNotAnswered(TransactionAborted):

@@ -8,17 +8,19 @@ time without a poll. For a wait for brokers or for the coordinator, the watchdog
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamapp.errors import StreamsError
 
-__all__ = ["HangingError", "Place", "Watchdog"]
+__all__ = ["EventLoopPlace", "HangingError", "Place", "Watchdog", "end_after", "watch_event_loop"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -43,6 +45,49 @@ class Place(NamedTuple):
     """False: the work has a time-out of its own."""
     patience: float | None = None
     """Seconds until the worker is not ready any more. None: the watchdog decides."""
+
+
+class EventLoopPlace:
+    """The work of the event loop that creates this object, for the watchdog."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._turns = 0
+
+    def place(self) -> Place:
+        """The place stays the same until the event loop has run a callback."""
+        place = Place("the event loop", self._turns, self._thread)
+        self._loop.call_soon_threadsafe(self._count_turn)
+        return place
+
+    def _count_turn(self) -> None:
+        self._turns += 1
+
+
+def end_after(seconds: float) -> None:
+    """Ends the process with exit code 70 if it has not ended after some seconds.
+
+    The thread that hangs may be the one that has to stop the worker.
+    """
+    timer = threading.Timer(seconds, os._exit, (70,))
+    timer.daemon = True
+    timer.start()
+
+
+def watch_event_loop(app: Any, limit: float, shutdown_timeout: float) -> Watchdog:
+    """Starts a watchdog for the running event loop of a worker without a topology, whose agents may block this loop."""
+    loop = asyncio.get_running_loop()
+
+    def on_hang(error: HangingError) -> None:
+        logger.critical("this worker ends: %s", error)
+        asyncio.run_coroutine_threadsafe(app.crash(error), loop)
+        if app.in_worker:
+            end_after(shutdown_timeout)
+
+    watchdog = Watchdog([EventLoopPlace().place], limit, on_hang)
+    watchdog.start()
+    return watchdog
 
 
 class Watchdog(threading.Thread):

@@ -131,13 +131,17 @@ def test_nothing_is_handed_over_when_workers_ran_meanwhile(cluster: Cluster) -> 
         backfill.run()
 
 
-def test_results_that_kafka_would_delete_at_once_are_refused_before_anything_runs(cluster: Cluster) -> None:
-    cluster.send(HISTORY[:20])
+def alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.servers})
-    day = ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, cluster.topic("seen"), incremental_configs=[day])
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, cluster.topic(topic), incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
         future.result()
+
+
+def test_results_that_kafka_would_delete_at_once_are_refused_before_anything_runs(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    alter(cluster, "seen", "retention.ms", "86400000")
     with pytest.raises(ConfigError, match=r"from 2013-01-01 on.*seen \(1 day.*--add-config retention.ms=-1"):
         cluster.backfill("old")
 
@@ -192,3 +196,41 @@ def test_a_backfill_that_is_killed_at_its_end_leaves_the_fingerprint_of_its_topo
         ConfigError, match="made by a topology whose stores or internal topics were different"
     ):
         other_topology(cluster, "ending")
+
+
+def test_a_second_run_sees_the_global_tables_of_the_first(cluster: Cluster) -> None:
+    """Otherwise its results differ from those that the first run has written."""
+    text = {"key_serde": travels.TEXT, "value_serde": travels.TEXT}
+    config = cluster.config("global")
+    builder = StreamsBuilder(config)
+    weather = builder.global_table(cluster.topic("weather"), **text)
+    flights = builder.stream(cluster.topic("flights"), **text)
+    joined = flights.join(
+        weather, lambda carrier, sky: f"{carrier} in {sky}", key_selector=lambda tail, carrier: tail
+    )
+    joined.to(cluster.topic("seen"), **text)
+    topology = builder.build()
+    cluster.send(HISTORY)
+    failpoints.arm("backfill-written:raise")
+    with pytest.raises(failpoints.FailpointError):
+        Backfill(topology, config, spark=cluster.spark).run()
+    before = cluster.outputs()["seen"]
+    cluster.send([travels.Event("weather", f"N{number}", "hail", CUT) for number in range(40)])
+    report = Backfill(topology, config, spark=cluster.spark).run()
+    assert report is not None
+    assert report.written == 0
+    assert cluster.outputs()["seen"] == before
+    assert before
+
+
+def test_a_cut_in_partitions_that_nobody_reads_is_refused(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    with pytest.raises(ConfigError, match=r"until names flights-9, fligths-0, which .* does not read"):
+        cluster.backfill("typo", {TopicPartition("fligths", 0): 5, TopicPartition("flights", 9): 1})
+
+
+def test_topics_that_take_the_time_of_the_broker_keep_old_results(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    alter(cluster, "seen", "retention.ms", "86400000")
+    alter(cluster, "seen", "message.timestamp.type", "LogAppendTime")
+    assert cluster.backfill("appended").survey.records

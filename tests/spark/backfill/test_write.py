@@ -101,6 +101,15 @@ def test_other_rows_than_before_are_refused(task: Task) -> None:
         task.write([("out", b"k0", b"x"), *ROWS[1:]])
 
 
+def test_fewer_rows_than_before_are_refused(task: Task) -> None:
+    task.begin()
+    failpoints.arm("backfill-rows-committed:raise")
+    with pytest.raises(failpoints.FailpointError):
+        task.write(ROWS)
+    with pytest.raises(StreamsError, match="results of task 0_0 up to result 4 are not those"):
+        task.write(ROWS[:3])
+
+
 def test_a_group_that_is_not_in_a_backfill_is_not_written_for(task: Task) -> None:
     with pytest.raises(StreamsError, match="does not say any more that this backfill writes"):
         task.write(ROWS)

@@ -104,3 +104,25 @@ def test_a_log_level_that_there_is_not() -> None:
     result = CliRunner().invoke(main, ["worker", "any", "-l", "verbose"])
     assert result.exit_code == 2
     assert "'verbose' is not one of 'crit', 'error', 'warn', 'info', 'debug'" in result.output
+
+
+def test_a_worker_needs_no_topology(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "handled.py").write_text(
+        "from streamapp import App\n"
+        "app = App('handled')\n"
+        "@app.consume('orders')\n"
+        "async def handle(order): ...\n"
+    )
+    (folder / "appless_consumer.py").write_text(
+        "from streamapp.consumer import ReliableConsumer\n"
+        "async def handle(order): ...\n"
+        "app = ReliableConsumer('alone', 'orders', handle)\n"
+    )
+    begun: list[list[str]] = []
+    monkeypatch.setattr("os.execvp", lambda _, arguments: begun.append(arguments))
+    result = CliRunner().invoke(main, ["worker", "handled"])
+    assert result.exit_code == 0, result.output
+    assert begun[0][1:] == ["-m", "faust", "--quiet", "-A", "handled", "worker"]
+    refused = CliRunner().invoke(main, ["worker", "appless_consumer"])
+    assert "appless_consumer is not a streamapp.App" in refused.output
+    assert len(begun) == 1

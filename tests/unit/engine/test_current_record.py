@@ -44,7 +44,7 @@ def letters_of(records):
     letters = []
     for letter in records:
         if letter.topic == "dead":
-            of = {name: value.decode() for name, value in letter.headers}
+            of = {name: None if value is None else value.decode() for name, value in letter.headers}
             source = [of[f"__streams.errors.{part}"] for part in ("topic", "partition", "offset")]
             key, value = (None if data is None else data.decode() for data in (letter.key, letter.value))
             letters.append((source[0], int(source[1]), int(source[2]), key, value, letter.timestamp))
@@ -179,7 +179,7 @@ def test_a_processor_goes_on_with_its_own_record_behind_a_forward_that_fails():
     # The first punctuation comes with the first record.
     assert letters.read() == [
         ("left", 0, 0, "a", "bad", 7),
-        ("null", -1, -1, None, None, 1),
+        (None, -1, -1, None, None, 1),
         ("left", 0, 1, "a", "raises", 2),
     ]
 

@@ -206,7 +206,7 @@ class TestPunctuators:
         assert seen == [(None, -1, -1), ("", -1, -1)]
         headers = dict(sent.records[-1].headers)
         where = [headers[f"__streams.errors.{name}"] for name in ("topic", "partition", "offset")]
-        assert where == [b"null", b"-1", b"-1"]
+        assert where == [None, b"-1", b"-1"]
 
 
 class TestFailures:

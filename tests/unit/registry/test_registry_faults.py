@@ -12,7 +12,8 @@ from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDr
 from streamapp.errors import SchemaRegistryError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.registry.rest import RestClient
-from streamapp.serdes import AvroSerde, Serde
+from streamapp.serdes import AvroSerde, ProtobufSerde, Serde
+from tests.unit.serdes.protos import shop
 
 from .scripted import Refused, ScriptedRegistry
 
@@ -278,6 +279,25 @@ def test_an_unknown_id_is_the_records_fault_and_is_not_asked_for_with_each_recor
         with pytest.raises(SerializationError, match="has no schema with id 77"):
             registry.schema_of(77)
     assert len(server.requests) == 2  # the second one for followers that lag behind
+
+
+@pytest.mark.parametrize("serde_of", [AvroSerde, lambda _, **more: ProtobufSerde(shop.Item, **more)])
+def test_a_number_that_is_no_id_is_the_records_fault_and_is_not_asked_for(
+    server: ScriptedRegistry, serde_of: Any
+) -> None:
+    """The registry answered as for a wrong path, and one record with such bytes ended each worker."""
+
+    def without_the_path(number: int) -> None:
+        raise Refused(404, 404, "HTTP 404 Not Found")
+
+    serde = serde_of(FLIGHT, registry=client_of(server)).bind("flights", False)
+    server.fault = without_the_path
+    for number in (2**31, 2**32 - 1):
+        with pytest.raises(
+            SerializationError, match=f"no schema has id {number}, because ids have at most 31 bits"
+        ):
+            serde.deserialize(b"\0" + number.to_bytes(4, "big") + b"\0\0")
+    assert not server.requests
 
 
 def test_many_unknown_ids_are_asked_for_once(server: ScriptedRegistry) -> None:

@@ -4,6 +4,8 @@ import json
 import numbers
 import pickle
 from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import faust
@@ -312,3 +314,27 @@ class Upper(JsonSerde[str]):
 def test_a_decoder_gives_what_deserialize_gives() -> None:
     assert JsonSerde().decoder()(b'{"dest":"ZRH"}') == {"dest": "ZRH"}
     assert Upper(str).decoder()(b'"zrh"') == "ZRH"
+
+
+class Seat(Enum):
+    WINDOW = "w"
+    AISLE = "a"
+
+
+class Rows(msgspec.Struct):
+    rows: dict[int, list[str]]
+    by_day: dict[date, dict[Seat, int]]
+    a: int = 0
+
+
+def test_keys_of_dicts_may_be_numbers_dates_and_enums() -> None:
+    """Such a serde was made, and could write no value: Only dicts with str keys are supported."""
+    serde = JsonSerde(Rows)
+    value = Rows({10: ["x"], 9: []}, {date(2026, 1, 2): {Seat.WINDOW: 1, Seat.AISLE: 2}})
+    assert (
+        serde.serialize(value) == b'{"rows":{"10":["x"],"9":[]},"by_day":{"2026-01-02":{"a":2,"w":1}},"a":0}'
+    )
+    assert serde.deserialize(serde.serialize(value)) == value
+    assert JsonSerde(dict[int, int]).serialize({2: 1, 1: 2}) == b'{"1":2,"2":1}'
+    with pytest.raises(SerializationError, match="Expected `int`, got `str`"):
+        JsonSerde(dict[int, int]).serialize({"2": 1})

@@ -70,7 +70,9 @@ def queries() -> Iterator[Query]:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(
+    "kind", KINDS, ids=lambda kind: "-".join(map(str, [kind["kind"], *sorted(kind.keys() - {"kind"})]))
+)
 def test_a_query_raises_only_documented_errors(kind: dict[str, Any], cached: bool) -> None:
     life = Life(cached=cached, **kind)
     if kind["kind"] in ROWS:

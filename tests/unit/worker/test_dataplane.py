@@ -180,6 +180,7 @@ class Plane(DataPlane):
             self,
             self._make,
             self._failed,
+            (),
         )
 
     lost_topic: LostTopic | None = None

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping, Set
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from aiokafka.errors import IllegalStateError, KafkaError, UnsupportedCodecError
+from aiokafka.errors import IllegalStateError, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
@@ -148,14 +148,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         async with self._fetching:
             self.fetches += 1
             self._batch = self._turn
-            try:
-                records = await super()._getmany(active_partitions, timeout)
-            except UnsupportedCodecError as exc:
-                read = ", ".join(sorted({tp.topic for tp in active_partitions or self.assignment()}))
-                raise BrokerError(
-                    f"agents and their tables cannot read compressed records of {read}: {exc}. Install the library: "
-                    "pip install cramjam"
-                ) from exc
+            records = await super()._getmany(active_partitions, timeout)
         for tp in records.keys() - self._placed:
             self._too_early.setdefault(tp, records[tp][0].offset)
         return records

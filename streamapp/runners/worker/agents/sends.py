@@ -133,7 +133,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
     def _bind(self, record: Message, future: FutureMessage) -> None:
         batch = batch_under_work()
         if not all(map(self.app.consumer.has, witnesses_under_work() or (record,))):
-            raise RecordMoved
+            raise RecordMoved("the record belongs to another worker now; Faust starts the agent anew")
         message = future.message
         topic = message.channel.get_topic_name()
         table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None

@@ -1,0 +1,25 @@
+"""The lines that a backfill prints before it begins."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from streamapp import LongSerde, Materialized, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.cli.backfill import _intentions
+from streamapp.runners.spark.handover_survey import Survey
+from streamapp.runners.spark.stage import Resume
+
+
+def test_stores_that_are_not_handed_over_are_named() -> None:
+    builder = StreamsBuilder()
+    for name, logging in (("kept", True), ("lost", False)):
+        stream = builder.stream(f"in-{name}", key_serde=StringSerde(), value_serde=StringSerde())
+        table: Any = Materialized(name, key_serde=StringSerde(), value_serde=LongSerde(), logging=logging)
+        stream.group_by_key().count(materialized=table)
+    plan = builder.build().plan(StreamsConfig("app"))
+    partitions = dict.fromkeys(("in-kept", "in-lost", "app-kept-changelog"), 1)
+    survey = Survey(plan, partitions, {}, {}, Resume(), {}, None)
+    found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=())
+    (line,) = [line for line in _intentions(found) if "Not handed over" in line]
+    assert line.endswith("(logging=False): lost. Workers begin with an empty store")
