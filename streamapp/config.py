@@ -388,7 +388,10 @@ class StreamsConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:
-        """A configuration from a mapping of Kafka Streams' property names to values. Raises `ConfigError`.
+        """A configuration from a mapping of Kafka Streams' property names to values.
+
+        Raises `ConfigError` for a name that is no setting. The exceptions are names of ``client_properties`` (with
+        ``security.``, ``sasl.`` or ``ssl.`` at the front) and of ``schema_registry_properties``.
 
         >>> StreamsConfig.from_properties({"application.id": "a",
         ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes

@@ -16,8 +16,8 @@ class Batch:
     - ``records``, ``bytes``: the most records and the most bytes of a list. Each record counts 200 bytes more than its
       data. A record larger than ``bytes`` is a list of its own.
     - ``linger_ms``: the time for which a list that is not full waits for more records (default: no wait).
-    - ``target_ms``: the wanted duration of a call. Lists become longer after faster calls, and shorter after slower
-      calls.
+    - ``target_ms``: the wanted duration of a call. Lists become longer after faster calls with a full list, and shorter
+      after slower calls.
 
     Raises `ConfigError` for a value that is not a positive int (``linger_ms`` may be 0).
 

@@ -96,7 +96,7 @@ def make_writer(
 
     The record is a dict. With ``attributes`` (name of a field -> name of an attribute), the record is an object. The
     function raises an exception if a value does not fit, or if the record lacks a field. The function also refuses a
-    dict with more fields. A boolean takes any value by its truth. ``enums`` are those of `enums_of`.
+    dict with more fields. A boolean takes True, False, and values equal to them. ``enums`` are those of `enums_of`.
     """
     lines = ["def write(r, header):"]
     if attributes is None:
@@ -185,7 +185,8 @@ _MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
 
 
 def encode_boolean(x: Any) -> bytes:
-    """True and False, and values equal to them, such as those of NumPy. Raises TypeError for others."""
+    """True and False, and values equal to them, such as 1 and the booleans of NumPy. Raises TypeError for others, but
+    ValueError for an array."""
     if x == True or x == False:  # noqa: E712
         return b"\1" if x else b"\0"
     raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not a boolean")

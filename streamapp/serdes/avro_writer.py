@@ -4,9 +4,10 @@
 name the part of a value that does not fit.
 
 A union takes the first branch that can be written. Among records, a union takes the branch that has most of the value's
-fields, and double comes before float (as fastavro chooses). In a call, each part of the value is tried once for each
-branch, also in nested unions. The time is therefore at most the size of the value times the size of the schema.
-Containers are at most `VALUE_DEPTH` deep. This limit also refuses a value that contains itself.
+fields, and double comes before float (as fastavro chooses). As in fastavro, a tuple ``(name, value)`` names its branch.
+In a call, each part of the value is tried once for each branch, also in nested unions. The time is therefore at most
+the size of the value times the size of the schema. Containers are at most `VALUE_DEPTH` deep. This limit also refuses a
+value that contains itself.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ class Serde(Generic[T]):
     `SerializationError` for an argument that they cannot convert. Each may be a plain function that is set on the
     instance. A C function is fastest, because the engine calls both for each record.
 
-    - ``immutable``: set True if deserialized values are hashable and cannot change in place. Stores then keep the
-      objects between commits, which is faster. Values of other serdes are kept as bytes, because an aggregator may
-      change its argument.
+    - ``immutable``: set True if deserialized values are hashable and cannot change in place. A source with
+      few different keys then decodes each key only once, and a join keeps decoded rows of a table in memory. Other
+      objects are made anew for each use, because a function may change its argument.
     - ``exact``: a class whose objects survive ``serialize`` and ``deserialize`` without any change, also in the types
-      of their fields. An aggregation goes on with a result of this class directly. Any other result is first written
-      and read back. None: there is no such class.
+      of their fields. An aggregation with a record cache goes on with a result of this class directly. Any other
+      result is first written and read back. None: there is no such class.
     - ``framed``: True if the bytes begin with the id of their schema. If the producer of a record has put the id into a
       header (Confluent's ``__key_schema_id``, ``__value_schema_id``), ``deserialize`` gets the id before the bytes.
     - ``header_bytes``: the number of leading bytes that go into such a header when a record is written.

@@ -39,7 +39,8 @@ class JsonSerde(Serde[T]):
     ``msgspec.Meta``, such as ``ge=0``, the writer checks the whole value, because it reads its own bytes.
 
     Values can be keys, because the bytes do not depend on the order in which a dict was filled. The keys of dicts are
-    sorted. The fields of types are in the order of their definition. JSON has no NaN and no infinity: both become null.
+    sorted. The fields of types are in the order of their definition. JSON has no NaN and no infinity: both become null,
+    or raise `SerializationError` if the type has no null there.
 
     >>> serde = JsonSerde()
     >>> serde.serialize({"dest": "ZÜR", "delay": [2, 0.5]}).decode()

@@ -15,9 +15,10 @@ __all__ = ["proto_text"]
 
 
 def proto_text(described: Any) -> str:
-    """The .proto text of a file's descriptor, without services and without options that do not change the bytes.
+    """The .proto text of a file's descriptor, without services and without most options.
 
-    Raises `ConfigError` for extensions, groups and editions.
+    The text has the options ``packed`` and ``deprecated`` of fields, and ``allow_alias`` of enums. Raises `ConfigError`
+    for extensions, ranges of extensions, groups and editions.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 

@@ -15,8 +15,8 @@ _MANY = 512
 class SortedEntries:
     """A sorted list that consists of short parts, so that an addition or a removal moves only the entries of one part.
 
-    `between` gives the entries as they are at its first step. So while an iteration is open, each change replaces a
-    part by a changed copy.
+    `between` gives the entries as they are at its first step. An iteration over one part copies the entries. While an
+    iteration over more parts is open, each change replaces a part by a changed copy.
 
     >>> entries = SortedEntries()
     >>> entries.update([(3, "c"), (1, "a")])
@@ -34,7 +34,7 @@ class SortedEntries:
         """The last entry of each part."""
         self._count = 0
         self._open = 0
-        """The number of open iterations."""
+        """The number of open iterations that pass more than one part."""
 
     def __len__(self) -> int:
         return self._count

@@ -37,8 +37,8 @@ class Need(IntEnum):
     MIGRATION = 1
     """The new version can go on, but something has to be done or accepted first. The finding says what."""
     RESET = 2
-    """The existing state contradicts the new topology. Reset the application, rebuild the state by a backfill, or use a
-    new application id."""
+    """The existing state contradicts the new topology. Reset the application, or use a new application id. Workers or
+    a backfill then compute the state again."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,8 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 Need.MIGRATION,
                 f"store {name}",
                 "new, and what it reads has been read before: it begins empty at the committed offsets",
-                "Create its changelog first (the worker that finds none says how), and accept that, or backfill it",
+                "Create its changelog first (the worker that finds none says how), and accept that. Or compute "
+                "everything under another application id, for example by a backfill",
             )
         else:
             yield Finding(Need.NOTHING, f"store {name}", "new")
@@ -246,7 +247,9 @@ def _store(
     yield from found or [Finding(Need.NOTHING, f"store {name}", "unchanged")]
 
 
-_REBUILD = "Reset the application, or backfill the store under another name"
+_REBUILD = (
+    "Reset the application, or compute everything under another application id, for example by a backfill"
+)
 
 
 def _changes(
@@ -346,7 +349,7 @@ def _inputs(
         yield (
             Need.MIGRATION,
             f"it reads {', '.join(came)} too now, from the committed offsets on: what came before is not in it",
-            "Accept that, or backfill it",
+            "Accept that, or compute everything under another application id, for example by a backfill",
         )
 
 

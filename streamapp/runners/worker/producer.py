@@ -348,7 +348,9 @@ class RecordProducer:
             else:
                 failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
             self._failure = self._failure or failure
-        elif topic in self._stores or topic == self._config.dead_letter_queue_topic:
+        elif topic in self._stores or (
+            topic == self._config.dead_letter_queue_topic and not _is_ahead(error, timestamp)
+        ):
             # Replaces an earlier failure of the transaction: this refusal is the reason, and would come again.
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         else:
@@ -379,3 +381,11 @@ class RecordProducer:
             raise refused
         if self._failure is not None:
             raise self._failure
+
+
+def _is_ahead(error: KafkaError, timestamp: int) -> bool:
+    """True if brokers may have refused a record because its timestamp is ahead of the clock.
+
+    A dead letter is then sent once more, with the time of the clock (`Failures`).
+    """
+    return error.code() == KafkaError.INVALID_TIMESTAMP and timestamp > time.time() * 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +202,23 @@ def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pyte
     outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", 500))
     with pytest.raises(ProductionError, match="a dead letter could not be written to dead: ahead of time"):
         outputs.poll()
+
+
+def test_a_letter_ahead_of_the_clock_is_refused_in_the_call_that_sends_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call then sends the letter with the time of the clock."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    now = int(time.time() * 1000)
+    outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
+    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", now + 10_800_000))
+    with pytest.raises(ResultsRefused, match="ahead of time"):
+        outputs.poll()
+    outputs.roll_back()
+    with pytest.raises(ResultRefused, match="ahead of time"):
+        outputs.send("dead", b"k", b"v", now + 10_800_000)
+    outputs.send("dead", b"k", b"v", now)
+    outputs.poll()
 
 
 def test_why_a_transaction_failed_is_the_result_that_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
