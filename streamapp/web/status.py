@@ -39,6 +39,7 @@ class StatusViews:
     async def ready(self, request: web.Request) -> web.Response:
         """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
+        A running worker also has a reason while it takes no record because a service fails.
         ``?task=0_3`` asks for one task.
         """
         status = self._sampler.look()
@@ -47,7 +48,7 @@ class StatusViews:
         asked = request.query.get("task")
         if asked is None:
             ready = status.state == "running"
-            body |= {"reason": status.reason, "tasks": tasks}
+            body |= {"reason": status.reason or _waits_for_service(status), "tasks": tasks}
         else:
             found = [task for task in tasks if task["task"] == asked]
             if not found and not CALLER.get().may_read:
@@ -173,6 +174,22 @@ def workers(status: WorkerStatus, tables: Mapping[str, TableInfo]) -> list[str]:
     """The addresses of all workers. This worker is the first."""
     owners = {url for table in tables.values() if not table.is_global for url in table.owners.values() if url}
     return [status.url, *sorted({*status.workers, *owners} - {status.url})]
+
+
+def _waits_for_service(status: WorkerStatus) -> str | None:
+    """The service whose failure holds records back; None if no service fails."""
+    failing = [
+        f"{each.operator} of task {task.id} takes no record: a service fails ({each.circuit})"
+        for task in status.tasks
+        for each in task.parked
+        if each.circuit is not None
+    ]
+    failing += [
+        f"{each.name} takes no record: a service fails ({each.circuit})"
+        for each in status.consumers
+        if each.circuit is not None
+    ]
+    return failing[0] if failing else None
 
 
 def _by_operator(status: WorkerStatus, task: str | None = None) -> dict[str, dict[str, int]]:

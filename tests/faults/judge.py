@@ -10,7 +10,7 @@ docs/faults.md describes the invariants:
     I6  contiguous commit: all outputs of committed offsets are there, and no committed offset moves back
     I10 liveness: after the fault, everything moves again, without help
     I11 accounting: each record that cannot be processed is a dead letter, once
-    I13 honest failure: a process that ends says why; none is ready for long while records wait and nothing moves
+    I13 honest failure: a process that ends says why; none is ready for long, without a reason, while nothing moves
     I14 query truth: an answer is a value that the key has had; no existing row is missing
     I15 clean stop: after SIGTERM, a worker ends with exit code 0
 """
@@ -28,7 +28,7 @@ from .models import MODELS, PARKS, POISON, Input, Output, window_row
 __all__ = ["Verdict", "judge"]
 
 _IDLE_SECONDS = 45.0
-"""The longest time that a worker may say that it is ready while records wait and nothing moves."""
+"""The longest time that a worker may say that it is ready, and give no reason, while records wait and nothing moves."""
 
 
 class Verdict(NamedTuple):
@@ -302,7 +302,7 @@ def _dishonest(exits: list[Event]) -> Iterator[str]:
 def _idle(looks: list[Event]) -> Iterator[str]:
     since: dict[str, float] = {}
     for e in looks:
-        if e["status"] != 200 or e["moved"] or not e["behind"]:
+        if e["status"] != 200 or e.get("reason") or e["moved"] or not e["behind"]:
             since.pop(e["worker"], None)
         elif e["t"] - since.setdefault(e["worker"], e["t"]) > _IDLE_SECONDS:
             yield f"{e['worker']} says it is ready at {e['t']} s, but nothing has moved since {since[e['worker']]} s"

@@ -223,7 +223,13 @@ class Prober(_Repeating):
             moved = mark != self._before.get(worker)
             self._before[worker] = mark
             self._history.add(
-                "ready", worker=worker, status=status, state=body.get("state"), behind=behind, moved=moved
+                "ready",
+                worker=worker,
+                status=status,
+                state=body.get("state"),
+                reason=body.get("reason"),
+                behind=behind,
+                moved=moved,
             )
 
 

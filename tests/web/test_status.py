@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from streamapp.engine.operator import ParkedStatus
 from streamapp.operations.doctor.checks.worker_checks import idle_workers
 from streamapp.operations.doctor.survey import Survey
 from streamapp.operations.doctor.worker_reports import WorkerReport
@@ -426,3 +427,19 @@ def test_dropped_results_are_found() -> None:
     (finding,) = watch.found()
     assert finding.severity == "warning"
     assert "3 results were dropped" in finding.message
+
+
+async def test_a_ready_worker_says_that_it_waits_for_a_service(serve: Serve) -> None:
+    source = FakeSource()
+    task = dataclasses.replace(source.worker.tasks[0], state="running", restoring=())
+    parked = ParkedStatus("look-up", 1, 5, 500, None, True, "ConnectionError: the service is down", 1)
+    source.worker = dataclasses.replace(
+        source.worker, state="running", tasks=(dataclasses.replace(task, parked=(parked,)),)
+    )
+    client = await serve(source)
+    response = await client.get("/health/ready")
+    said = "takes no record: a service fails (ConnectionError: the service is down)"
+    assert response.status == 200
+    assert (await response.json())["reason"] == f"look-up of task {task.id} {said}"
+    source.worker = dataclasses.replace(source.worker, tasks=(task,))
+    assert (await (await client.get("/health/ready")).json())["reason"] is None
