@@ -38,7 +38,7 @@ from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.agents.taken_batches import WatchedStream
-from streamapp.runners.worker.clients import client_id
+from streamapp.runners.worker.clients import admin_client, await_brokers, client_id
 from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
@@ -207,6 +207,8 @@ class App(faust.App):  # type: ignore[misc]
             self.web.prepare()  # refuses an open web server before the worker joins the group
         if self._runs_topology:
             await self.streams.start()
+        else:
+            await await_brokers(self.config, admin_client(self.config))
         check_agents(
             self,
             [agent for agent in self.agents.values() if not isinstance(agent, SubtopologyAgent)],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
 import os
 import socket
 import time
@@ -24,6 +27,7 @@ from streamapp.runners.worker.logs import CLIENT_LOGGER
 __all__ = [
     "PATIENCE_SECONDS",
     "admin_client",
+    "await_brokers",
     "brokers_answer",
     "client_id",
     "client_settings",
@@ -36,11 +40,18 @@ __all__ = [
     "unreachable",
 ]
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 PATIENCE_SECONDS = 300.0
 """The longest time that a running worker waits for brokers that do not answer."""
 _METADATA_SECONDS = 5.0
 _UNKNOWN_SECONDS = 30.0
 """The longest time for which brokers may not know a topic. A new topic does not reach all brokers at once."""
+_START_SECONDS = 60.0
+"""The time for which a starting worker waits for a first answer of brokers: as long as Kafka's own clients wait by
+default (``default.api.timeout.ms``)."""
+_ASK_SECONDS = 5.0
+_SAY_SECONDS = 20.0
 
 
 def client_id(config: StreamsConfig, role: str | None = None) -> str:
@@ -116,6 +127,24 @@ def brokers_answer(admin: LastingAdmin) -> bool:
     except KafkaException:
         return False
     return True
+
+
+async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
+    """Waits for brokers that start after the worker. Raises `BrokerError` after a minute without an answer."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _START_SECONDS
+    said = -math.inf
+    while True:
+        try:
+            await loop.run_in_executor(None, admin.list_topics, None, _ASK_SECONDS)
+            return
+        except KafkaException as exc:
+            error = unreachable(config, exc)
+            if loop.time() > deadline:
+                raise error from exc
+            if loop.time() - said >= _SAY_SECONDS:
+                logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
+                said = loop.time()
 
 
 def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import math
 import time
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping
@@ -23,7 +22,7 @@ from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
-from streamapp.runners.worker.clients import admin_client, unreachable
+from streamapp.runners.worker.clients import admin_client, await_brokers
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.demands import check_file_limit, check_timeouts
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -46,11 +45,6 @@ from streamapp.topology.snapshot import snapshot
 __all__ = ["StreamsRuntime"]
 
 logger: logging.Logger = logging.getLogger(__name__)
-_START_SECONDS = 60.0
-"""The time for which a starting worker waits for a first answer of brokers: as long as Kafka's own clients wait by
-default (``default.api.timeout.ms``)."""
-_ASK_SECONDS = 5.0
-_SAY_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 
 
@@ -85,7 +79,7 @@ class StreamsRuntime(WorkerView):
         logger.info("%s", self._introduction())
         check_file_limit(1)
         admin = self._admin = admin_client(self.config)
-        await self._await_kafka(admin)
+        await await_brokers(self.config, admin)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         await self._loop.run_in_executor(None, wait_until_free, self.plan.application_id, admin)
         self._sources = dict(topics.sources)
@@ -168,23 +162,6 @@ class StreamsRuntime(WorkerView):
                 page = page.with_host("localhost")
             parts.append(f"page and tables at {page.with_path('/')}")
         return ", ".join(parts)
-
-    async def _await_kafka(self, admin: LastingAdmin) -> None:
-        """Waits for brokers that start after the worker. Raises `BrokerError` after a minute without an answer."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _START_SECONDS
-        said = -math.inf
-        while True:
-            try:
-                await loop.run_in_executor(None, admin.list_topics, None, _ASK_SECONDS)
-                return
-            except KafkaException as exc:
-                error = unreachable(self.config, exc)
-                if loop.time() > deadline:
-                    raise error from exc
-                if loop.time() - said >= _SAY_SECONDS:
-                    logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
-                    said = loop.time()
 
     async def stop(self) -> None:
         """Has the data plane commit and close all tasks.
