@@ -73,7 +73,7 @@ class RecordConsumer(Protocol):
     def wake(self) -> None:
         """Ends the wait of the running `poll`, or of the next `poll`; other threads call this method.
 
-        confluent-kafka's consumer cannot be woken: a `poll` of `MessageConsumer` waits to its end.
+        Without the C code, this method has no effect: confluent-kafka's consumer cannot be woken.
         """
 
     def committed(

@@ -12,6 +12,7 @@ typedef struct {
     rd_kafka_queue_t *queue;
     rd_kafka_queue_t *deferred; /* NULL: no partition is deferred */
     ssize_t most_deferred;      /* records of a poll */
+    int woken;                  /* by another thread, for the next wait */
     rd_kafka_message_t **messages;
     int *group_of;
     int capacity;
@@ -197,6 +198,7 @@ static PyObject *consumer_high_watermark(Consumer *self, PyObject *args) {
 /* For other threads: ends the wait of the running poll, or else of the next poll. Python's lock is held here, and
  * `shut` takes the queue away with this lock held. The queue's own lock is only held for a moment. */
 static PyObject *consumer_wake(Consumer *self, PyObject *unused) {
+    __atomic_store_n(&self->woken, 1, __ATOMIC_SEQ_CST);
     if (self->queue != NULL)
         rd_queue_yield(self->queue);
     Py_RETURN_NONE;
@@ -385,6 +387,8 @@ static ssize_t take(Consumer *self, ssize_t most, int milliseconds) {
     int waits[] = {self->deferred == NULL ? milliseconds : 0, milliseconds};
     ssize_t count = 0;
     for (int i = 0; count == 0 && i < (self->deferred != NULL && milliseconds > 0 ? 2 : 1); i++) {
+        if (i == 1 && __atomic_exchange_n(&self->woken, 0, __ATOMIC_SEQ_CST))
+            break; /* the look that does not wait may have taken the queue's own mark */
         rd_kafka_message_t *first = rd_consumer_poll(self->client->client, waits[i]);
         if (first != NULL) {
             self->messages[0] = first;

@@ -475,6 +475,21 @@ def test_a_poll_that_waits_gets_the_first_record_of_a_deferred_partition(
     assert [(tp, batch.values) for tp, batch in arrived] == [(EXTERNAL, [b"after"])]
 
 
+def test_a_poll_with_deferred_partitions_is_woken_also_before_it_waits(
+    broker: MockKafka, deferring: LastingConsumer
+) -> None:
+    for partition in (0, 1):
+        broker.write(partition, b"k", b"v", 1)
+    deferring.assign({INTERNAL: 1, EXTERNAL: 1})
+    for _ in range(5):
+        deferring.poll(10, 0.1)  # what the assignment has left to say
+    deferring.wake()
+    waiting = threading.Thread(target=lambda: deferring.poll(10, 3_600), daemon=True)
+    waiting.start()
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
 @pytest.mark.parametrize("how", ["assigned", "removed and added", "all given up"])
 def test_a_deferred_partition_goes_on_after_each_assignment(
     broker: MockKafka, deferring: LastingConsumer, how: str

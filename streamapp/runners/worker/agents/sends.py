@@ -143,9 +143,10 @@ class BoundSends(Attachments):  # type: ignore[misc]
     # For the commit.
 
     def trim(self, positions: dict[TP, int]) -> None:
-        """Lowers positions until no table has an uncommitted change before a committed change, and no batch is divided.
+        """Lowers the positions that the next commit writes, so that the commit has whole batches and whole histories.
 
-        A later change may be computed from an earlier one, by another agent or from another record.
+        The commit has either all records of a batch (``take``) or none. If the commit has a change of a table, it also
+        has all earlier changes, because a change may be computed from an earlier one.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         batches: dict[tuple[TP, int], tuple[Message, ...]] = {}
