@@ -46,7 +46,7 @@ def worker(application: str, web_port: int | None, datadir: str | None, loglevel
     if web_port is not None:
         arguments += ["--web-port", str(web_port)]
     app = load(application, topology=False)
-    if not hasattr(app, "web"):
+    if not hasattr(type(app), "web"):
         raise click.ClickException(f"{application} is not a streamapp.App: {app!r}")
     with clear_errors():
         app.web.prepare()  # refuses an open web server before anything else starts; the process below is a new one

@@ -149,9 +149,8 @@ class AsyncStep:
                 raise
         except GeneratorExit:
             raise
-        except (
-            BaseException
-        ) as error:  # SystemExit, for example, would end the event loop: the task raises it instead
+        except BaseException as error:
+            # SystemExit, for example, would end the event loop. So the task raises the exception instead.
             late = TimeoutError(f"the call took longer than {self._timeout:g} s")
             call.error = late if limit.expired() else error
         self._finished.append(call)

@@ -22,8 +22,8 @@ TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 def makes_letters(plan: Plan) -> bool:
     """True if records of global topics can become dead letters.
 
-    A dead-letter topic in the configuration takes them. Without such a topic, a function as handler, or as ``on_error``
-    of a global table, may make letters for a topic of its own.
+    A dead-letter topic in the configuration takes them. Without such a topic, a function may make letters for a topic
+    of its own. Such a function is the handler for deserialization or processing, or ``on_error`` of a global table.
     """
     config = plan.config
     handlers = config.deserialization_exception_handler, config.processing_exception_handler

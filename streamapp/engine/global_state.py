@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamapp.engine.global_letters import LetterCollector, TakeLetter
-from streamapp.engine.runner_ports import InMemory, TaskEnvironment
+from streamapp.engine.runner_ports import InMemory, TaskEnvironment, TaskRules
 from streamapp.engine.task_session import TaskSession
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.state.row_memory import RowMemory
@@ -36,7 +36,9 @@ class GlobalState:
         rows = rows or RowMemory(plan.config.memory.rows)
         for store in plan.global_stores:
             collector = LetterCollector(letters or _written_elsewhere)
-            environment = TaskEnvironment(plan, collector, wall_clock_ms=wall_clock_ms, rows=rows)
+            environment = TaskEnvironment(
+                plan, collector, wall_clock_ms=wall_clock_ms, rows=rows, rules=TaskRules(punctuators=False)
+            )
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
             session = TaskSession(environment, sub, -1, InMemory(), inputs=())
             collector.record = session.task

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError, ProcessorStateError, SerializationError, StreamsError
+from streamapp.errors import (
+    BrokerError,
+    ProcessorStateError,
+    SerializationError,
+    StreamsError,
+    UnsupportedOperation,
+)
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
 
@@ -36,11 +42,11 @@ LETTER = "__streamapp.errors."
 SERVICE_FAILED = "a service failed and not the record"
 """Begins the remedy for the failure of a service (`FAILURES`)."""
 
-_NO_FAULT = (ProcessorStateError, BrokerError)
+_NO_FAULT = (ProcessorStateError, BrokerError, UnsupportedOperation)
 
 
 def no_fault_of_the_record(error: BaseException) -> bool:
-    """True for errors of the disk, the brokers or the schema registry, except the refusal of a record.
+    """True for errors of the disk, the brokers, the schema registry or the runner, except the refusal of a record.
 
     No exception handler is asked about these errors, because the next record would have the same error. But if brokers
     refuse a record that a function sends (`BrokerError.refused`), the record that the function works on is the cause.

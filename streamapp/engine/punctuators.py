@@ -7,24 +7,24 @@ from collections.abc import Callable
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.processor import PunctuationType
 from streamapp.engine.punctuation import Punctuations, Schedule
+from streamapp.engine.runner_ports import TaskRules
 from streamapp.engine.running_task import RunningTask
-from streamapp.errors import UnsupportedOperation
+from streamapp.errors import StreamsError
 from streamapp.records import RecordContext
 
 __all__ = ["Punctuators"]
 
 
 class Punctuators:
-    """The punctuators of one task. ``refuse_wall_clock`` comes from the runner's `TaskRules`."""
+    """The punctuators of one task. ``rules`` say which punctuators the runner calls."""
 
     def __init__(
         self,
         task: RunningTask,
         failures: Failures,
-        refuse_wall_clock: Callable[[str], UnsupportedOperation] | None,
+        rules: TaskRules,
     ) -> None:
-        self._task, self._failures = task, failures
-        self._refuse_wall_clock = refuse_wall_clock
+        self._task, self._failures, self._rules = task, failures, rules
         self.by_stream_time: Punctuations = Punctuations()
         self.by_wall_clock: Punctuations = Punctuations()
 
@@ -41,7 +41,14 @@ class Punctuators:
         Without ``start_ms``, the first call comes with the first record (stream time) or after one interval (wall
         clock). With ``start_ms``, calls come at whole intervals from ``start_ms``, but not for times in the past
         (KIP-1146).
+
+        Raises `StreamsError` in the processor of a global store, as in Kafka Streams (``GlobalProcessorContextImpl``).
         """
+        if not self._rules.punctuators:
+            raise StreamsError(
+                f"{node} fills a global store, and such a processor has no punctuators, because it belongs to no task. "
+                "Schedule the punctuator in a processor of a stream"
+            )
         by_stream = type is PunctuationType.STREAM_TIME
         if not by_stream:
             self.require_wall_clock(node)
@@ -56,8 +63,8 @@ class Punctuators:
 
     def require_wall_clock(self, node: str) -> None:
         """Raises `UnsupportedOperation` if the runner calls no wall-clock punctuators."""
-        if self._refuse_wall_clock is not None:
-            raise self._refuse_wall_clock(node)
+        if self._rules.refuse_wall_clock is not None:
+            raise self._rules.refuse_wall_clock(node)
 
     def call_due(self, punctuations: Punctuations, now: int) -> bool:
         """Calls the punctuators of one clock that are due. Returns True if a punctuator was called."""

@@ -68,6 +68,8 @@ class TaskRules:
     one_task: bool = False
     """True: one task runs all sub-topologies. A retry topic with many waiting records then does not hold the task
     back."""
+    punctuators: bool = True
+    """False: no processor may schedule a punctuator, because nobody would call it."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
     such punctuators are allowed."""

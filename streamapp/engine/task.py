@@ -83,7 +83,7 @@ class Task(CurrentRecord):
         )
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
-        self._punctuators = Punctuators(self, self._failures, rules.refuse_wall_clock)
+        self._punctuators = Punctuators(self, self._failures, rules)
         self.schedule: Callable[..., Schedule] = self._punctuators.schedule
         self._loop = RecordLoop(self, subtopology, self._failures, self._punctuators, rules.partition_group)
         self.positions: dict[TopicPartition, int] = self._loop.positions

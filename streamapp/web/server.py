@@ -117,20 +117,21 @@ def add_routes(
     )
 
 
-def _add_status(app: web.Application, source: ViewSource) -> tuple[Sampler, StatusViews]:
-    """Adds the views that each application has, also one without a topology."""
+def _add_status(
+    app: web.Application, source: ViewSource, taken: Collection[str] = ()
+) -> tuple[Sampler, StatusViews]:
+    """Adds the views that each application has, also one without a topology. Paths in ``taken`` are left out."""
     sampler = Sampler(source)
     status = StatusViews(source, sampler)
     metrics = MetricsView(source.application_id, sampler, status)
     app.cleanup_ctx.append(sampler.run)
-    app.add_routes(
-        [
-            web.get("/health/live", status.live),
-            web.get("/health/ready", status.ready),
-            web.get("/status", status.status),
-            web.get("/metrics", metrics.metrics),
-        ]
-    )
+    views = {
+        "/health/live": status.live,
+        "/health/ready": status.ready,
+        "/status": status.status,
+        "/metrics": metrics.metrics,
+    }
+    app.add_routes([web.get(path, view) for path, view in views.items() if path not in taken])
     return sampler, status
 
 
@@ -185,8 +186,16 @@ class GuardedWeb(Web):  # type: ignore[misc]
             self._names,
             lambda: self._origins,
         )
-        self.web_app.middlewares.append(problems_as_json(_VIEWS))
-        _add_status(self.web_app, AgentsSource(self.app))
+        self.web_app.middlewares.append(problems_as_json(("/health/ready",)))
+
+    def init_server(self) -> None:
+        super().init_server()
+        self._add_views()
+
+    def _add_views(self) -> None:
+        """Adds the views of a worker without a topology. A page of the application takes the place of a view."""
+        pages = {resource.canonical for resource in self.web_app.router.resources()}
+        _add_status(self.web_app, AgentsSource(self.app), pages)
 
     def prepare(self) -> None:
         """Decides the address that other workers use. Raises `ConfigError` for an open address without web users.
@@ -276,6 +285,8 @@ class StreamsWeb(GuardedWeb):
             desk=_desk_of(self.app),
             access=self._access,
         )
+
+    def _add_views(self) -> None: ...  # `_protect` has added the views, before all pages of the application
 
 
 def _desk_of(app: Any) -> DeskViews:

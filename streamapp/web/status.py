@@ -48,7 +48,10 @@ class StatusViews:
         asked = request.query.get("task")
         if asked is None:
             ready = status.state == "running"
-            body |= {"reason": status.reason or _waits_for_service(status), "tasks": tasks}
+            body |= {
+                "reason": status.reason or (_waits_for_service(status) if ready else None),
+                "tasks": tasks,
+            }
         else:
             found = [task for task in tasks if task["task"] == asked]
             if not found and not CALLER.get().may_read:

@@ -8,6 +8,9 @@ import pytest
 
 from streamapp import (
     OnError,
+    Processor,
+    PunctuationType,
+    Record,
     Retry,
     StreamsBuilder,
     StreamsConfig,
@@ -78,3 +81,22 @@ def test_attempts_without_an_end_are_refused() -> None:
 def test_answers_run() -> None:
     for answer in ("fail", "skip", "dead_letter", "continue", Retry.by_key(), Retry.in_place()):
         checked(answer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_error", [None, "skip"])
+def test_a_wall_clock_that_a_processor_asks_for_late_ends_the_run_whatever_the_handler_says(
+    on_error: Any,
+) -> None:
+    """The handler dropped each record that asked for the wall clock."""
+
+    class Late(Processor):
+        def process(self, record: Record) -> None:
+            self.context.schedule(1_000, PunctuationType.WALL_CLOCK_TIME, lambda now: None)
+
+    config = CONFIG.replace(processing_exception_handler="skip")
+    builder = StreamsBuilder(config)
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).process(Late, name="late", on_error=on_error)
+    task, _ = task_of(builder.build(), config=config, rules=BATCH_RULES)
+    feed(task, "in", RECORDS)
+    with pytest.raises(UnsupportedOperation, match="late cannot run on Spark"):
+        task.process()

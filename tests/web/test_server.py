@@ -147,3 +147,16 @@ async def test_a_worker_with_agents_only_has_no_tables_and_no_finding_about_task
     )
     assert (await client.get("/tables/")).status == 404
     assert (await client.get("/topology")).status == 404
+
+
+async def test_a_page_of_the_application_takes_the_place_of_a_view(serve: Serve, tmp_path: Path) -> None:
+    """Such an application could not start."""
+    app = consume_orders(tmp_path)
+
+    @app.page("/metrics")
+    async def metrics(self: Any, request: Any) -> Any:
+        return self.json({"mine": True})
+
+    client = await serve(None, started(app))
+    assert await (await client.get("/metrics")).json() == {"mine": True}
+    assert (await client.get("/health/live")).status == 200

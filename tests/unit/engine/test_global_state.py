@@ -14,6 +14,7 @@ from streamapp import (
     LongSerde,
     Materialized,
     OutputRecord,
+    PunctuationType,
     Response,
     Stores,
     StreamsBuilder,
@@ -51,6 +52,25 @@ class Keep:
         self.store.put(record.key, int(record.value))
 
     def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("clock", list(PunctuationType))
+def test_the_processor_of_a_global_store_has_no_punctuators(clock: PunctuationType) -> None:
+    """Nobody called such a punctuator, and nothing said so."""
+
+    class Ticking(Keep):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            context.schedule(1_000, clock, lambda now: None)
+
+    config = StreamsConfig("app")
+    builder = StreamsBuilder(config)
+    spec = replace(Stores.key_value("rates", TEXT, LongSerde()), logged=False)
+    builder.add_global_store(spec, "rates", Ticking, key_serde=TEXT, value_serde=TEXT, name="ticking")
+    with pytest.raises(
+        StreamsError, match="ticking fills a global store, and such a processor has no punctuators"
+    ):
+        GlobalState(builder.build().plan(config), wall_clock_ms=lambda: 0)
 
 
 def store(config: StreamsConfig) -> Topology:

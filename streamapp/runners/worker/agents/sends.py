@@ -146,7 +146,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         """Lowers the positions that the next commit writes, so that the commit has whole batches and whole histories.
 
         The commit has either all records of a batch (``take``) or none. If the commit has a change of a table, it also
-        has all earlier changes, because a change may be computed from an earlier one.
+        has all earlier changes of the same partition. A change may be computed from an earlier one.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         batches: dict[tuple[TP, int], tuple[Message, ...]] = {}
