@@ -130,7 +130,7 @@ def omits_defaults(info: mi.Type) -> bool:
 
 
 def as_plain(value: Any) -> Any:
-    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but with all fields.
+    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but with all fields that are set.
 
     ``omit_defaults=True`` of a Struct leaves fields out of JSON, whose reader knows their defaults. Objects of unknown
     classes stay as they are, so that the error of a writer can name their place.
@@ -144,6 +144,8 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         tagged = {} if config.tag is None else {config.tag_field: config.tag}
+        if config.array_like:
+            return [*tagged.values(), *(as_plain(getattr(value, name)) for name in value.__struct_fields__)]
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         return tagged | _plain_items((name, getattr(value, attribute)) for name, attribute in names)
     if dataclasses.is_dataclass(kind):
