@@ -23,8 +23,14 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def _encode_keys(value: Any) -> bytes:
-    """JSON of a value whose dicts may have other keys than text, such as numbers, which the encoder cannot sort."""
-    return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True, order="deterministic"))
+    """JSON of a value whose dicts may have other keys than text, such as numbers, which the encoder cannot sort.
+
+    Raises ValueError if a dict has two keys with the same text, such as 2 and "2".
+    """
+    data = msgspec.json.encode(msgspec.to_builtins(value, str_keys=True, order="deterministic"))
+    if data.count(b'":') != msgspec.json.encode(value).count(b'":'):  # each key ends with this mark
+        raise ValueError("two keys of a dict have the same text")
+    return data
 
 
 class JsonSerde(Serde[T]):

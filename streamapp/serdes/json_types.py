@@ -50,14 +50,33 @@ def unmade(type_: Any) -> type | None:
 def has_other_keys(type_: Any) -> bool:
     """True if the type has a dict whose keys are not text, for example numbers or dates.
 
-    >>> has_other_keys(list[dict[int, str]]), has_other_keys(dict[str, int])
-    (True, False)
+    False also if a dict has keys of more than one kind. A reader cannot tell the text "2" from the number 2.
+
+    >>> has_other_keys(list[dict[int, str]]), has_other_keys(dict[str, int]), has_other_keys(dict[str | int, int])
+    (True, False, False)
     """
-    text = mi.StrType | mi.AnyType
-    return any(
-        isinstance(part, mi.DictType) and not isinstance(bare(part.key_type), text)
-        for part in parts_of(mi.type_info(type_))
-    )
+    found = [
+        _key_kinds(part.key_type) for part in parts_of(mi.type_info(type_)) if isinstance(part, mi.DictType)
+    ]
+    return all(len(kinds) == 1 for kinds in found) and any(kinds != {str} for kinds in found)
+
+
+def _key_kinds(info: mi.Type) -> set[type]:
+    """The kinds of keys. Keys of any class count as text; ints and floats are one kind."""
+    kinds: set[type] = set()
+    for member in members(info):
+        match member:
+            case mi.NoneType():
+                pass  # no writer takes None as a key
+            case mi.StrType() | mi.AnyType() | mi.CustomType():
+                kinds.add(str)
+            case mi.LiteralType(values=values):
+                kinds |= {float if isinstance(value, int) else str for value in values}
+            case mi.IntType() | mi.FloatType():
+                kinds.add(float)
+            case _:
+                kinds.add(type(member))
+    return kinds
 
 
 def doubtful(type_: Any) -> bytes | None:

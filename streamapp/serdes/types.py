@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -118,7 +119,20 @@ def has_limits(info: mi.Type) -> bool:
 
 def check_limits(value: Any, type_: Any) -> None:
     """Raises ``msgspec.ValidationError`` if an object is beyond a limit of its type."""
-    msgspec.convert(msgspec.to_builtins(value, builtin_types=KEPT), type_, builtin_types=KEPT)
+    plain = msgspec.to_builtins(value, builtin_types=KEPT, enc_hook=_of_numpy)
+    msgspec.convert(plain, type_, builtin_types=KEPT)
+
+
+def _of_numpy(value: Any) -> Any:
+    """The int, float or other Python value of a scalar of NumPy."""
+    numpy = sys.modules.get("numpy")  # without an import there is no such value
+    if numpy is not None and isinstance(value, numpy.generic):
+        plain = value.item()
+        if not isinstance(plain, numpy.generic):  # a longdouble stays as it is
+            return plain
+    raise TypeError(
+        f"Encoding objects of type {type(value).__module__}.{type(value).__qualname__} is unsupported"
+    )
 
 
 def omits_defaults(info: mi.Type) -> bool:
@@ -130,7 +144,7 @@ def omits_defaults(info: mi.Type) -> bool:
 
 
 def as_plain(value: Any) -> Any:
-    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but with all fields.
+    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but with all fields that are set.
 
     ``omit_defaults=True`` of a Struct leaves fields out of JSON, whose reader knows their defaults. Objects of unknown
     classes stay as they are, so that the error of a writer can name their place.
@@ -144,6 +158,8 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         tagged = {} if config.tag is None else {config.tag_field: config.tag}
+        if config.array_like:
+            return [*tagged.values(), *(as_plain(getattr(value, name)) for name in value.__struct_fields__)]
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         return tagged | _plain_items((name, getattr(value, attribute)) for name, attribute in names)
     if dataclasses.is_dataclass(kind):

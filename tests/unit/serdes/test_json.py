@@ -338,3 +338,27 @@ def test_keys_of_dicts_may_be_numbers_dates_and_enums() -> None:
     assert JsonSerde(dict[int, int]).serialize({2: 1, 1: 2}) == b'{"1":2,"2":1}'
     with pytest.raises(SerializationError, match="Expected `int`, got `str`"):
         JsonSerde(dict[int, int]).serialize({"2": 1})
+
+
+class Mixed(msgspec.Struct):
+    counts: dict[int, int]
+    free: Any
+
+
+@pytest.mark.parametrize("type_", [dict[str | int, int], dict[Literal["2", 2], int], dict[bytes | int, int]])
+def test_keys_of_more_than_one_kind_must_be_text(type_: Any) -> None:
+    """{"2": 1, 2: 3} was written as {"2":3}, and {2: 3} was read back as {"2": 3}."""
+    for value in ({"2": 1, 2: 3}, {2: 3}):
+        with pytest.raises(SerializationError):
+            JsonSerde(type_).serialize(value)
+    assert JsonSerde(dict[str | int, int]).serialize({"2": 1}) == b'{"2":1}'
+    assert JsonSerde(dict[int | float, int]).serialize({1: 2, 1.5: 3}) == b'{"1":2,"1.5":3}'
+    assert JsonSerde(dict[int | None, int]).serialize({1: 2}) == b'{"1":2}'
+
+
+@pytest.mark.parametrize("free", [{"2": 1, 2: 3}, [{"a": {"2": 1, 2: 3}}]])
+def test_keys_with_the_same_text_are_not_merged(free: Any) -> None:
+    with pytest.raises(SerializationError, match="two keys of a dict have the same text"):
+        JsonSerde(Mixed).serialize(Mixed({1: 2}, free))
+    value = Mixed({1: 2}, {'"': '":', "a": 1e300})
+    assert JsonSerde(Mixed).deserialize(JsonSerde(Mixed).serialize(value)) == value

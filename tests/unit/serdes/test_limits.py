@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,3 +161,20 @@ def test_all_that_is_written_is_read(value: Order, serde_of: Any) -> None:
     else:
         assert fits
         assert serde.deserialize(data) == value
+
+
+class Counted(msgspec.Struct):
+    count: Annotated[int, Meta(ge=0)]
+    share: Annotated[float, Meta(le=1)] = 0.0
+
+
+def test_values_of_numpy_within_the_limits_are_written() -> None:
+    """The error was: Encoding objects of type numpy.int64 is unsupported."""
+    serde = AvroSerde[Any](type=Counted)
+    value: Any = Counted(np.int64(3), np.float32(0.5))  # type: ignore[arg-type]
+    assert serde.deserialize(serde.serialize(value)) == Counted(3, 0.5)
+    with pytest.raises(SerializationError, match="Expected `int` >= 0"):
+        serde.serialize(Counted(np.int64(-1)))  # type: ignore[arg-type]
+    for other in (object(), np.longdouble(1), np.array([1])):
+        with pytest.raises(SerializationError, match="Encoding objects of type .* is unsupported"):
+            serde.serialize(Counted(other))  # type: ignore[arg-type]

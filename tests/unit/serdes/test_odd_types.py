@@ -13,6 +13,7 @@ import pytest
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes import AvroSerde, JsonSerde, ProtobufSerde
+from streamapp.serdes.types import as_plain
 from tests.unit.serdes.protos import shop
 
 
@@ -41,6 +42,27 @@ def test_a_default_of_the_type_wins_over_a_default_of_the_schema(value: Lean) ->
     required = {**lean, "fields": [{"name": each["name"], "type": each["type"]} for each in fields]}
     items = AvroSerde[Any]({"type": "array", "items": required}, type=list[Lean])
     assert items.deserialize(items.serialize([value])) == [value]
+
+
+class Pair(msgspec.Struct, array_like=True, omit_defaults=True):
+    low: int = 1
+    high: int = 2
+
+
+class Tagged(msgspec.Struct, array_like=True, omit_defaults=True, tag="t"):
+    pair: Pair
+
+
+class Paired(msgspec.Struct):
+    pair: Pair
+
+
+def test_a_struct_that_is_a_list_is_written_as_a_list() -> None:
+    """With omit_defaults, such a Struct became a dict: {'low': 1, 'high': 2} is not a list."""
+    field = {"name": "pair", "type": {"type": "array", "items": "int"}}
+    serde = AvroSerde[Any]({"type": "record", "name": "Paired", "fields": [field]}, type=Paired)
+    assert serde.deserialize(serde.serialize(Paired(Pair()))) == Paired(Pair())
+    assert as_plain(Tagged(Pair(3))) == msgspec.to_builtins(Tagged(Pair(3))) == ["t", [3, 2]]
 
 
 class Line(msgspec.Struct, omit_defaults=True):
