@@ -24,8 +24,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
@@ -38,7 +36,7 @@ from streamapp.runners.spark.backfill_files import History, HistoryPart, archive
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
-from streamapp.runners.spark.handover_group import Group, Progress
+from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
@@ -218,19 +216,8 @@ class Backfill:
                 f"workers of {self._group.name} have run since this backfill began: run the backfill again, and it "
                 "continues from their offsets"
             )
-        notes = {
-            tp: Progress(found.job, cut, now_ms, metadata.get(tp, ""))
-            for tp, (_, cut) in found.ranges.items()
-        }
-        for sub in found.plan.subtopologies:
-            for task in range(found.tasks(sub)):
-                first = found.inputs(sub, task)[0]
-                notes[first] = msgspec.structs.replace(notes[first], logs=found.logs(sub, task))
-        one = min(notes)
-        notes[one] = msgspec.structs.replace(notes[one], global_ends=dict(found.global_ends))
-        self._group.commit(
-            {tp: Position(found.ranges[tp][0], note.to_metadata()) for tp, note in notes.items()}
-        )
+        notes = found.notes(now_ms).items()
+        self._group.commit({tp: Position(found.ranges[tp][0], note.to_metadata()) for tp, note in notes})
 
     def _write(self, run: Run) -> tuple[int, int]:
         rows = written = 0

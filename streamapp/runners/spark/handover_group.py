@@ -55,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     was: str = ""
     """The metadata before the backfill."""
     global_ends: dict[str, list[int]] = {}
-    """`Survey.global_ends`; only one of the group's inputs has them."""
+    """A part of `Survey.global_ends`. All notes of the group, in the order of their inputs, have all ends."""
 
     # Only the first input of a task has the following fields:
     logs: dict[str, int] = {}
@@ -73,6 +73,15 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
                 "sub-topology of the application has too many operators. Put repartition() between some of them"
             )
         return text
+
+    @property
+    def room(self) -> int:
+        """The bytes that are free in the metadata, also after all rows are written.
+
+        Raises `StreamsError` if there are none.
+        """
+        last = msgspec.structs.replace(self, rows=10**15, checksum=2**32 - 1)
+        return METADATA_LIMIT - len(last.to_metadata())
 
     @staticmethod
     def of(metadata: str) -> Progress | None:

@@ -6,8 +6,12 @@ Nothing here changes the cluster.
 from __future__ import annotations
 
 import hashlib
+import time
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from streamapp._base.counted import counted
 from streamapp.engine.runner_ports import Position
@@ -94,6 +98,21 @@ class Survey:
         }
         return {store: span[1] for store, span in ends.items() if span is not None}
 
+    def notes(self, now_ms: int) -> dict[TopicPartition, Progress]:
+        """The metadata of each input while the backfill writes.
+
+        Raises `StreamsError` if an application is too large for its metadata.
+        """
+        metadata = self.resume.metadata
+        notes = {
+            tp: Progress(self.job, cut, now_ms, metadata.get(tp, "")) for tp, (_, cut) in self.ranges.items()
+        }
+        for sub in self.plan.subtopologies:
+            for task in range(self.tasks(sub)):
+                first = self.inputs(sub, task)[0]
+                notes[first] = msgspec.structs.replace(notes[first], logs=self.logs(sub, task))
+        return _with_ends(notes, self.global_ends)
+
 
 def fingerprint_group(plan: Plan) -> Group:
     """The group `Plan.backfill_group`, in which a backfill leaves the plan's fingerprint before it ends."""
@@ -104,7 +123,7 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     """Looks at the cluster. ``history`` has, by partition, the offsets of the records that come from files.
 
     - `ConfigError`: workers are running, or offsets and state do not belong together.
-    - `TopologyError`: topics are missing, or have wrong partition counts.
+    - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions.
     - `UnsupportedOperation`: a batch cannot run the topology.
     - `BrokerError`: Kafka does not answer, or transactions stay open for 60 seconds.
     """
@@ -136,8 +155,7 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     note = next(iter(notes.values()), None)
-    ends = [each.global_ends for each in notes.values() if each.global_ends]
-    global_ends = ends[0] if ends else _global_ends(plan, kafka, existing)
+    global_ends = _joined(notes) or _global_ends(plan, kafka, existing)
     found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), global_ends, note)
     resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata)
     found = replace(found, resume=resume)
@@ -147,6 +165,46 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
             "Repeat that backfill with its topology and topics; or delete the application's internal topics and its "
             "consumer group, and begin anew"
         )
+    if note is None and found.records:
+        found.notes(
+            int(time.time() * 1000)
+        )  # a lack of room ends the backfill here, and not after the computation
+    return found
+
+
+def _with_ends(
+    notes: Mapping[TopicPartition, Progress], global_ends: Mapping[str, list[int]]
+) -> dict[TopicPartition, Progress]:
+    """The notes with all ends of the global topics, which fill the room of one note after the other."""
+    left = deque((topic, end) for topic, ends in global_ends.items() for end in ends)
+    found = {}
+    for tp, note in sorted(notes.items(), key=lambda item: item[0]):
+        room = note.room - len(',"global_ends":{}')
+        part: dict[str, list[int]] = {}
+        while left:
+            topic, end = left[0]
+            room -= len(f"{end},") + (0 if topic in part else len(f'"{topic}":[],'))
+            if room < 0:
+                break
+            part.setdefault(topic, []).append(end)
+            left.popleft()
+        found[tp] = msgspec.structs.replace(note, global_ends=part)
+    if left:
+        ends = sum(map(len, global_ends.values()))
+        raise TopologyError(
+            f"the global topics {', '.join(global_ends)} have {counted(ends, 'partition')}, too many for a backfill. "
+            f"The backfill notes the end of each one in the offsets' metadata, and {len(left)} find no room there. "
+            "Copy the global topics to topics with fewer partitions, and read these"
+        )
+    return found
+
+
+def _joined(notes: Mapping[TopicPartition, Progress]) -> dict[str, list[int]]:
+    """The ends of the global topics, from the parts that the notes have."""
+    found: dict[str, list[int]] = {}
+    for tp in sorted(notes):
+        for topic, ends in notes[tp].global_ends.items():
+            found.setdefault(topic, []).extend(ends)
     return found
 
 

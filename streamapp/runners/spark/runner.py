@@ -245,7 +245,7 @@ class Run:
     def _global_frame(self, name: str) -> DataFrame:
         """The rows of a global table. Spark computes the rows at the first use of the frame, and then keeps them."""
         records = partial(attrgetter("value"), self._globals)
-        return kept(row_frame(self._spark, name, 1, GlobalRows(self._plan, name, records)))
+        return kept(row_frame(self._spark, name, 1, GlobalRows(self._plan, name, records, self._now)))
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]

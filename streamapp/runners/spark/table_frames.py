@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -60,7 +61,7 @@ def live_tables(
         client = client_of(plan.config)
         return {tp.partition: KafkaPart(client, *span) for tp, span in spans.items() if tp.topic == topic}
 
-    tables = {}
+    tables, now_ms = {}, int(time.time() * 1000)
     for sub in plan.subtopologies:
         for spec in sub.stores:
             changelog = sub.changelog_topics.get(spec.name)
@@ -72,7 +73,7 @@ def live_tables(
     for store in plan.global_stores:
         if readable(store.spec) and store.topic in counts:
             records = partial(_records, store.topic, parts(store.topic))
-            frame = row_frame(spark, store.name, 1, GlobalRows(plan, store.name, records))
+            frame = row_frame(spark, store.name, 1, GlobalRows(plan, store.name, records, now_ms))
             tables[store.name] = OutputTable(store.spec, frame)
     return tables
 

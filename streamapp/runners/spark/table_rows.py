@@ -96,18 +96,25 @@ def row_frame(
 
 @dataclass(frozen=True)
 class GlobalRows:
-    """The rows of a global store, which one executor builds from the records of all partitions of its topic."""
+    """The rows of a global store, which one executor builds from the records of all partitions of its topic.
+
+    ``records`` may have other topics, whose records are left out.
+    """
 
     plan: Plan
     store: str
     records: Callable[[], Iterable[tuple[TopicPartition, RecordBatch]]]
+    now_ms: int
+    """The wall clock that processors see."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:  # Spark discards Python workers that do not read to the end
             pass
-        with closing(GlobalState(self.plan, wall_clock_ms=lambda: 0)) as state:
+        with closing(GlobalState(self.plan, wall_clock_ms=lambda: self.now_ms)) as state:
+            own = {store.topic for store in self.plan.global_stores if store.name == self.store}
             for partition, batch in self.records():
-                state.process(partition, batch)
+                if partition.topic in own:
+                    state.process(partition, batch)
             yield from table_batches({self.store: state.stores[self.store]}, 0, {})
 
 

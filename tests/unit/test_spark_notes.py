@@ -1,0 +1,88 @@
+"""The notes that a backfill leaves in the metadata of the group's offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, TopologyError
+from streamapp.runners.spark import handover_survey
+from streamapp.runners.spark.handover_group import METADATA_LIMIT, Progress
+from streamapp.runners.spark.handover_survey import Survey, _joined
+from streamapp.runners.spark.stage import Resume
+
+TEXT = StringSerde()
+
+
+class Cluster:
+    """Answers as Kafka with one input, and with a global topic of 400 partitions, for a group without offsets."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def partition_counts(self) -> dict[str, int]:
+        return {"in": 1, "out": 1, "rates": 400}
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 10_000_000_000))
+
+    def resolve(
+        self, source: Any, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return self.committed(partitions)
+
+    def settle(self, *_: Any) -> None: ...
+
+    def check_empty(self) -> None: ...
+
+    def read(self, partitions: Any) -> dict[Any, Any]:
+        return {}
+
+    read_settled = read
+
+
+def surveyed(inputs: int, ends: dict[str, list[int]]) -> Survey:
+    builder = StreamsBuilder(StreamsConfig("app"))
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    ranges = {TopicPartition("in", number): (0, 1_000_000) for number in range(inputs)}
+    plan = builder.build().plan(StreamsConfig("app"))
+    return Survey(plan, {"in": inputs}, {}, ranges, Resume(), ends, None)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "topics", "partitions"), [(12, 1, 400), (2, 4, 100), (2, 8, 64), (1, 1, 3), (1, 0, 0)]
+)
+def test_the_inputs_share_the_ends_of_global_topics(inputs: int, topics: int, partitions: int) -> None:
+    ends = {f"topic-{t}": [10_000_000_000 + 1_000 * t + p for p in range(partitions)] for t in range(topics)}
+    notes = surveyed(inputs, ends).notes(1_700_000_000_000)
+    written = {
+        tp: msgspec.structs.replace(note, rows=10**12, checksum=2**32 - 1).to_metadata()
+        for tp, note in notes.items()
+    }
+    assert max(map(len, written.values())) <= METADATA_LIMIT
+    read = {tp: note for tp, text in reversed(written.items()) if (note := Progress.of(text))}
+    assert _joined(read) == ends
+
+
+def test_ends_without_room_are_an_error_about_the_global_topics() -> None:
+    survey = surveyed(1, {"rates": [10_000_000_000] * 400})
+    with pytest.raises(TopologyError, match="global topics rates have 400 partitions.*fewer partitions"):
+        survey.notes(1_700_000_000_000)
+
+
+def test_the_note_of_an_earlier_version_is_read() -> None:
+    old = Progress("job", 7, 1, global_ends={"rates": [5, 6]})
+    rest = Progress("job", 9, 1)
+    assert _joined({TopicPartition("in", 0): old, TopicPartition("in", 1): rest}) == {"rates": [5, 6]}
+
+
+def test_a_survey_refuses_before_the_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover_survey, "KafkaRange", Cluster)
+    monkeypatch.setattr(handover_survey, "Group", Cluster)
+    builder = StreamsBuilder(StreamsConfig("app"))
+    builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    with pytest.raises(TopologyError, match="the global topics rates have 400 partitions"):
+        handover_survey.survey(builder.build().plan(StreamsConfig("app")), None)
