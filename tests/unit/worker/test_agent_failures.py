@@ -12,7 +12,7 @@ import pytest
 from streamapp import ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.agents.failures import ProcessingFailed, WatchedAgent, WatchedTopic
-from streamapp.runners.worker.agents.sends import RecordMoved
+from streamapp.runners.worker.agents.taken_batches import RecordMoved, WatchedStream, _Ahead
 
 RECORD = SimpleNamespace(
     topic="in", partition=2, offset=81, timestamp=1.5, headers={"from": b"x"}, key=b"k", value=b"{"
@@ -29,6 +29,8 @@ class Application:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.bound: list[Any] = []
         self.failed: Exception | None = None
+        self.has = lambda record: True
+        self.agents: dict[str, Any] = {}
 
     async def fail(self, failure: Exception, record: Any) -> None:
         self.failed = failure
@@ -195,6 +197,40 @@ def test_a_cancelled_agent_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(run())
     app.raised(monkeypatch, RecordMoved())
     assert app.failed is None
+
+
+def test_a_shielded_message_of_a_record_that_moved_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`asyncio.shield(topic.send())` raises a plain `CancelledError`, and the worker ended in a rebalance."""
+    app = Application()
+    app.has = lambda record: False
+    app.raised(monkeypatch, asyncio.CancelledError())
+    assert app.failed is None
+
+
+@pytest.mark.parametrize("error", [RecordMoved(), asyncio.CancelledError()])
+def test_a_record_that_moved_while_faust_reads_ahead_starts_the_agent_anew(error: BaseException) -> None:
+    """An operator before `take` that sent for such a record ended the worker."""
+    app = Application()
+    app.has = lambda record: False
+    stream: Any = SimpleNamespace(
+        app=app, current_event=SimpleNamespace(message=RECORD), get_root_stream=lambda: stream
+    )
+    cancelled: list[str] = []
+
+    def actor(name: str, of: Any) -> Any:
+        task = SimpleNamespace(cancel=lambda: cancelled.append(name))
+        return SimpleNamespace(stream=of, actor_task=task)
+
+    app.agents["in"] = SimpleNamespace(_actors=[actor("own", stream), actor("other", None)])
+    stream._start_agent_anew = WatchedStream._start_agent_anew.__get__(stream)
+    thrown: list[BaseException] = []
+
+    async def throw(error: BaseException) -> None:
+        thrown.append(error)
+
+    stream.failed_ahead = WatchedStream.failed_ahead.__get__(stream)
+    asyncio.run(_Ahead(stream, SimpleNamespace(throw=throw)).throw(error))
+    assert (app.failed, cancelled, thrown) == (None, ["own"], [])
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])

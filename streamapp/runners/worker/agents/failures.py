@@ -24,8 +24,7 @@ from streamapp.engine.judging import (
     topics_of,
 )
 from streamapp.records import OutputRecord
-from streamapp.runners.worker.agents.sends import RecordMoved
-from streamapp.runners.worker.agents.taken_batches import batch_under_work
+from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
@@ -58,11 +57,9 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
     async def _watched(self, coro: Coroutine[Any, Any, None], aref: Any) -> None:
         try:
             await coro
-        except RecordMoved:
-            raise
         except asyncio.CancelledError as exc:
-            failure = own_cancellation(exc)
-            if failure is None:
+            failure, event = own_cancellation(exc), current_event()
+            if failure is None or moved(exc, None if event is None else event.message, self.app.consumer):
                 raise
             await self._failed(failure, aref)
             raise failure from exc
