@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamapp import ErrorContext, OutputRecord, Response, StreamsConfig
+from streamapp import App, ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.agents.failures import ProcessingFailed, WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.taken_batches import RecordMoved, WatchedStream, _Ahead
@@ -231,6 +231,28 @@ def test_a_record_that_moved_while_faust_reads_ahead_starts_the_agent_anew(error
     stream.failed_ahead = WatchedStream.failed_ahead.__get__(stream)
     asyncio.run(_Ahead(stream, SimpleNamespace(throw=throw)).throw(error))
     assert (app.failed, cancelled, thrown) == (None, ["own"], [])
+
+
+async def test_a_replaced_actor_and_its_stream_leave_no_trace() -> None:
+    """The memory of a worker grew with each record that an agent failed to process."""
+    app = App("failing", datadir="unused")
+
+    async def work(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    agent = app.agent(app.channel())(work)
+    agent.supervisor = agent._new_supervisor()
+    actor = await agent._start_one(index=0)
+    await actor.maybe_start()
+    before = len(agent.beacon.children)
+    for _ in range(5):
+        await asyncio.sleep(0.01)  # the function of the agent begins
+        actor.actor_task.cancel()
+        actor = await agent._replace_actor(actor, 0)
+    assert len(agent.beacon.children) == before
+    actor.actor_task.cancel()
+    await actor.stop()
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])

@@ -126,6 +126,9 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         if self.app.should_stop:
             return service
         await service.stream.stop()
+        # Otherwise the agent keeps each failed actor and its stream for ever.
+        self.beacon.discard(service.beacon)
+        self.beacon.discard(service.stream.beacon)
         actor = await self._start_one(
             index=index, active_partitions=service.active_partitions, channel=service.stream.channel
         )
