@@ -111,8 +111,13 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         record of the partition could then be committed.
         """
         stream = aref.stream
+        # An open iterator of the stream acknowledges the record when the iterator is closed.
+        await stream.stop()
         if isinstance(aref.it, AsyncGenerator):
             await aref.it.aclose()
+        # The event loop needs two rounds to close an iterator that the failure has left behind.
+        for _ in range(2):
+            await asyncio.sleep(0)
         event, stream.current_event = stream.current_event, None
         if event is not None:
             await stream.ack(event)
