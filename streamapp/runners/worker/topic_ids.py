@@ -30,7 +30,10 @@ class LostTopic(NamedTuple):
     def remedy(self) -> str:
         """The next steps, if the topic is one that an application reads with committed positions, or a changelog."""
         if not self.anew:
-            return "Stop all workers, and create the topic before the next start"
+            return (
+                "Stop all workers, and create the topic before the next start; a topic that only a pattern matches may "
+                "stay away"
+            )
         return (
             "The group's positions may belong to the old topic, so records of the new topic may have been passed over. "
             "To begin anew with the new topic, stop all workers and run `streamapp reset`"
@@ -53,6 +56,10 @@ class TopicIds:
         """The topics that brokers did not know at the last look."""
         self._asked: Mapping[str, Future[Any]] = {}
         self._asked_at = 0.0
+
+    def watch(self, topics: Iterable[str]) -> None:
+        """Also watches these topics. The ids of the other topics stay known."""
+        self.topics |= frozenset(topics)
 
     def lost(self) -> LostTopic | None:
         """A topic that was deleted since the first look. The method never waits for an answer."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamapp import ErrorContext, OutputRecord, Response, StreamsConfig
+from streamapp import App, ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.agents.failures import ProcessingFailed, WatchedAgent, WatchedTopic
-from streamapp.runners.worker.agents.sends import RecordMoved
+from streamapp.runners.worker.agents.taken_batches import RecordMoved, WatchedStream, _Ahead
 
 RECORD = SimpleNamespace(
     topic="in", partition=2, offset=81, timestamp=1.5, headers={"from": b"x"}, key=b"k", value=b"{"
@@ -29,6 +31,8 @@ class Application:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.bound: list[Any] = []
         self.failed: Exception | None = None
+        self.has = lambda record: True
+        self.agents: dict[str, Any] = {}
 
     async def fail(self, failure: Exception, record: Any) -> None:
         self.failed = failure
@@ -77,6 +81,8 @@ class Stream:
 
     def get_active_stream(self) -> Stream:
         return self
+
+    async def stop(self) -> None: ...
 
 
 def test_the_letter_of_an_agent_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +201,108 @@ def test_a_cancelled_agent_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(run())
     app.raised(monkeypatch, RecordMoved())
     assert app.failed is None
+
+
+def test_a_shielded_message_of_a_record_that_moved_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`asyncio.shield(topic.send())` raises a plain `CancelledError`, and the worker ended in a rebalance."""
+    app = Application()
+    app.has = lambda record: False
+    app.raised(monkeypatch, asyncio.CancelledError())
+    assert app.failed is None
+
+
+@pytest.mark.parametrize("error", [RecordMoved(), asyncio.CancelledError()])
+def test_a_record_that_moved_while_faust_reads_ahead_starts_the_agent_anew(error: BaseException) -> None:
+    """An operator before `take` that sent for such a record ended the worker."""
+    app = Application()
+    app.has = lambda record: False
+    stream: Any = SimpleNamespace(
+        app=app, current_event=SimpleNamespace(message=RECORD), get_root_stream=lambda: stream
+    )
+    cancelled: list[str] = []
+
+    def actor(name: str, of: Any) -> Any:
+        task = SimpleNamespace(cancel=lambda: cancelled.append(name))
+        return SimpleNamespace(stream=of, actor_task=task)
+
+    app.agents["in"] = SimpleNamespace(_actors=[actor("own", stream), actor("other", None)])
+    stream._start_agent_anew = WatchedStream._start_agent_anew.__get__(stream)
+    thrown: list[BaseException] = []
+
+    async def throw(error: BaseException) -> None:
+        thrown.append(error)
+
+    stream.failed_ahead = WatchedStream.failed_ahead.__get__(stream)
+    asyncio.run(_Ahead(stream, SimpleNamespace(throw=throw)).throw(error))
+    assert (app.failed, cancelled, thrown) == (None, ["own"], [])
+
+
+async def test_a_replaced_actor_and_its_stream_leave_no_trace() -> None:
+    """The memory of a worker grew with each record that an agent failed to process."""
+    app = App("failing", datadir="unused")
+
+    async def work(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    agent = app.agent(app.channel())(work)
+    agent.supervisor = agent._new_supervisor()
+    actor = await agent._start_one(index=0)
+    await actor.maybe_start()
+    before = len(agent.beacon.children)
+    for _ in range(5):
+        await asyncio.sleep(0.01)  # the function of the agent begins
+        actor.actor_task.cancel()
+        actor = await agent._replace_actor(actor, 0)
+    assert len(agent.beacon.children) == before
+    await asyncio.sleep(0.01)
+    actor.actor_task.cancel()
+    await actor.stop()
+
+
+@pytest.mark.parametrize("cython", [True, False])
+@pytest.mark.parametrize("fails_in", ["function", "sink", "operator"])
+async def test_the_record_of_a_failed_agent_is_acknowledged_once(
+    cython: bool, fails_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Faust's modules in C, two acknowledgements counted for one record."""
+    if not cython:
+        monkeypatch.setattr("faust.streams._CStreamIterator", None)
+    app = App("failing", datadir="unused")
+    app.flow_control.resume()
+    channel = app.channel()
+    stream = app.stream(channel)
+
+    def fail(value: str) -> str:
+        raise ValueError(value)
+
+    def note(value: str) -> str:
+        messages.append(stream.current_event.message)
+        messages[-1].refcount = 3
+        return value
+
+    messages: list[Any] = []
+    stream.add_processor(note)
+    if fails_in == "operator":
+        stream.add_processor(fail)
+
+    async def work() -> AsyncGenerator[str, None]:
+        async for value in stream:
+            if fails_in == "function":
+                fail(value)
+            yield value
+
+    agent: Any = SimpleNamespace(app=app)
+    it = work()
+    await channel.send(value="a")
+    try:
+        fail(await anext(it))
+    except ValueError:
+        await WatchedAgent._finish_record(agent, SimpleNamespace(stream=stream, it=it))
+    del it
+    gc.collect()
+    await asyncio.sleep(0.05)  # the event loop closes the generators that nobody holds
+    assert [message.refcount for message in messages] == [2]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])

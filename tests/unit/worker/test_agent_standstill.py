@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import codec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -55,8 +57,7 @@ class Consumer(AgentConsumer):
         self._membership: Any = SimpleNamespace(current=lambda: SimpleNamespace(member_id="me"))
         self._thread: Any = Thread()
         self._verified_at = 0.0
-        self._watched_topics = set()
-        self._topic_ids: Any = SimpleNamespace(lost=lambda: self.lost, topics={"orders"})
+        self._topic_ids: Any = SimpleNamespace(lost=lambda: self.lost, watch=lambda topics: None)
         self.lost: LostTopic | None = None
         self.failures: list[str] = []
 
@@ -125,6 +126,47 @@ def test_a_topic_that_was_created_anew_ends_the_worker() -> None:
         consumer.lost = LostTopic("orders", anew=True)
         await consumer.verify_all_partitions_active()
         assert "the topic orders was deleted and created anew while this worker ran" in consumer.failures[0]
+
+    asyncio.run(check())
+
+
+def test_a_deleted_topic_is_noticed_also_if_agents_read_further_topics(
+    pass_time: Any, monkeypatch: Any
+) -> None:
+    """With each further topic, the worker forgot the ids of the others, and opened one more client."""
+    known, admins, assigned = {"orders": "1", "bills": "2"}, [], {ORDERS}
+
+    def describe_topics(topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}
+        for name, answer in answers.items():
+            if name in known:
+                answer.set_result(SimpleNamespace(topic_id=known[name]))
+            else:
+                answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return answers
+
+    def admin_client(config: Any) -> Any:
+        admins.append(config)
+        return SimpleNamespace(describe_topics=describe_topics)
+
+    monkeypatch.setattr("streamapp.runners.worker.agents.consumer.admin_client", admin_client)
+
+    async def check() -> None:
+        consumer = Consumer()
+        consumer.app.config = None
+        consumer._topic_ids = None
+        consumer.assignment = lambda: assigned  # type: ignore[method-assign]
+        for _ in range(2):
+            await consumer.verify_all_partitions_active()
+            pass_time(31)
+        assigned.add(TP("bills", 0))
+        assigned.discard(ORDERS)
+        del known["orders"]
+        for _ in range(4):
+            await consumer.verify_all_partitions_active()
+            pass_time(31)
+        assert "the topic orders was deleted while this worker ran" in consumer.failures[0]
+        assert len(admins) == 1
 
     asyncio.run(check())
 

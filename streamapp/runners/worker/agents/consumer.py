@@ -115,9 +115,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self._verified_at = 0.0
-        self._watched_topics: set[str] = set()
-        """All topics that agents have read. A deleted topic soon is in no assignment."""
         self._topic_ids: TopicIds | None = None
+        """Watches all topics that agents have read."""
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
 
@@ -358,12 +357,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if now - self._verified_at >= _VERIFY_SECONDS:
             self._verified_at = now
             await super().verify_all_partitions_active()
-        self._watched_topics |= {tp.topic for tp in self.assignment() if self._is_plain(tp)}
-        if self._watched_topics and (
-            self._topic_ids is None or self._watched_topics - self._topic_ids.topics
-        ):
-            self._topic_ids = TopicIds(admin_client(self.app.config), self._watched_topics)
-        if self._topic_ids is not None and (lost := self._topic_ids.lost()):
+        topics = {tp.topic for tp in self.assignment() if self._is_plain(tp)}
+        if self._topic_ids is None:
+            if not topics:
+                return
+            self._topic_ids = TopicIds(admin_client(self.app.config), topics)
+        # A deleted topic soon is in no assignment, so no topic is ever taken off.
+        self._topic_ids.watch(topics)
+        if lost := self._topic_ids.lost():
             await self.fail(BrokerError(f"the topic {lost}, and agents read it. {lost.remedy}"), None)
 
     # Rebalances and the stop.

@@ -24,8 +24,7 @@ from streamapp.engine.judging import (
     topics_of,
 )
 from streamapp.records import OutputRecord
-from streamapp.runners.worker.agents.sends import RecordMoved
-from streamapp.runners.worker.agents.taken_batches import batch_under_work
+from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
@@ -58,11 +57,9 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
     async def _watched(self, coro: Coroutine[Any, Any, None], aref: Any) -> None:
         try:
             await coro
-        except RecordMoved:
-            raise
         except asyncio.CancelledError as exc:
-            failure = own_cancellation(exc)
-            if failure is None:
+            failure, event = own_cancellation(exc), current_event()
+            if failure is None or moved(exc, None if event is None else event.message, self.app.consumer):
                 raise
             await self._failed(failure, aref)
             raise failure from exc
@@ -114,8 +111,13 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         record of the partition could then be committed.
         """
         stream = aref.stream
+        # An open iterator of the stream acknowledges the record when the iterator is closed.
+        await stream.stop()
         if isinstance(aref.it, AsyncGenerator):
             await aref.it.aclose()
+        # The event loop needs two rounds to close an iterator that the failure has left behind.
+        for _ in range(2):
+            await asyncio.sleep(0)
         event, stream.current_event = stream.current_event, None
         if event is not None:
             await stream.ack(event)
@@ -129,6 +131,9 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         if self.app.should_stop:
             return service
         await service.stream.stop()
+        # Otherwise the agent keeps each failed actor and its stream for ever.
+        self.beacon.discard(service.beacon)
+        self.beacon.discard(service.stream.beacon)
         actor = await self._start_one(
             index=index, active_partitions=service.active_partitions, channel=service.stream.channel
         )

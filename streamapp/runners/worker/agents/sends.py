@@ -21,21 +21,17 @@ from mode.utils.times import Seconds, want_seconds
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.runners.worker.agents.taken_batches import batch_under_work, witnesses_under_work
+from streamapp.runners.worker.agents.taken_batches import RecordMoved, batch_under_work, witnesses_under_work
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
 
-__all__ = ["AgentProducer", "BoundMessage", "BoundSends", "RecordMoved", "refused_of"]
+__all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
 
 
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
-
-
-class RecordMoved(asyncio.CancelledError):
-    """The record on which an agent works belongs to another worker now, so Faust starts the agent anew."""
 
 
 class BoundMessage(NamedTuple):

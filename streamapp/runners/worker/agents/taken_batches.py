@@ -17,10 +17,25 @@ from mode.utils.futures import maybe_async
 from streamapp._base.cancellation import own_cancellation
 from streamapp.engine.judging import ProcessingFailed, said
 
-__all__ = ["WatchedStream", "batch_under_work", "note_batch", "witnesses_under_work"]
+__all__ = ["RecordMoved", "WatchedStream", "batch_under_work", "moved", "note_batch", "witnesses_under_work"]
 
 _batch: ContextVar[tuple[Message, ...]] = ContextVar("batch", default=())
 _witnesses: ContextVar[tuple[Message, ...]] = ContextVar("witnesses", default=())
+
+
+class RecordMoved(asyncio.CancelledError):
+    """The record on which an agent works belongs to another worker now, so Faust starts the agent anew."""
+
+
+def moved(error: BaseException, record: Message | None, consumer: Any) -> bool:
+    """True if ``error`` says that a record of an agent belongs to another worker now.
+
+    An agent that waits for its message with ``asyncio.shield`` gets a plain ``CancelledError`` for `RecordMoved`.
+    """
+    if isinstance(error, RecordMoved):
+        return True
+    records = witnesses_under_work() or (() if record is None else (record,))
+    return isinstance(error, asyncio.CancelledError) and not all(map(consumer.has, records))
 
 
 def batch_under_work() -> tuple[Message, ...]:
@@ -70,19 +85,23 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
         """Reads the stream for ``take``, ``group_by`` or ``through``, in an asyncio task beside the agent."""
         await super()._passive_drainer(_Ahead(self, channel), declare)
 
-    async def failed_ahead(self, error: BaseException) -> None:
+    async def failed_ahead(self, error: BaseException) -> bool:
         """Ends the worker, because an operator of this stream has raised an exception while Faust read ahead.
+
+        True: the record has moved, so the agent starts anew and does not need the exception.
 
         Faust reads ahead for ``take``, ``group_by`` and ``through``, in an asyncio task beside the agent. Faust would
         pass the exception to a channel that the agent may never read, and would read no further record.
         """
+        event = self.current_event
+        record = None if event is None else event.message
         if isinstance(error, asyncio.CancelledError):
             own = own_cancellation(error)
             if own is None:
-                return
+                return False
+            if moved(error, record, self.app.consumer):
+                return self._start_agent_anew()
             error = own
-        event = self.current_event
-        record = None if event is None else event.message
         where = (
             ""
             if record is None
@@ -95,6 +114,20 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
             ),
             record,
         )
+        return False
+
+    def _start_agent_anew(self) -> bool:
+        """Cancels the agent, so that Faust starts the agent anew. The old agent would get no further records.
+
+        False: no agent has this stream.
+        """
+        root = self.get_root_stream()
+        actors = [
+            actor for agent in self.app.agents.values() for actor in agent._actors if actor.stream is root
+        ]
+        for actor in actors:
+            actor.actor_task.cancel()
+        return bool(actors)
 
     async def _noting(
         self, batches: AsyncGenerator[Sequence[Any], None]
@@ -132,5 +165,5 @@ class _Ahead:
         return getattr(self._channel, name)
 
     async def throw(self, error: BaseException) -> None:
-        await self._stream.failed_ahead(error)
-        await self._channel.throw(error)
+        if not await self._stream.failed_ahead(error):
+            await self._channel.throw(error)
