@@ -36,9 +36,13 @@ class Comparison:
 
 
 def batch_tables(topology: Topology, config: StreamsConfig) -> dict[str, Entries]:
-    """Every table of the topology, computed by Spark from the records that are in Kafka now."""
+    """Every table that the topology computes, by Spark from the records that are in Kafka now.
+
+    A global table is a copy of its topic, so it is left out.
+    """
+    copies = {store.spec.name for store in topology.plan(config).global_stores}
     with SparkRunner(topology, config).batch(progress=True) as result:
-        return {name: _batch_entries(table) for name, table in result.tables.items()}
+        return {name: _batch_entries(table) for name, table in result.tables.items() if name not in copies}
 
 
 def _batch_entries(table: OutputTable) -> Entries:
@@ -60,7 +64,7 @@ def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, 
     for about in worker.get("/tables/")["tables"]:
         name, kind = about["name"], about["kind"]
         if about["global"] or about["internal"] or not about["readable"]:
-            continue  # a global table is a copy of its topic: nothing was computed
+            continue
         if kind == "versioned":
             known = sorted({key for key, _ in keys.get(name, {})})
             paths = [f"/tables/{name}/{quote(key)}?from=0&limit={PAGE}" for key in known]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from streamapp import StreamsConfig
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -55,7 +54,7 @@ def test_a_bar_over_a_job_that_fails_closes_its_socket() -> None:
 def test_a_range_that_cannot_be_read_is_closed() -> None:
     part = Unread()
     with pytest.raises(BrokerError):
-        first_times(StreamsConfig("delays"), {FLIGHTS: (0, 5)}, {FLIGHTS: part})
+        first_times({FLIGHTS: part})
     assert part.closed == 1
 
 
