@@ -34,6 +34,7 @@ __all__ = [
     "Records",
     "committed_metadata",
     "no_right_to_group",
+    "passes",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -238,6 +239,11 @@ def no_right_to_group(error: KafkaError) -> bool:
     librdkafka needs a ``group.id`` for every consumer, and asks brokers for the group's coordinator.
     """
     return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
+def passes(error: KafkaError) -> bool:
+    """True if a consumer that never joins its group may read on after this error, and the records still come."""
+    return no_right_to_group(error) or (error.retriable() and not error.fatal())
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:

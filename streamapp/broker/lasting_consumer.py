@@ -128,13 +128,13 @@ class LastingConsumer:
         self._standing.clear()
         self._defer()  # before the first record can arrive
         self._client.assign(positions)
-        self._defer()
+        self._defer_again()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         self._next.update(positions)
         self._defer()
         self._client.add(positions)
-        self._defer()
+        self._defer_again()
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         self._end_pauses(partitions)

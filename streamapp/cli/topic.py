@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import pairs
@@ -123,7 +123,7 @@ def read(name: str, follow: bool) -> None:
                     click.echo(_line(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     waiting.discard(message.partition())
-                elif not no_right_to_group(error) and not error.retriable():
+                elif not passes(error):
                     raise BrokerError(f"{name} cannot be read: {error.str()}")
         except KeyboardInterrupt:
             sys.exit(0)

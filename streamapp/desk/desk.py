@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import passes
 from streamapp.broker.refused import REMEDIES, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, NO_ANSWER
 from streamapp.config import StreamsConfig
@@ -346,7 +346,7 @@ def _next(consumer: Consumer, topic: str) -> Any:
             return message
         if error.code() == KafkaError._PARTITION_EOF:
             return None
-        if not no_right_to_group(error) and not error.retriable():
+        if not passes(error):
             raise BrokerError(f"{topic} cannot be read: {error.str()}")
     raise BrokerError(f"{topic} cannot be read: brokers have not answered for {_PATIENCE_SECONDS:g} s")
 

@@ -33,12 +33,12 @@ from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
 from streamapp.runners.spark.backfill_files import History, HistoryPart, archives
-from streamapp.runners.spark.batch_source import KafkaPart, KafkaSource
+from streamapp.runners.spark.batch_source import Bound, KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_retention import check_retention, first_times
-from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
+from streamapp.runners.spark.handover_survey import Survey, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
@@ -89,7 +89,7 @@ class Backfill:
         topology: Topology,
         config: StreamsConfig,
         *,
-        until: Until = None,
+        until: Bound = None,
         files: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
         progress: bool = False,

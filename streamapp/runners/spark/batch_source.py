@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import ConsumerEvent, no_right_to_group
+from streamapp.broker.consumer import ConsumerEvent, passes
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader
@@ -275,5 +275,5 @@ class KafkaReader:
         error = event.error
         if error.code() == KafkaError._PARTITION_EOF:
             self._next = max(self._next, event.offset)  # the position behind the markers of transactions
-        elif not no_right_to_group(error) and (error.fatal() or not error.retriable()):
+        elif not passes(error):
             raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")

@@ -32,13 +32,10 @@ from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["Survey", "Until", "fingerprint_group", "read_topics", "survey"]
+__all__ = ["Survey", "fingerprint_group", "read_topics", "survey"]
 
 OPEN_SECONDS = 60.0
 """The time that a survey waits for transactions of killed workers; by default Kafka ends them after 10 s."""
-
-Until = Bound
-"""A time in ms, offsets, or None for the present ends of the topics."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ def fingerprint_group(plan: Plan) -> Group:
     return Group(plan.config.replace(application_id=plan.backfill_group))
 
 
-def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
+def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     """Looks at the cluster. ``history`` has, by partition, the offsets of the records that come from files.
 
     - `ConfigError`: workers are running, or offsets and state do not belong together.
@@ -298,7 +295,7 @@ def _ranges(
     kafka: KafkaRange,
     inputs: list[TopicPartition],
     committed: Mapping[TopicPartition, Position],
-    until: Until,
+    until: Bound,
     history: Ranges,
 ) -> Ranges:
     there = kafka.committed(inputs)

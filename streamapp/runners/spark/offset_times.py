@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import passes
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
@@ -81,6 +81,6 @@ class TimeSearch:
             if error.code() == KafkaError._PARTITION_EOF:
                 if message.offset() >= end:
                     return None
-            elif not no_right_to_group(error) and (error.fatal() or not error.retriable()):
+            elif not passes(error):
                 raise BrokerError(f"{partition} cannot be read at offset {offset}: {error.str()}")
         raise BrokerError(f"{partition} gives no record at offset {offset} within {TIMEOUT_SECONDS:g} s")

@@ -198,6 +198,13 @@ NOTE = {"name": "note", "type": "string", "default": ""}
 MIDDLE = {**FLIGHT, "doc": "another schema, with the same fields"}
 
 
+def _pinned(server: ScriptedRegistry, old: Any, new: Any, type_: Any) -> Any:
+    """A serde that is pinned to version 1, which has the old schema."""
+    server.add("flights-value", {"schema": json.dumps(old)})
+    registry = ConfluentSchemaRegistry(server.url)
+    return AvroSerde[Any](new, type=type_, registry=registry, version=1).bind("flights", False)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "type_", "value", "data"),
     [
@@ -219,9 +226,7 @@ def test_a_pinned_version_lacks_newer_fields_at_each_depth(
     server: ScriptedRegistry, old: Any, new: Any, type_: Any, value: Any, data: bytes
 ) -> None:
     """Flat types left newer attributes out, and nested records and dicts with them were refused."""
-    server.add("flights-value", {"schema": json.dumps(old)})
-    registry = ConfluentSchemaRegistry(server.url)
-    serde = AvroSerde[Any](new, type=type_, registry=registry, version=1).bind("flights", False)
+    serde = _pinned(server, old, new, type_)
     assert serde.serialize(value) == b"\0\0\0\0\1" + data
 
 
@@ -238,9 +243,7 @@ def test_a_field_that_no_schema_has_is_refused_with_a_pinned_version(
     server: ScriptedRegistry, old: Any, new: Any, type_: Any, value: Any, name: str
 ) -> None:
     """The fast writer left out each attribute that the version lacks, also one that no schema has."""
-    server.add("flights-value", {"schema": json.dumps(old)})
-    registry = ConfluentSchemaRegistry(server.url)
-    serde = AvroSerde[Any](new, type=type_, registry=registry, version=1).bind("flights", False)
+    serde = _pinned(server, old, new, type_)
     with pytest.raises(SerializationError, match=rf"the schema has no fields \['{name}'"):
         serde.serialize(value)
 

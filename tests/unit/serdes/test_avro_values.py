@@ -1,4 +1,4 @@
-"""Values at the edges of Avro's types: what is written is read back as the same value, or is refused."""
+"""Values at the edges of Avro's types. The serde refuses a value, or reads the same value that it has written."""
 
 from __future__ import annotations
 
