@@ -184,7 +184,7 @@ value: _Value = _Value()
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """One number over all records of a key, such as their count or the sum of a field.
+    """One value computed from all records of a key, such as their count or the sum of a field.
 
     ``of`` is the expression to aggregate. Records for which ``of`` is null are left out. If ``of`` is None, no record
     is left out.

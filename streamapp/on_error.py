@@ -83,12 +83,11 @@ class ErrorContext:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer of an exception handler with the handler's own dead letters, which replace the usual dead letter.
+    """An answer with dead letters of your own, which replace the usual dead letter.
 
-    Exception handlers may return a `Response`, and so may a function that is the ``on_error`` of an operator or a
+    A `Response` is the result of a function that is an exception handler, or the ``on_error`` of an operator or a
     consumer. Keys and values of the letters are bytes or None. Raises `ConfigError` for letters that are no
-    `OutputRecord`s.
-    Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
+    `OutputRecord`s. Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
     'continue'
@@ -166,14 +165,14 @@ class Retry:
     in a store with a changelog, or with `topics` in an internal topic. After a crash, the task goes on with the records
     and attempts of the last commit.
 
-    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew. The limits
-    of a consumer count for each partition. With `in_place`, later records of the partition wait. The failure of a
-    service holds back all partitions of the consumer.
+    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew.
+    ``max_records`` and ``max_bytes`` count for each partition. With `in_place`, later records of the partition wait. If
+    a service fails, all partitions of the consumer wait, and one record at a time tries the service.
 
-    ``then`` is the answer after ``times`` more attempts, or after the first failed attempt at which the record has
-    waited for ``max_age``. With ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is
-    an optional function that decides after each error: "retry", or an `Answer`. "retry" does not lift the limits
-    ``times`` and ``max_age``.
+    ``then`` is the answer if ``times`` more attempts have failed, or if an attempt fails when ``max_age`` has passed
+    since the first error. With ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an
+    optional function that decides after each error: "retry", or an `Answer`. "retry" does not lift the limits ``times``
+    and ``max_age``.
 
     ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. With `by_key`
     and `in_place`, the operator's task takes no further record until the service answers again. Meanwhile ``/status``
@@ -186,7 +185,7 @@ class Retry:
 
     ``key_serde`` and ``value_serde`` encode the records that wait. The default is the stream's serde, then the
     configuration's. On Spark no record waits: all attempts follow each other at once, and `topics` is refused. Raises
-    `ConfigError`.
+    `ConfigError` for a wrong option.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
@@ -240,8 +239,8 @@ class Retry:
     def by_key(cls, **options: Any) -> Retry:
         """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
-        The records of a key keep their order. Records of all other keys go on. No other record waits behind a record
-        without a key. Options are the fields of `Retry`.
+        The records of a key keep their order. Records of other keys go on, and so do all records if the failed record
+        has no key. Options are the fields of `Retry`.
         """
         return cls(by="key", **options)
 
@@ -294,7 +293,7 @@ class Retry:
 
     @property
     def answers(self) -> frozenset[str]:
-        """The answers that ``then`` and ``when_full`` can give, for checks while the topology is built."""
+        """The answers ``then`` and ``when_full``, for checks while the topology is built."""
         return frozenset((self.then, self.when_full)) - {"wait"}
 
 
