@@ -1,4 +1,4 @@
-"""Checks of the DSL's arguments, so that a wrong one fails where it is given and not at the first record."""
+"""Checks of the DSL's arguments, so that the call with a wrong argument raises the error, and not the first record."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ __all__ = ["JoinCall", "joined"]
 
 @dataclass(frozen=True)
 class JoinCall:
-    """The arguments of `KStream.join` and its siblings. Some of them are only for one kind of join."""
+    """The arguments of `KStream.join`, `KStream.left_join` and `KStream.outer_join`. Some are only for one kind of
+    join."""
 
     kind: Literal["inner", "left", "outer"]
     joiner: Callable[..., Any]
