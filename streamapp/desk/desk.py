@@ -54,12 +54,13 @@ class FailureDesk:
     # ------------------------------------------------------------------ reading
 
     def letters(self) -> tuple[list[Letter], Marks]:
-        """All letters with their edits, by partition and offset, and the marks."""
+        """All letters, ordered by partition and offset, and the marks, which tell the state of each letter. An edited
+        letter has its new key and value."""
         marks = self._read_marks()
         return list(self._edited(marks, _read(self._config, self.topic))), marks
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
-        """The letter with this id, and the marks. Raises `StreamsError` if no letter has the id."""
+        """The letter with this id, and the marks of all letters. Raises `StreamsError` if no letter has the id."""
         partition, _, offset = id.partition("-")
         if _ID.fullmatch(id) is None:
             raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
@@ -70,8 +71,8 @@ class FailureDesk:
     def whole(self, letter: Letter) -> Letter:
         """The letter with the key and value of its record.
 
-        The letter of a record that failed after waiting in an operator's buffer has no key and value. The desk reads
-        both from the source topic. Raises `StreamsError` if the topic does not have the record any more.
+        A letter lacks key and value if its record waited in a buffer or record cache before it failed. The desk then
+        reads both from the source topic. Raises `StreamsError` if the topic does not have the record any more.
         """
         if not letter.lacks_record:
             return letter
@@ -107,11 +108,12 @@ class FailureDesk:
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
     ) -> int:
-        """Writes the records of matching open letters to the topics that they came from; returns their number.
+        """Writes the records of matching open letters to the topics from which they came; returns their number.
 
-        Records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``, letters
-        that were replayed or discarded are replayed, too. A record and the mark "replayed" of its letter are in one
-        transaction, so a crash neither loses nor repeats a replay.
+        The records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``,
+        letters that were replayed or discarded are replayed, too. ``progress`` is called after each transaction, with
+        the number of records so far. A record and the mark "replayed" of its letter are in one transaction, so a crash
+        neither loses nor repeats a replay.
 
         Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
         """
@@ -185,7 +187,8 @@ class FailureDesk:
 
 
 class _Transactions:
-    """The transactions of one desk. At the beginning of the ``with`` block, brokers fence earlier desks."""
+    """The transactions of one desk. From the beginning of the ``with`` block on, brokers refuse the transactions of
+    earlier desks."""
 
     def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
         KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])

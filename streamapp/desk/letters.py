@@ -15,7 +15,7 @@ _KAFKA = "__streams.errors."
 REPLAY = "__streamapp.replay."
 """The prefix of the headers that a replayed record has.
 
-They name the letter and its operator, say if the letter was edited, and count the replays.
+These headers name the letter and its operator, say if the letter was edited, and count the replays.
 """
 
 
@@ -36,9 +36,9 @@ class Letter:
         return f"{self.partition}-{self.offset}"
 
     def said(self, name: str) -> str:
-        """The value of the error header with this name; empty if the header is missing.
+        """The value of the letter's error header with this name; empty if the header is missing.
 
-        ``name`` is the name without its prefix, such as ``message``.
+        ``name`` is the header's name without the prefix, such as ``message``.
         """
         known = dict(self.headers)
         value = known.get(f"{_KAFKA}{name}", known.get(f"{LETTER}{name}"))
@@ -62,13 +62,15 @@ class Letter:
 
     @property
     def _source(self) -> str:
-        """The topic of the failed record; empty if a punctuator failed. Letters of earlier versions say "null"."""
+        """The topic of the failed record; empty if a punctuator failed. For a punctuator, letters of earlier versions
+        have the text "null"."""
         topic = self.said("topic")
         return "" if topic == "null" else topic
 
     @property
     def lacks_record(self) -> bool:
-        """True if the letter has no key and value, but names the place of its record (`FailureDesk.whole` reads it)."""
+        """True if the letter has no key and value, but names the offset of its record. `FailureDesk.whole` then reads
+        the record."""
         known = self._source != "" and self.said("offset").isdecimal()
         return self.key is None and self.value is None and not self.edited and known
 
@@ -113,7 +115,7 @@ class Letter:
 
 @dataclass
 class Group:
-    """The number of letters with the same operator, cause and topic.
+    """The letters with the same operator, cause and topic, counted.
 
     ``first`` and ``last`` are the earliest and the latest timestamp, in milliseconds since 1970.
     """

@@ -32,9 +32,9 @@ class PlannedSchema:
 def planned_schemas(plan: Plan) -> list[PlannedSchema]:
     """The schemas of sources, sinks and stores, each once for its subject and its text, in the order of the plan.
 
-    The result lacks schemas of topics that a function or a pattern chooses, and of stores without a changelog. In
-    foreign-key joins, it lacks the subjects under which the stored foreign keys and the hashed left values are
-    registered.
+    The result lacks the schemas of topics that a function or a pattern chooses, and of stores without a changelog. A
+    foreign-key join has two more subjects, which the result lacks: those of the stored foreign keys and of the hashed
+    left values.
     """
     found: dict[tuple[str, str], PlannedSchema] = {}
     for each in _all(plan):
