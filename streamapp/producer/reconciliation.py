@@ -60,7 +60,7 @@ class Reconciliation(NamedTuple):
     unknown: int
     """Records of the topic that the source does not have."""
     unidentified: int
-    """Records of the topic without an id. They are in no other number."""
+    """Records of the topic without an id. The other numbers do not include these records."""
 
     @property
     def equal(self) -> bool:
@@ -69,10 +69,10 @@ class Reconciliation(NamedTuple):
 
 
 def identity_of(expression: str) -> Identity:
-    """The function that an expression stands for. The expression says which part of a record is its id.
+    """A function that returns the id of a record: the part of the record that ``expression`` names.
 
     The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object). Raises
-    `ConfigError`.
+    `ConfigError` for any other expression.
 
     >>> identity_of("body")
     Traceback (most recent call last):
@@ -90,10 +90,10 @@ def identity_of(expression: str) -> Identity:
 
 
 def count_of(identity: Identity, window_ms: int) -> Identity:
-    """An identity that also has the window of a record, to compare counts of each window.
+    """An `Identity` with which records are counted by window and id, and not by id alone.
 
-    The id is the start of the window in ms, a tab, and the id of ``identity``. The timestamp of the record decides the
-    window, as for tumbling windows (`TimeWindows`).
+    The new id of a record is the start of its window in ms, a tab, and the id that ``identity`` gives. The timestamp of
+    the record decides the window, as for tumbling windows (`TimeWindows`).
     """
 
     def name(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> str | None:
@@ -120,7 +120,8 @@ class Span(NamedTuple):
         )
 
     def check_windows(self, window_ms: int) -> None:
-        """Raises `ConfigError` if a limit divides a window of this size, because the source has the whole count."""
+        """Raises `ConfigError` if a limit is inside a window of this size, because the source has one count for the
+        whole window."""
         for limit in self:
             if limit is not None and limit % window_ms:
                 raise ConfigError(
@@ -133,10 +134,13 @@ EVERYTHING = Span()
 
 
 def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tuple[str, int] | None:
-    """Name and number of records from one line of a source; None if the line's time is outside of ``span``.
+    """The id in one line of a source, and the number of records with this id; None if the line's time is outside of
+    ``span``.
 
-    A line that is only an id has no time, so ``span`` does not leave the line out. Raises `ConfigError`, also for a
-    JSON object without "timestamp" if ``span`` has a limit.
+    Without ``window_ms``, a line is an id, or a JSON object with "id". A line that is only an id has no time, so
+    ``span`` does not leave the line out. With ``window_ms``, a line is the start of a window, an id and a count,
+    separated by tabs; the id in the result is then that of `count_of`. Raises `ConfigError` for any other line, and for
+    a JSON object without "timestamp" if ``span`` has a limit.
 
     >>> expectation("o1", None), expectation("3600000\\to1\\t2", 3_600_000)
     (('o1', 1), ('3600000\\to1', 2))
@@ -161,7 +165,8 @@ def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tu
 def source_object(line: str, span: Span = EVERYTHING) -> dict[str, Any] | None:
     """The object in a line of JSON, which has "id". None if its "timestamp" is outside of ``span``.
 
-    Raises `ConfigError`, also for an object without "timestamp" if ``span`` has a limit.
+    Raises `ConfigError` for a line that is no such object, and for an object without "timestamp" if ``span`` has a
+    limit.
 
     >>> source_object('{"id": "o2", "timestamp": 5000}')["id"]
     'o2'
@@ -278,10 +283,12 @@ def republish(
     *,
     per_second: float,
 ) -> int:
-    """Sends the records that the topic lacks, in transactions, at most ``per_second``. Returns how many were sent.
+    """Sends the records that the topic lacks, in transactions, at most ``per_second``. Returns the number of sent
+    records.
 
-    Open the session before `reconcile` reads the topic. A new session ends the transaction that a killed republication
-    has left open, so no missing record can still arrive. After a kill, run the command again from the start.
+    Open the session before `reconcile` reads the topic. A killed republication may have left a transaction open, which
+    a new session ends. So no record of this transaction can arrive after the topic was read. After a kill, run the
+    command again from the start.
     """
     sent = 0
     began = time.monotonic()
