@@ -1,4 +1,5 @@
-"""`Handling`: the steps of one call of the handler: decode the records, call, judge an error, send dead letters."""
+"""`Handling`: the steps of one call of the handler. The steps decode the records, call the handler, decide about an
+error, and send dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Pairs = list[tuple[Item, ConsumerRecord[Any, Any]]]
 
 
 _Bound = tuple[Callable[[bytes], Any], Callable[[bytes], Any], Framing]
-"""The deserializers of key and value of a topic, and the place of schema ids."""
+"""The deserializers for key and value of a topic, and the `Framing` that moves schema ids out of headers."""
 
 
 class Handling:
@@ -181,7 +182,8 @@ class Handling:
         return settled
 
     def _send(self, settled: Settled) -> list[Future[DeliveryReport]]:
-        """Sends dead letters. Their records are done only after brokers confirm the letters, so no record gets lost.
+        """Sends dead letters, and waits until brokers confirm them. Only then do their records count as done, so no
+        record gets lost.
 
         A consumer with outputs (`KafkaOutput`) sends its dead letters in the transaction of the outputs instead.
         """

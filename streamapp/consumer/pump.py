@@ -25,9 +25,10 @@ _SLOW_SECONDS = 30.0
 
 
 class Pump:
-    """Takes units from the dispatcher and has them run, on threads or on the event loop, until `stop`.
+    """Takes units from the dispatcher and runs them, on threads or on the event loop, until `stop`.
 
-    With the guarantee "at_most_once", ``commit_first`` commits units before they run, and returns those that may run.
+    With the guarantee "at_most_once", ``commit_first`` commits units before they run, and returns the units that may
+    run.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Pump:
         self._threads: list[threading.Thread] = []
         self._tasks: dict[Unit, asyncio.Task[None]] = {}
         self._named: set[Unit] = set()
-        """Units that a log line has called slow."""
+        """Units about which a log line has said that their call is slow."""
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"{options.name}-pump", daemon=True)
 
@@ -143,7 +144,8 @@ class Pump:
             task.cancel()
 
     def _look_at_slow(self) -> None:
-        """Logs calls that take more than 30 s, and gives up calls that take more than ``handler_timeout_ms``."""
+        """Logs calls that take more than 30 s. Cancels a coroutine that takes more than ``handler_timeout_ms``; if a
+        plain function takes longer, the consumer ends."""
         limit = self._options.handler_timeout_ms / 1000
         running = self._dispatcher.running()
         self._named &= {unit for unit, _ in running}

@@ -42,7 +42,8 @@ class HandlerTimeout(StreamsError):
 
 @dataclass(slots=True)
 class Settled:
-    """The outcome of one call of the handler. Each of its records is in ``done``, ``skipped``, ``dead`` or ``back``."""
+    """The outcome of one call of the handler. Each record of the call is in one of the fields ``done``, ``skipped``,
+    ``dead`` and ``back``."""
 
     done: list[Item] = field(default_factory=list)
     skipped: list[Item] = field(default_factory=list)
@@ -50,12 +51,12 @@ class Settled:
     back: list[Item] = field(default_factory=list)
     """Records that need another call. They go back to the front of their lanes."""
     letters: list[OutputRecord] = field(default_factory=list)
-    """Dead letters, which brokers confirm before the outcome counts, or (`KafkaOutput`) commit with the positions.
-    Otherwise a crash would lose their records."""
+    """Dead letters. Brokers must confirm them before the outcome counts, or a crash would lose their records. With
+    `KafkaOutput`, they are committed with the positions instead."""
     outputs: list[OutputRecord] = field(default_factory=list)
     """Outputs to commit in one transaction with the positions."""
     delay_ms: int | None = None
-    """The time until the next attempt for ``back``. None: at once."""
+    """The time until the next attempt for the records ``back``; None means at once."""
     pause: Exception | None = None
     """The error of a service that fails; the circuit breaker opens."""
     fail: Exception | None = None
@@ -139,7 +140,7 @@ class Verdicts:
         return settled
 
     def letter_lost(self, unit: Unit, error: Exception) -> ProcessingFailed:
-        """The end of the consumer: brokers do not take the dead letter of a record."""
+        """The error that ends the consumer if brokers do not take the dead letter of a record."""
         topic = self._config.dead_letter_queue_topic
         failed = ProcessingFailed(
             self._message(unit, unit.items[0], error, f"has a dead letter that {topic} does not take")
@@ -236,7 +237,8 @@ class Verdicts:
         if letters is None and topic is not None and answer != "skip":
             letter = dead_letter(topic, context, error, what, self._config)
             if isinstance(error, BrokerError):
-                # Brokers may have refused a record for its timestamp, and must not refuse the letter, too.
+                # Brokers may have refused the record because its timestamp is in the future. The letter then has the
+                # present time, or brokers would refuse the letter, too.
                 letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
             letters = (letter,)
         settled.letters += letters or ()
