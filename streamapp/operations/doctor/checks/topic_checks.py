@@ -116,7 +116,7 @@ def deleted_windows(survey: Survey) -> Found:
     "a changelog is never compacted",
     "stalls",
     reason="The changelog keeps every change, not only the last one of each key. A restore takes longer each day, and "
-    "the disks of the brokers fill.",
+    "its task processes nothing meanwhile. The disks of the brokers fill.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )

@@ -44,7 +44,8 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md).",
+    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md). "
+    "Some problems stop the processing, others only delay or drop records.",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
