@@ -699,6 +699,9 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[False] = False,
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
@@ -710,6 +713,9 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[True],
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     def outer_join(
@@ -720,6 +726,9 @@ class KStream(Described[K, V]):
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join` with a stream, but records of both sides without a match give results, too.
@@ -743,6 +752,9 @@ class KStream(Described[K, V]):
             with_key=with_key,
             windows=windows,
             stream_joined=stream_joined,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
             on_error=on_error,
         )
         return joins.joined(self, other, call)
