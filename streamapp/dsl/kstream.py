@@ -704,6 +704,9 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[False] = False,
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
@@ -715,6 +718,9 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[True],
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     def outer_join(
@@ -725,6 +731,9 @@ class KStream(Described[K, V]):
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join` with a stream, but records of both sides without a match give results, too.
@@ -748,6 +757,9 @@ class KStream(Described[K, V]):
             with_key=with_key,
             windows=windows,
             stream_joined=stream_joined,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
             on_error=on_error,
         )
         return joins.joined(self, other, call)
