@@ -65,8 +65,9 @@ class ErrorContext:
     """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
     ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
-    source record. ``processor`` is the name of the operator. ``attempt`` is the number of calls of the function for the
-    record, without the calls that ended because a service failed. If a punctuator has raised, ``topic`` is empty.
+    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3``. ``attempt``
+    is the number of calls of the function for the record, without the calls that ended because a service failed. If a
+    punctuator has raised, ``topic`` is empty.
     """
 
     topic: str
@@ -169,10 +170,10 @@ class Retry:
     ``max_records`` and ``max_bytes`` count for each partition. With `in_place`, later records of the partition wait. If
     a service fails, all partitions of the consumer wait, and one record at a time tries the service.
 
-    ``then`` is the answer if ``times`` more attempts have failed, or if an attempt fails when ``max_age`` has passed
-    since the first error. With ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is an
-    optional function that decides after each error: "retry", or an `Answer`. "retry" does not lift the limits ``times``
-    and ``max_age``.
+    ``backoff`` gives the wait before each attempt (`Backoff`). ``then`` is the answer if ``times`` more attempts have
+    failed, or if an attempt fails when ``max_age`` has passed since the first error. With ``times=None`` the number of
+    attempts has no limit. ``choose(context, exception)`` is an optional function that decides after each error:
+    "retry", or an `Answer`. "retry" does not lift the limits ``times`` and ``max_age``.
 
     ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. With `by_key`
     and `in_place`, the operator's task takes no further record until the service answers again. Meanwhile ``/status``

@@ -35,7 +35,8 @@ _ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
 
 
 class FailureDesk:
-    """Reads the dead letters of an application, and replays, edits and discards them.
+    """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
+    function that selects letters, for example `LetterFilter.matches`.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and

@@ -54,6 +54,7 @@ class KGroupedStream(Described[K, V]):
     ``Materialized(logging=False)`` is given. If the key may have changed, a repartition topic comes before the
     aggregation.
 
+    ``name`` is the name of the operator, and ``materialized`` has the settings of the store (`Materialized`).
     ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). If the answer
     drops the record, the aggregate stays as it was. A `Retry` is not possible, because windows could close while the
     record waits.

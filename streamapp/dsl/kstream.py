@@ -56,8 +56,12 @@ class KStream(Described[K, V]):
 
     ``name`` is the name of the operator (default: a generated name, the same as in Kafka Streams). ``on_error`` decides
     about a record for which the function raises: an `OnError`, see docs/failures.md. Its default is
-    ``processing_exception_handler`` of the configuration. Wrong arguments raise `TopologyError` or `ConfigError` at
-    once. Only `StreamsBuilder.build` finds some mistakes, for example a name that is used twice.
+    ``processing_exception_handler`` of the configuration. ``key_serde`` and ``value_serde`` encode the records in the
+    topic or store of a method; the default is the stream's serdes, then those of the configuration. ``materialized``
+    has the settings of a table's store (`Materialized`).
+
+    Wrong arguments raise `TopologyError` or `ConfigError` at once. `StreamsBuilder.build` finds the other mistakes, for
+    example a name that is used twice.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -537,6 +541,10 @@ class KStream(Described[K, V]):
         repartition topic comes first; records without a key are dropped there, and not counted. A join with a global
         table needs neither equal partitions nor a repartition topic. For records that come too late for a join of two
         streams, see `JoinedKStream.late_records`.
+
+        ``key_serde`` and ``value_serde``, and ``other_value_serde`` for the values of the other stream, encode the
+        records in repartition topics and stores. The default is the serdes of the streams. If ``stream_joined`` is
+        given, its serdes count, and not these.
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
         a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams

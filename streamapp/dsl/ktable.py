@@ -52,6 +52,7 @@ class KTable(Described[K, V]):
     join reads it. An update with a smaller timestamp than the row's still overwrites the row, unless the table is
     versioned.
 
+    ``name`` is the name of the operator, and ``materialized`` has the settings of the store (`Materialized`).
     ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). If the
     answer drops the row, the result lacks the row, as if the function had returned None. A `Retry` is not possible,
     because readers of the table would miss the change while it waits.

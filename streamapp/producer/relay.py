@@ -63,6 +63,9 @@ class OutboxRelay:
     this name. A relay of another name sends rows again that were sent and not yet deleted. So does a relay that starts
     after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7 days).
 
+    ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. ``compression_type`` is that of
+    Kafka's producers. If the table is empty, the relay looks again after ``poll_interval_ms``.
+
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed
     0
