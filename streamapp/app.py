@@ -243,7 +243,8 @@ class App(faust.App):  # type: ignore[misc]
         return self.streams.is_leader() if self._runs_topology else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:
-        """Faust's LiveCheck for this application. LiveCheck is a Faust application of its own, without a topology."""
+        """Faust's LiveCheck (end-to-end tests in production) for this application. LiveCheck is a Faust application of
+        its own, without a topology."""
         theirs = {
             name: setting.default for name, setting in Settings.SETTINGS.items() if name in _TOPOLOGY_SETTINGS
         }

@@ -80,8 +80,8 @@ class BrokerError(StreamsError):
 
 
 class SchemaRegistryError(BrokerError):
-    """The schema registry cannot be reached, or refuses a request. The worker ends: no exception handler is asked about
-    this error, because the record is not its cause."""
+    """The schema registry cannot be reached, or refuses a request. No exception handler is asked about this error,
+    because the record is not its cause. So a worker ends."""
 
 
 class RecordDropped(StreamsError):

@@ -53,8 +53,8 @@ DROPS = (
     "superseded",
     "negative_timestamp",
 )
-"""Reasons for which operators drop records without an error. Metrics count the dropped records by these names, and
-``dead_letter_drops`` of `StreamsConfig` takes them."""
+"""Reasons for which operators drop records without an error; docs/failures.md explains each. Metrics count the dropped
+records by these names, and ``dead_letter_drops`` of `StreamsConfig` takes them."""
 
 FAILURES: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, ServiceDown)
 """Exceptions that count as the failure of a service, because the record is not their cause."""
@@ -241,7 +241,7 @@ class Retry:
         """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
         The records of a key keep their order. Records of other keys go on, and so do all records if the failed record
-        has no key. Options are the fields of `Retry`.
+        has no key. Only after the failure of a service, the whole task waits. Options are the fields of `Retry`.
         """
         return cls(by="key", **options)
 

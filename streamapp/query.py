@@ -149,12 +149,13 @@ class VersionedKeyQuery:
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery:
-    """All versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive).
+    """All versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive; None: no
+    limit).
 
     The newest version comes first; with ``ascending``, the oldest. As in Kafka Streams, some versions are not found.
     The store keeps its versions in segments, which are spans of time. A version is in the segment of the time at which
     the next version replaced it. A query reads no segment after the segment of ``time_to``, so the query misses
-    versions that were replaced later.
+    versions that were replaced in a later segment.
     """
 
     key: Any
@@ -193,7 +194,8 @@ Query = (
 
 
 def execute(store: Any, query: Query) -> QueryResult:
-    """Asks one store. Ranges of rows are iterators, which are valid until the task processes its next record."""
+    """The answer of one store to a query. An iterator in the answer is valid until the task processes its next
+    record."""
     spec, shape = store.spec, store.spec.kind.shape
     answer = _ANSWERS.get((type(query), shape))
     if answer is None:

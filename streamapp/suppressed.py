@@ -103,7 +103,8 @@ class Suppressed:
     def until_window_closes(
         cls, buffer: BufferConfig, name: str | None = None, *, idle_timeout: Duration | None = None
     ) -> Suppressed:
-        """Hands on only the final result of each window, after the window is closed. The buffer must not emit early.
+        """Hands on only the final result of each window, after the window is closed. A buffer with limits needs
+        ``when_full="shut_down"``.
 
         The result comes when stream time reaches the window's end + grace (sessions: end + gap + grace). At exactly
         this time, sliding windows and sessions still accept records, which cause a second result. Only new records move
