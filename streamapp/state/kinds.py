@@ -287,6 +287,10 @@ class Session(_ByTime):
 class Versioned(StoreKind):
     """All versions of a key's value that were valid within the last ``retention_ms`` of stream time (KIP-889).
 
+    The latest version of a key never expires. Earlier versions expire together by the segment, a span of time, in which
+    they ended. So a version stays up to ``segment_ms`` longer than the retention. By default a segment is a part of the
+    retention: a twelfth of 1 hour, a 24th of 24 hours.
+
     >>> [Versioned(retention_ms=hours * 3_600_000).segment_ms for hours in (1, 24)]
     [300000, 3600000]
     """
