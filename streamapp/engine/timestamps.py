@@ -40,7 +40,8 @@ def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> in
 
 
 def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp. A record without a timestamp is dropped with a warning.
+    """The record's own timestamp. For a record without a timestamp, the extractor logs a warning and returns the
+    negative timestamp, so the record is dropped.
 
     >>> log_and_skip_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
     -1

@@ -59,7 +59,7 @@ See docs/decisions/window-changelogs-keep-records.md.
 """
 _MIN_SEGMENT_MS = 60_000
 _MOST_BUCKETS = 1_000
-"""The largest number of buckets, about, of a store of tumbling or hopping windows with final results."""
+"""The approximate limit for the number of buckets of a store with tumbling or hopping windows and final results."""
 
 
 def same_changelog(one: str, other: str) -> bool:
@@ -215,9 +215,9 @@ class _ByTime(StoreKind):
 class Window(_ByTime):
     """One value for each key and window start; with ``retain_duplicates``, each put adds a row.
 
-    ``indexed`` is true if Kafka Streams' store has an index by key. A range of keys of a time-ordered store on disk
-    then has the same order as in a store on disk that is not time-ordered. ``advance_ms`` is the time from the start of
-    a window to that of the next; 0 means that windows may start at any time.
+    ``indexed`` is true if Kafka Streams' store has an index by key. A read of several keys from a time-ordered store on
+    disk then has the order of the index: segment, key bytes, start. ``advance_ms`` is the time from the start of a
+    window to the start of the next; 0 means that windows may start at any time.
     """
 
     persistent_name = "window"

@@ -54,10 +54,10 @@ class RocksMemory:
 
     The parts are a block cache, write buffers with a limit, and a row cache. All sizes are in bytes.
 
-    The first two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are
-    in the block cache, too. Near the limit for write buffers, RocksDB starts to write them to disk in the background.
-    If the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write
-    buffers of its task are on disk.
+    Block cache and write buffers have all memory of RocksDB, for any number of tasks and stores. Index and filter
+    blocks are in the block cache, too. Near the limit for write buffers, RocksDB starts to write them to disk in the
+    background. If the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits
+    until the write buffers of its task are on disk.
 
     The row cache has the bytes of rows of up to 240 bytes that were written or read. A look-up there takes a tenth of
     the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
