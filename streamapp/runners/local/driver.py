@@ -138,8 +138,8 @@ class TopologyTestDriver:
     ) -> TestInputTopic[K, V]:
         """A topic to write to.
 
-        A record without a timestamp gets ``start_ms`` (default: the wall clock). Each such record adds
-        ``auto_advance_ms`` to the timestamp of the next one.
+        The first record that is written without a timestamp gets ``start_ms`` (default: the driver's wall clock now).
+        Each further record without a timestamp gets ``auto_advance_ms`` more than the one before.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     words = driver.create_input_topic("words", text, text, start_ms=100, auto_advance_ms=10)
@@ -252,7 +252,8 @@ class TopologyTestDriver:
 
     @property
     def dropped_records(self) -> int:
-        """The number of dropped records: null keys, late ... (Kafka Streams' ``dropped-records-total``).
+        """The number of records that operators dropped, for example for a null key or as late.
+        (``dropped-records-total``)
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
@@ -286,7 +287,7 @@ class TopologyTestDriver:
     def buffered(self) -> dict[str, int]:
         """The number of records in each topic that wait in the task.
 
-        They wait for a retry of a failed record, or with ``max_task_idle_ms`` for a record of another input.
+        Records wait while an earlier record needs a retry, or with ``max_task_idle_ms`` for a record of another input.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -296,9 +297,8 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None.
-
-        A ``return`` may be missing in such a function.
+        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None, because
+        their ``return`` may be missing.
 
         >>> import warnings
         >>> builder = StreamsBuilder()

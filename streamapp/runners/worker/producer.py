@@ -238,8 +238,9 @@ class RecordProducer:
         return count
 
     def poll(self) -> None:
-        """Collects reports of failed records, and raises the first failure. A refusal that a handler may skip is raised
-        at the next `flush` instead, with at_least_once."""
+        """Collects reports of failed records, and raises the first failure.
+
+        With at_least_once, a refusal that a handler may skip is raised at the next `flush` instead."""
         with self._naming_errors():
             self.client.poll(0)
         self._raise_failure(wait=self._patient)
@@ -253,7 +254,8 @@ class RecordProducer:
         """Waits until the brokers have acknowledged every record.
 
         Raises `ProductionError` for a record that could not be written, and `TransactionAborted` if the caller has to
-        roll back. Raises `BrokerError` after ``timeout`` seconds, or once ``cancelled`` returns True.
+        roll back. Raises `BrokerError` if records are still not acknowledged after ``timeout`` seconds, or when
+        ``cancelled`` returns True.
         """
         deadline = time.monotonic() + timeout
         with self._naming_errors():
