@@ -151,8 +151,8 @@ class CachedStore(WriteBehindStore):
         return put_news
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. A read marks the row's entry as used. A row of the store without an entry gets an entry,
-        unless a reader from outside of the task asks (`ask`)."""
+        """The row of a key. The read marks the row's entry in the record cache as used. A row without an entry gets
+        one, unless a reader from outside of the task asks (`ask`)."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()

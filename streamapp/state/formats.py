@@ -275,8 +275,8 @@ class BufferedChange(NamedTuple):
     ) -> tuple[BufferedChange, int]:
         """The update and the buffer time in a changelog record of any version of Kafka Streams.
 
-        ``before`` is the update of the same key that the buffer has already. Raises `SerializationError`. Source:
-        ``InMemoryTimeOrderedKeyValueChangeBuffer.restoreBatch``.
+        ``before`` is the update of the same key that the buffer has already. Raises `SerializationError` for bytes of
+        another format. Source: ``InMemoryTimeOrderedKeyValueChangeBuffer.restoreBatch``.
         """
         version = next((value for name, value in reversed(headers) if name == "v"), None)
         match version:

@@ -39,9 +39,10 @@ class LastWritten:
     def known_or(
         self, serialize: Callable[[Any], bytes], exact: type | None = None
     ) -> Callable[[Any], bytes]:
-        """``serialize``, except for the value that was written last: its known bytes are returned.
+        """A function like ``serialize``. For the value that was written last, the function returns the known bytes and
+        serializes nothing.
 
-        With ``exact``, known bytes are returned only for a value of this class.
+        With ``exact``, the function returns known bytes only for a value of this class.
         """
 
         def of_any(value: Any) -> bytes:

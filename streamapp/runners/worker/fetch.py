@@ -72,8 +72,8 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The positions at which tasks begin: the group's committed ones, or those of ``auto_offset_reset`` without
-        one.
+        """The positions at which tasks begin: the group's committed positions, or in a partition without one the start
+        or end of the log (``auto_offset_reset``).
 
         If retention has deleted the records at a committed position, reading begins at the first record that is left,
         or at the end (``auto_offset_reset="latest"``). The call waits until no open transaction can still commit

@@ -69,7 +69,8 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """Makes added results known to `find`. Returns the error to raise, which makes the worker roll back.
+        """Lets `find` know the results that were added since the last call. Returns the error to raise, which makes the
+        worker roll back.
 
         None: no result was added.
         """

@@ -39,7 +39,8 @@ class Progress:
     def position(self, done: set[int]) -> int | None:
         """The offset of the first record that is not done, or else the offset behind the last record.
 
-        None: no agent has got a record yet. Removes the offsets below the position from ``done``.
+        ``done`` has the offsets of finished records; those below the position are removed from ``done``. None: no agent
+        has got a record yet.
         """
         waiting = self._open
         while waiting and waiting[0] in done:
