@@ -23,9 +23,9 @@ class _Command(NamedTuple):
 class CommandQueue:
     """A queue of functions that other threads submit, and that one thread runs between its own steps.
 
-    If a function raises an exception of the types ``handled``, `run_next` raises the exception in the running thread,
-    and the future of the function gives None. The queue calls ``wake`` for each function, in the submitting thread, to
-    end a wait of the running thread.
+    An exception of the types ``handled`` is raised by `run_next` in the running thread. The future of the function then
+    gives None. The queue calls ``wake`` for each function, in the submitting thread, to end a wait of the running
+    thread.
     """
 
     def __init__(self, wake: Callable[[], None], *handled: type[BaseException]) -> None:
