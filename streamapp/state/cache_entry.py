@@ -19,8 +19,8 @@ The source is Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``."""
 class CacheEntry:
     """A row in a record cache, with the source of the record that changed the row last.
 
-    The bytes of that record are not kept, because they would keep its whole batch in memory. An entry changes in place,
-    which is faster than a new object for each update.
+    The entry keeps topic, offset, timestamp and headers of this record, but not its bytes. The bytes would keep the
+    whole fetched batch in memory. An entry changes in place, which is faster than a new object for each update.
     """
 
     __slots__ = (

@@ -431,10 +431,10 @@ class ForeignTableJoin(Operator):
 class ResponseJoin(Operator):
     """Joins an answer with the left row. An answer to an earlier value of the left row (another hash) is dropped.
 
-    In an inner join, the dropped answer may be the one that deletes the result. The subscription of the row's new value
-    gets no answer if the right row is missing, so the old result would stay for ever. Therefore, with
-    ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a right row. The instruction
-    of this subscription is always answered.
+    In an inner join, the dropped answer may say that the right row is gone, so that the result has to be deleted. If
+    the right row is missing, the subscription of the left row's new value gets no answer, and the old result would stay
+    for ever. Therefore, with ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a
+    right row. The instruction of this subscription is always answered.
     """
 
     persistent_name = "ResponseJoin"

@@ -59,8 +59,8 @@ class StreamStreamJoin(LateOutput):
     ``before_ms``, ``after_ms`` and ``grace_ms`` come from the `JoinWindows`, as the left side sees them. A result has
     the larger timestamp of its two records. Source: ``KStreamKStreamJoin``.
 
-    On an ``outer`` side, a record without a match waits in ``outer_store`` until its window is closed. Then the next
-    record with key and value, if it is not behind stream time, emits the waiting records of closed windows. Their other
+    On an ``outer`` side, a record without a match waits in ``outer_store`` until its window is closed. A record with
+    key and value that is not behind stream time first emits all waiting records whose windows are closed. Their other
     value is None, and their order is by time, right side before left, then by key. A record that comes after the end of
     its window does not wait: its result with None goes out at once. Without an outer store (`JoinWindows.of`), no
     record waits.

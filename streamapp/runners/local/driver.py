@@ -158,7 +158,8 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
     ) -> TestOutputTopic[K, V]:
-        """A topic to read from. If a test makes several for the same topic, each record is read by only one of them.
+        """A topic to read from. Several objects for the same topic share its records: a test reads each record only
+        once.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -242,7 +243,7 @@ class TopologyTestDriver:
 
     @property
     def stores(self) -> dict[str, Any]:
-        """All stores by name, the global ones included.
+        """All stores by name, including global stores.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     list(driver.stores)
@@ -264,7 +265,7 @@ class TopologyTestDriver:
 
     @property
     def drops(self) -> dict[tuple[str, str], int]:
-        """Dropped records by operator (or store) and reason, those of global stores included.
+        """The number of dropped records by (operator or store, reason), also of global stores.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")

@@ -67,9 +67,9 @@ class Survey:
 
     @property
     def records(self) -> int:
-        """The number of offsets between the group's offsets and the cut.
+        """The number of offsets between the group's offsets and the cut, without internal topics.
 
-        Markers of transactions count too, so there may be fewer records.
+        Markers of transactions count, too, so there may be fewer records.
         """
         return sum(end - start for start, end in self.external.values())
 

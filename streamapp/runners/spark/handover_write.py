@@ -65,7 +65,7 @@ def rows_to_write(frame: DataFrame, plan: Plan, sub: Subtopology) -> DataFrame:
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """Writes the rows of one task in order, in an executor; the task's number is that of Spark's partition.
+    """Writes the rows of one task in order, in an executor. The number of the task is the number of Spark's partition.
 
     Each transaction also commits the number of written rows and their checksum to the application's group, as metadata
     of the task's first input. A second run continues behind these rows.

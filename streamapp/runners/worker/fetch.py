@@ -124,7 +124,8 @@ class Fetcher:
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         """Fetches for exactly these tasks from now on.
 
-        The fetch of a new input begins at the position of its task, and any other fetch where the last one ended.
+        The fetch of a new input begins at the position of its task. For an input that was fetched before, the fetch
+        continues where it ended.
         """
         self._task_of = {tp: live for live in tasks for tp in live.inputs}
         for tp, live in self._task_of.items():

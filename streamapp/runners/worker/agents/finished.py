@@ -11,8 +11,7 @@ __all__ = ["Progress"]
 class Progress:
     """The records of one partition that were given to agents, in the order of their offsets.
 
-    Offsets without a record are skipped. They are markers of transactions, or records that were rolled back or
-    compacted away.
+    Offsets without a record are skipped: markers of transactions, and records that were rolled back or compacted away.
 
     >>> progress = Progress()
     >>> [progress.hand_out(offset) for offset in (4, 5, 9, 5)]
