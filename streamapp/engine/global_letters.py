@@ -22,8 +22,8 @@ TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 def makes_letters(plan: Plan) -> bool:
     """True if records of global topics can become dead letters.
 
-    They can if ``dead_letter_queue_topic`` is set, or if a function can make letters for topics of its own. This
-    function may be the handler for deserialization or processing, or ``on_error`` of a global table.
+    The result is True if ``dead_letter_queue_topic`` is set, or if a function can make letters for topics of its own.
+    This function may be the handler for deserialization or processing, or ``on_error`` of a global table.
     """
     config = plan.config
     handlers = config.deserialization_exception_handler, config.processing_exception_handler

@@ -142,7 +142,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         """Lowers the positions that the next commit writes, so that the commit has whole batches and whole histories.
 
         The commit has either all records of a batch (``take``) or none. A commit with a change of a table also has all
-        earlier changes of the same partition, because a change may be computed from an earlier change.
+        earlier changes of the same partition. A change may be computed from an earlier change.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         batches: dict[tuple[TP, int], tuple[Message, ...]] = {}
