@@ -239,7 +239,7 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
 def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
     """Show offsets for a new group COPY, and commit them with `--execute`. The old group does not change.
 
-    COPY gets the committed offsets of the old group, or with an option such as --to-time the offsets of that time. The
+    COPY gets the committed offsets of the old group, or the offsets that an option such as --to-time chooses. The
     members of the old group may run meanwhile.
 
     If you name an APPLICATION, `--execute` also creates the internal topics of a second application, all of them empty.

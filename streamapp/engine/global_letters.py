@@ -37,8 +37,8 @@ class GlobalLetters:
     Every process reads the global topics from their beginning, so every process makes each letter. Only one process,
     which has the first task of the application, writes letters. This writer commits the letters together with positions
     in the global topics, in the consumer group of the application. Each other process keeps a letter until the
-    committed position is behind the letter's record. When another process becomes the writer, this process writes the
-    letters that it has left.
+    committed position is behind the letter's record. If the writer changes, the new writer writes the letters that it
+    still keeps.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

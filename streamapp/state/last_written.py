@@ -12,7 +12,7 @@ class LastWritten:
     """The value that a store has written last, with its bytes.
 
     A table's operator writes a value to its store, and hands the same object on. An operator or sink that needs the
-    bytes, too, takes them from here.
+    bytes, too, takes the bytes from here. In the example, ``bytes.fromhex`` is called only for "cd".
 
     >>> last = LastWritten()
     >>> keep, serialize = last.noting(str.encode), last.known_or(bytes.fromhex)

@@ -79,7 +79,7 @@ class ReadOnlyKeyValueStore(Protocol[K, V_co]):
 class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
     """A store with one value for each key, made by `Stores.key_value` or `Stores.lru`. (``KeyValueStore``)
 
-    ``timestamp`` is only written to the changelog. Its default is the timestamp of the current record.
+    The ``timestamp`` of a write goes only to the changelog. Its default is the timestamp of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:

@@ -164,9 +164,10 @@ class SubscriptionSerde(Serde[Subscription]):
 
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
-    """The bytes of an answer, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
+    """The bytes of an answer to a subscription, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
 
-    The first byte has the version, and a flag if no hash follows. Then come the hash (16 bytes) and the value.
+    The first byte has the version, and a flag if no hash follows. Then come the hash of the left row's value (16 bytes)
+    and the right row's value.
     """
 
     persistent_name = "SubscriptionResponseSerde"
