@@ -241,7 +241,8 @@ class SubscriptionSend(Operator):
     """Turns each change of the left table into subscriptions, whose key is the row's foreign key.
 
     If the foreign key changes, the old subscription is deleted and a new one is sent. An inner join drops a row without
-    foreign key. A left join subscribes for such a row, too, and gets the answer None.
+    foreign key. If the row had a foreign key before, its subscription and its result are deleted. A left join
+    subscribes for a row without foreign key, too, and gets the answer None.
     """
 
     persistent_name = "SubscriptionSend"
