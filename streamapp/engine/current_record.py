@@ -37,6 +37,13 @@ class CurrentRecord:
         """The bytes of the record's key and value, if ``batch`` is None."""
 
     @property
+    def at(self) -> str:
+        """The present place in the input, for errors: the record, or a punctuation."""
+        if self.topic is None:
+            return "punctuation"
+        return f"record of {self.topic}-{self.partition} at offset {self.offset}"
+
+    @property
     def source_partition(self) -> int:
         """The partition of the record; -1 in a punctuator."""
         return -1 if self.topic is None else self.partition

@@ -254,12 +254,7 @@ class Failures:
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
-        where = (
-            f"record of {task.topic}-{task.partition} at offset {task.offset}"
-            if task.topic
-            else "punctuation"
-        )
-        return f"{node} (task {task.task_id}): {where} {what}: {said(error, self._config)}"
+        return f"{node} (task {task.task_id}): {task.at} {what}: {said(error, self._config)}"
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
         task = self._task

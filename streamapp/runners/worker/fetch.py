@@ -54,7 +54,7 @@ class Fetcher:
         self._config = config
         self._admin = admin
         settings, ends = consumer_settings(config), LogEnds(admin).look
-        if repartition_topics:
+        if repartition_topics and COMPILED:  # other clients have one queue
             # librdkafka applies this limit to each of its two queues.
             settings["queued.max.messages.kbytes"] = max(1, settings["queued.max.messages.kbytes"] // 2)
             self._consumer = open_consumer(settings, ends, lambda topic: topic not in repartition_topics)

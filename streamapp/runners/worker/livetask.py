@@ -48,6 +48,11 @@ class LiveTask(TaskSession):
         )
         """The inputs that are partitions of repartition topics, which no other task reads."""
 
+    @property
+    def at(self) -> str:
+        """The present work of the task, for an error."""
+        return self.task.at if self.running else "the start or the close of its processors"
+
 
 class WorkerDisk:
     """The `StateHome` of tasks in the application's state folder."""

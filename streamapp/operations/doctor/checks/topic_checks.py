@@ -115,8 +115,8 @@ def deleted_windows(survey: Survey) -> Found:
     "SA205",
     "a changelog is never compacted",
     "stalls",
-    reason="The log keeps every change, not only the last one of each key. A restore takes longer each day, and the "
-    "disk fills.",
+    reason="The changelog keeps every change, not only the last one of each key. A restore takes longer each day, and "
+    "its task processes nothing meanwhile. The disks of the brokers fill.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
@@ -132,9 +132,9 @@ def uncompacted(survey: Survey) -> Found:
     "a repartition topic deletes by time",
     "loses",
     reason="Brokers compare retention with the timestamp of a record. If the application reads old records, brokers "
-    "delete them from the repartition topic before they are processed. Retention is not needed, because the "
-    "application itself deletes processed records.",
-    remedy=f"{_ALTER}retention.ms=-1",
+    "may delete them from the repartition topic before they are processed. (With compaction, they may delete all but "
+    "the last record of a key.) Retention is not needed, because the application itself deletes processed records.",
+    remedy=f"{_ALTER}retention.ms=-1,cleanup.policy=delete",
     page="worker.md",
 )
 def repartition_retention(survey: Survey) -> Found:
@@ -153,8 +153,8 @@ def repartition_retention(survey: Survey) -> Found:
     "SA207",
     "a topic that restores a table deletes rows",
     "loses",
-    reason="The topic restores a global table, or a table whose input is its changelog. The table loses rows "
-    "that have not changed for retention.ms.",
+    reason="The topic restores a global table, or a table whose input topic serves as its changelog. A restored table "
+    "lacks rows that have not changed for retention.ms.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
