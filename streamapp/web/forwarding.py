@@ -26,8 +26,9 @@ class Signatures:
     """Signs and checks requests of workers with a secret that all of them have (HMAC-SHA-256).
 
     A signature is valid for one receiver, one method and one path with its query, for 30 s. A receiver accepts a
-    request that changes state only once, so that nobody can repeat a recorded request. A process does not know the
-    requests that its predecessor has accepted, so it accepts no such request from before its start.
+    request that changes state only once, so that nobody can repeat a recorded request. A restarted process does not
+    know the requests that it accepted earlier, so it accepts no request that changes state from before its start. In
+    the example, worker b knows the user of the request. Worker c, to which nobody has sent the request, gets None.
 
     >>> signatures, ada = Signatures(lambda: b"s" * 32), Identity("ada", "read")
     >>> header = signatures.sign(ada, "GET", "http://b:6066", "/tables/t/?partitions=1")
