@@ -95,12 +95,15 @@ class Client(RecordConsumer, Protocol):
         """True if no broker could be reached at some time since the last call of this method."""
 
     def defer(self, partitions: Collection[TopicPartition], most: int) -> None:
-        """From now on, `poll` gives the records of these partitions after those of all other partitions.
+        """From now on, `poll` gives the records of these (deferred) partitions after the records of all other
+        partitions.
 
-        A poll gives at most ``most`` of them. With records enough of other partitions, a poll still gives a tenth of
-        this number. The call has to be repeated for some seconds after each assignment.
-        Meanwhile, records of these partitions may wait for the next call. confluent-kafka's consumer cannot defer
-        partitions: `MessageConsumer` gives records in the order of their arrival.
+        A poll gives at most ``most`` records of deferred partitions. If other partitions have enough records to fill
+        the poll, a tenth of ``most`` is still kept for deferred partitions.
+
+        The caller repeats `defer` for some seconds after each assignment, because records of deferred partitions may
+        wait for the next call. confluent-kafka's consumer cannot defer partitions: `MessageConsumer` gives records in
+        the order of their arrival.
         """
 
 

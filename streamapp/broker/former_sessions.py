@@ -42,10 +42,12 @@ def was_killed(folder: Path) -> bool:
 def end_former_sessions(
     java_command: Sequence[str], brokers: Mapping[int, Path], killed: Sequence[int]
 ) -> None:
-    """Ends the sessions of the ``killed`` brokers. ``brokers`` has the folder of each broker of the cluster by id.
+    """Runs the controllers without the brokers until the sessions of the ``killed`` brokers have ended.
 
-    No broker of the cluster may run. The brokers find a controller that fails by themselves, so this function reports
-    no failure.
+    ``brokers`` has the folder of each broker of the cluster by id.
+
+    No broker of the cluster may run. The function reports no failure of a controller: the brokers start next with the
+    same controllers, and report it.
     """
     folders = list(brokers.values())
     controllers = [BrokerProcess(folder, "controller") for folder in folders]

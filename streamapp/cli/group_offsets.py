@@ -185,7 +185,8 @@ def reset(
     """Show new offsets for the group, and commit them with `--execute`.
 
     Stop all members of the group first. The command names the tables that would contradict the new offsets: these
-    tables would count records twice, or lack records.
+    tables would count records twice, or lack records. If there are such tables, `--execute` commits nothing without
+    `--keep-tables`.
     """
     target = _which(where)
     if target is None:
@@ -236,11 +237,14 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
 @_target
 @_execute
 def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
-    """Give a new group COPY the offsets of the group, or the offsets of a target such as --to-time.
+    """Show offsets for a new group COPY, and commit them with `--execute`. The old group does not change.
 
-    The members of the group may run meanwhile. If you name an APPLICATION, `--execute` also creates empty internal
-    topics for the copy. Run the copy of the application with COPY as its application id. Give the copy output topics
-    of its own; otherwise both applications write into the same topics.
+    COPY gets the committed offsets of the old group, or the offsets that an option such as --to-time chooses. The
+    members of the old group may run meanwhile.
+
+    If you name an APPLICATION, `--execute` also creates the internal topics of a second application, all of them empty.
+    So its tables begin without rows. Run the second application with COPY as its application id, and with output topics
+    of its own. Otherwise both applications write into the same topics.
     """
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")

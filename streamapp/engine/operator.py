@@ -167,8 +167,10 @@ class OperatorFailures(Protocol):
     """The task's answer to an exception, for an operator with ``on_error``."""
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """Drops the record as the answer says. Raises `ProcessingFailed` if the answer is to stop. Errors of the disk,
-        the brokers or the schema registry are raised again."""
+        """Follows ``on_error`` for the current record, after the operator ``node`` has raised ``error``.
+
+        The record is dropped, with a dead letter if the answer says so. Raises `ProcessingFailed` if the answer is to
+        stop. Errors of the disk, the brokers or the schema registry are raised again."""
 
     def settle(
         self,
@@ -179,7 +181,7 @@ class OperatorFailures(Protocol):
         attempt: int = 1,
         reason: str = "failed",
     ) -> None:
-        """Follows the answer for a record whose last attempt has failed, or that exceeds the limits of its `Retry`."""
+        """As `operator`, for a record whose last attempt has failed, or that exceeds the limits of its `Retry`."""
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
         """The current record as the first argument of an exception handler."""

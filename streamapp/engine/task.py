@@ -130,8 +130,8 @@ class Task(CurrentRecord):
                 raise StreamsError(f"failed to initialize processor {name}: {kind}{error}") from error
 
     def close(self) -> None:
-        """Closes processors and the backend. Changes since the last commit are dropped, because the next task of this
-        partition processes their records again."""
+        """Closes the task's processors and its state backend. Changes since the last commit are dropped, because the
+        next task of this partition processes their records again."""
         self._async_steps.cancel()
         for _, processor, _ in self._processors:
             processor.close()

@@ -119,8 +119,8 @@ class TaskSession:
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
         """The first offset to read of a changelog.
 
-        ``local`` is the offset up to which the local state is complete, ``first`` and ``end`` are the ends of the log.
-        Raises `TaskCorruptedError` in the same cases as `restorations`.
+        ``local`` is the offset up to which the local state is complete. ``first`` and ``end`` are the first offset and
+        the end offset of the changelog. Raises `TaskCorruptedError` in the same cases as `restorations`.
         """
         store = self.changelogs[tp]
         if local > end:

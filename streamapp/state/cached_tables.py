@@ -161,9 +161,10 @@ class _BelowPlainTable:
 
 
 class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
-    """A store of at most ``max_entries`` rows with a cache, which may have rows that the store below has evicted.
+    """A store of at most ``max_entries`` rows with a record cache. The cache may have rows that the store below has
+    evicted.
 
-    A read that the cache answers does not count as use in the store below.
+    A read that the cache answers does not count as use of the row in the store below.
     """
 
     def _caching(self, write: Write) -> Write:

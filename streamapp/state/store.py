@@ -90,7 +90,8 @@ class Store:
         return question(self)
 
     def forget_read(self) -> None:
-        """Drops the rows that reads have left in memory. The next read of such a row decodes its bytes again."""
+        """Drops the decoded rows that reads have left in memory; the stored rows stay. The next read of such a row
+        decodes its bytes again."""
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         """Has no effect without a record cache: the writing operator forwards the update itself."""

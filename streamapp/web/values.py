@@ -53,7 +53,8 @@ def to_json(value: Any) -> Any:
     - NaN and the infinities: ``{"$float": "nan"}``
     - integers of 14,000 bits or more: ``{"$int": "0x..."}``
     - levels below the 100th: ``{"$deep": ...}``
-    - values that cannot be read or shown: ``{"$unreadable": why}``
+    - stored bytes that their serde cannot read: ``{"$unreadable": why, "$base64": ...}``
+    - values whose class raises when they are shown: ``{"$unreadable": why}``
     - other objects: ``{"$repr": ...}``
 
     >>> to_json({"delay": 12, "raw": b"ab"})

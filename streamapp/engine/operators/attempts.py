@@ -18,9 +18,10 @@ Verdict = Answer | Literal["retry", "pause"]
 
 
 def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> Verdict:
-    """The decision after a failed attempt: "pause" if a service has failed, else the answer of ``choose``.
+    """The decision of a `Retry` after a failed attempt, for example "retry".
 
-    Without ``choose``, the decision is "retry".
+    "pause" means that a service has failed, so attempts wait until the service is back. For any other error the
+    function ``choose`` of the `Retry` decides; without ``choose``, the decision is "retry".
 
     Raises `ProcessingFailed` if ``choose`` raises or returns no answer.
     """

@@ -164,9 +164,10 @@ class SubscriptionSerde(Serde[Subscription]):
 
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
-    """The bytes of an answer, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
+    """The bytes of an answer to a subscription, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
 
-    The first byte has the version, and a flag if no hash follows. Then come the hash (16 bytes) and the value.
+    The first byte has the version, and a flag if no hash follows. Then come the hash of the left row's value (16 bytes)
+    and the right row's value.
     """
 
     persistent_name = "SubscriptionResponseSerde"
@@ -240,7 +241,8 @@ class SubscriptionSend(Operator):
     """Turns each change of the left table into subscriptions, whose key is the row's foreign key.
 
     If the foreign key changes, the old subscription is deleted and a new one is sent. An inner join drops a row without
-    foreign key. A left join subscribes for such a row, too, and gets the answer None.
+    foreign key. If the row had a foreign key before, its subscription and its result are deleted. A left join
+    subscribes for a row without foreign key, too, and gets the answer None.
     """
 
     persistent_name = "SubscriptionSend"
@@ -431,10 +433,10 @@ class ForeignTableJoin(Operator):
 class ResponseJoin(Operator):
     """Joins an answer with the left row. An answer to an earlier value of the left row (another hash) is dropped.
 
-    In an inner join, the dropped answer may be the one that deletes the result. The subscription of the row's new value
-    gets no answer if the right row is missing, so the old result would stay for ever. Therefore, with
-    ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a right row. The instruction
-    of this subscription is always answered.
+    In an inner join, the dropped answer may say that the right row is gone, so that the result has to be deleted. If
+    the right row is missing, the subscription of the left row's new value gets no answer, and the old result would stay
+    for ever. Therefore, with ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a
+    right row. The instruction of this subscription is always answered.
     """
 
     persistent_name = "ResponseJoin"

@@ -53,8 +53,8 @@ def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int
 
 @dataclass(frozen=True)
 class Staged(Operator):
-    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay,
-    unless the `Retry` gives another answer.
+    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay.
+    Exceptions: the `Retry` gives another answer, or has no delay left.
 
     ``sinks`` are the children that write these topics, one for each delay. With ``again`` the records are those that
     come back, each a `ParkedRecord`. ``named`` is the operator's name in dead letters and counters.

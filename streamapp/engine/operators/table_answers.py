@@ -18,7 +18,7 @@ __all__ = ["OrNone", "new_and_old", "or_none"]
 
 
 class OrNone:
-    """A function that returns None where the user's function raises, because the first call has handled the error.
+    """The user's function, but with the result None where the function raises. An earlier call has handled the error.
 
     Errors of the disk, the brokers or the schema registry are still raised. So are failures of services, unless
     ``on_error`` is "continue", with which the first call drops such a row, too. `OrNone` is a class, and not a nested

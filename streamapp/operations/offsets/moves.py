@@ -94,10 +94,12 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
 
 
 def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | None = None) -> Change:
-    """Offsets for a new group ``copy``: the offsets of the group, which may go on working, or the target's.
+    """Offsets for a new group ``copy``: those that ``target`` chooses, or without ``target`` those of the group
+    ``subject``.
 
-    ``plan`` is the plan of an application under the name ``copy``. This copy gets its own, empty internal topics, so
-    its tables contain only records after the new offsets. Raises `StreamsError` if ``copy`` has members or offsets.
+    The members of ``subject`` may run meanwhile. ``plan`` is the plan of an application with the id ``copy``. This
+    second application gets its own, empty internal topics, so its tables contain only records after the new offsets.
+    Raises `StreamsError` if ``copy`` has members or offsets.
     """
     new = Subject(copy, subject.client, plan)
     check_at_rest(new.admin, copy, new.session_timeout_ms)

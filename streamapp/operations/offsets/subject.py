@@ -102,10 +102,10 @@ class Subject:
         return "consumer group"
 
     def internal(self, kind: str) -> dict[str, str]:
-        """The existing internal topics of a kind, by store or by name of the repartition.
+        """The existing internal topics of a kind (changelog or repartition), by the name of the store or repartition.
 
-        Without a plan, these are all topics of the kind whose names begin with ``<group>-``. Topics of another
-        application ``<group>-...`` are then included.
+        Without a plan, the result has all topics of this kind whose names begin with ``<group>-``. If another
+        application has the id ``<group>-...``, its internal topics are in the result, too.
         """
         if self.plan is not None:
             topics = [topic for topic in self.plan.internal_topics if topic.kind == kind]

@@ -67,9 +67,9 @@ class Survey:
 
     @property
     def records(self) -> int:
-        """The number of offsets between the group's offsets and the cut.
+        """The number of offsets between the group's offsets and the cut, without internal topics.
 
-        Markers of transactions count too, so there may be fewer records.
+        Markers of transactions count, too, so there may be fewer records.
         """
         return sum(end - start for start, end in self.external.values())
 
@@ -117,7 +117,9 @@ def fingerprint_group(plan: Plan) -> Group:
 
 
 def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
-    """Looks at the cluster. ``history`` has, by partition, the offsets of the records that come from files.
+    """Looks at the cluster before a backfill up to ``until``, and changes nothing.
+
+    ``history`` has, by partition, the offsets of the records that come from files.
 
     - `ConfigError`: workers are running, or offsets and state do not belong together.
     - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions.

@@ -39,8 +39,8 @@ class TableRow(NamedTuple):
 class OutputTopic:
     """The records of a batch for one topic.
 
-    ``frame`` has the columns topic, partition, key, value, timestamp, headers, mx, src and seq. The last three give the
-    order of a partition's records. `publish` takes this frame.
+    ``frame`` has the columns topic, partition, key, value, timestamp, headers, mx, src and seq. The records of a
+    partition are in the order of mx, then src, then seq. `publish` and `write_archive` take this frame.
     """
 
     name: str

@@ -34,8 +34,11 @@ class Committer:
     """Commits tasks in the transactions of the producer ``ledger``, which writes changelogs and offsets.
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
-    contain the results. If a stop takes too long, ``abandoned`` returns True. The committer then no longer waits for
-    unsent records.
+    contain the results.
+
+    ``abandoned`` is a function, which returns True if the stop of the worker takes too long. A commit that still waits
+    for brokers to acknowledge records is then given up with `BrokerError`. No offsets are committed, so the next owner
+    of the tasks processes the records again.
     """
 
     def __init__(

@@ -72,8 +72,8 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The positions at which tasks begin: the group's committed ones, or those of ``auto_offset_reset`` without
-        one.
+        """The positions at which tasks begin: the group's committed positions, or in a partition without one the start
+        or end of the log (``auto_offset_reset``).
 
         If retention has deleted the records at a committed position, reading begins at the first record that is left,
         or at the end (``auto_offset_reset="latest"``). The call waits until no open transaction can still commit
@@ -124,7 +124,8 @@ class Fetcher:
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         """Fetches for exactly these tasks from now on.
 
-        The fetch of a new input begins at the position of its task, and any other fetch where the last one ended.
+        The fetch of a new input begins at the position of its task. For an input that was fetched before, the fetch
+        continues where it ended.
         """
         self._task_of = {tp: live for live in tasks for tp in live.inputs}
         for tp, live in self._task_of.items():

@@ -25,7 +25,8 @@ __all__ = ["Refusals", "ResultsRefused", "refusal"]
 
 
 class ResultsRefused(TransactionAborted):
-    """Brokers refused results, so the worker rolls back. `Refusals` finds the results when they are sent again."""
+    """Brokers refused results, so the worker rolls back. When the results are sent again, `Refusals.find` knows
+    them."""
 
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
@@ -35,7 +36,9 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
 
 
 class Refusals:
-    """The results that brokers have refused and whose answer is not committed yet; false if there are none."""
+    """The results that brokers have refused, until a commit has the answers of the exception handler about them.
+
+    ``bool(refusals)`` is False if there are no such results."""
 
     def __init__(self) -> None:
         self._new: list[Failure] = []
@@ -66,7 +69,8 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """Makes added results known to `find`. Returns the error to raise, which makes the worker roll back.
+        """Lets `find` know the results that were added since the last call. Returns the error to raise, which makes the
+        worker roll back.
 
         None: no result was added.
         """

@@ -344,11 +344,12 @@ class StreamsRuntime(WorkerView):
     # Pausing (KIP-834).
 
     def pause(self) -> None:
-        """Commits, and then processes no record of a task until `resume`. The tables of this worker can still be read.
+        """Has the data plane commit, and then process no record of a task until `resume`.
 
-        A paused worker stays in the group with its tasks, restores state, and keeps standbys and global tables up to
-        date. Each worker is paused on its own, and a restart ends a pause, as in Kafka Streams. The method does not
-        wait for the commit. Raises `StoreNotAvailable` before the worker has started.
+        The method returns at once, before the commit. A paused worker stays in the group with its tasks, restores
+        state, and keeps standbys and global tables up to date. Its tables can still be read. Each worker is paused on
+        its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker has
+        started.
         """
         self._started().pause()
 

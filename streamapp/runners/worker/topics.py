@@ -37,10 +37,11 @@ class Topics:
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
     """Checks the source and output topics, and creates missing internal topics.
 
-    Raises `BrokerError` when Kafka cannot be reached or refuses a request. Raises `TopologyError`, with the names, if
-    source topics are missing, or output topics that brokers do not create themselves. Raises `TopologyError` also for
-    an internal topic with another number of partitions, and for a missing changelog if its input has committed offsets.
-    Raises `CopartitionError` for joined topics with different numbers of partitions.
+    - `BrokerError`: Kafka cannot be reached, or refuses a request.
+    - `TopologyError`: a source topic is missing, or no topic matches the pattern of a source. An output topic or the
+      dead-letter topic is missing, and the brokers do not create topics themselves. An internal topic has a wrong
+      number of partitions. A changelog is missing although the group has committed offsets of its input.
+    - `CopartitionError`: joined topics have different numbers of partitions.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     committed = _committed_topics(plan, _existing(plan, admin, timeout), timeout)

@@ -141,8 +141,8 @@ class BoundSends(Attachments):  # type: ignore[misc]
     def trim(self, positions: dict[TP, int]) -> None:
         """Lowers the positions that the next commit writes, so that the commit has whole batches and whole histories.
 
-        The commit has either all records of a batch (``take``) or none. If the commit has a change of a table, it also
-        has all earlier changes of the same partition. A change may be computed from an earlier one.
+        The commit has either all records of a batch (``take``) or none. A commit with a change of a table also has all
+        earlier changes of the same partition. A change may be computed from an earlier change.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         batches: dict[tuple[TP, int], tuple[Message, ...]] = {}

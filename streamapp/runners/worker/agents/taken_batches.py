@@ -28,9 +28,10 @@ class RecordMoved(asyncio.CancelledError):
 
 
 def moved(error: BaseException, record: Message | None, consumer: Any) -> bool:
-    """True if ``error`` says that a record of an agent belongs to another worker now.
+    """True if an agent got ``error`` because its record belongs to another worker now.
 
-    An agent that waits for its message with ``asyncio.shield`` gets a plain ``CancelledError`` for `RecordMoved`.
+    True for `RecordMoved`. An agent that waits for its message with ``asyncio.shield`` gets a plain ``CancelledError``
+    instead. For this error, the consumer is asked if it still has the agent's record, or the records of its batch.
     """
     if isinstance(error, RecordMoved):
         return True
