@@ -152,7 +152,7 @@ class RecordSource(Protocol):
 def create_time(timestamp: int | None) -> int:
     """The timestamp for librdkafka, in ms. For None the result is 0, which to librdkafka means the present time.
 
-    So the result for a record with the timestamp 0 is 1.
+    A record with the timestamp 0 therefore gets the timestamp 1.
 
     >>> create_time(1_700_000_000_000), create_time(0), create_time(None)
     (1700000000000, 1, 0)

@@ -65,7 +65,7 @@ def check_materialized(
 
 
 def check_stores(names: tuple[Any, ...], operator: str) -> None:
-    """Raises `TopologyError` if a store is not given as a name, for example as a `StoreSpec`."""
+    """Raises `TopologyError` if a store is given in another form than its name, for example as a `StoreSpec`."""
     for name in names:
         if not isinstance(name, str):
             raise TopologyError(

@@ -180,7 +180,8 @@ def _table_kind(context: Context, m: Materialized) -> StoreKind:
 
 
 def refuse_ttl(materialized: Materialized | None, table: str, remedy: str) -> None:
-    """Raises `TopologyError` if ``materialized`` has a ttl, for tables that cannot have one. ``remedy`` says why."""
+    """Raises `TopologyError` if ``materialized`` has a ttl, for tables that cannot have one. ``remedy`` is the advice
+    in the error."""
     if materialized is not None and materialized.ttl is not None:
         raise TopologyError(f"{table} cannot have a ttl of its own: {remedy}")
 

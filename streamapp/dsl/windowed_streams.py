@@ -218,9 +218,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     """A stream grouped by key and by sessions. (Kafka Streams: ``SessionWindowedKStream``.)
 
     The key of a result has the start and the end of its session. So when a session grows or two sessions merge, the old
-    results are deleted (None) before the new one comes out. A record between start and end changes neither. Without a
-    record cache, the old result is then deleted first, too, unless start and end are equal. A result's timestamp is the
-    end of its session. Records without a key are dropped.
+    results are deleted (None) before the new one comes out. A record inside a session leaves start and end as they are.
+    Without a record cache, the old result is deleted first in this case, too, unless start equals end. A result's
+    timestamp is the end of its session. Records without a key are dropped.
 
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out

@@ -199,8 +199,8 @@ def reconcile(
     """Compares the ids of a source with those of a topic's committed records, up to the topic's present end.
 
     ``expected`` has each id of the source, and how often the topic should have it. Only records of the topic whose
-    timestamps are within ``span`` count. The ids are counted in ``ledger``, on disk, so memory
-    does not grow with the topic. Raises `BrokerError`.
+    timestamps are within ``span`` count. The ids are counted in ``ledger``, on disk, so memory does not grow with the
+    topic. Raises `BrokerError` if Kafka does not answer.
     """
     for name, times in expected:
         ledger.expect(name, times)

@@ -90,9 +90,10 @@ class ConfluentSchemaRegistry:
     def id_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
     ) -> int:
-        """The id of a schema under a subject. A new schema is registered, unless ``auto_register_schemas`` is False.
+        """The id of a schema under a subject. A new schema is registered.
 
-        Raises `SchemaRegistryError` if the registry refuses the schema or does not answer.
+        Raises `SchemaRegistryError` if the registry refuses the schema or does not answer, and for a new schema if
+        ``auto_register_schemas`` is False.
         """
         text = schema_text(schema, format)
         key = (subject, format, text, plain_references(references))

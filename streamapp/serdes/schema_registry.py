@@ -35,7 +35,7 @@ SchemaFormat: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 class SchemaReference(NamedTuple):
     """A schema to which another schema refers, with its subject in the registry.
 
-    ``name`` is the text by which the first schema names the other one. In Avro, this is the full name of a type, in
+    ``name`` is the text by which the referring schema names this one. In Avro, this is the full name of a type, in
     Protobuf the path of an import, in a JSON Schema the ``$ref``. Source: "References" in Confluent's documentation of
     the schema registry.
 
@@ -47,7 +47,7 @@ class SchemaReference(NamedTuple):
     subject: str
     schema: Schema
     references: tuple[SchemaReference, ...] = ()
-    """The references of the other schema itself."""
+    """The references of this schema itself."""
 
 
 class SchemaVersion(NamedTuple):
