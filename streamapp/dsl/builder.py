@@ -291,10 +291,10 @@ class StreamsBuilder:
     def build(self) -> Topology:
         """The topology of all streams and tables so far, with the configured optimisations. (``StreamsBuilder.build``)
 
-        May be called more than once. Raises `TopologyError` in these cases: a name is used twice; a store is unknown;
-        two streams read a topic in different ways (serdes, extractor, ``on_error``); another table or stream reads the
-        topic of a table. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a store or internal topic
-        without a given name raises `TopologyError`, too.
+        May be called more than once. Raises `TopologyError` for a name that is used twice, and for an unknown store.
+        The same error comes if two streams read a topic in different ways (serdes, extractor, ``on_error``), or if
+        another table or stream reads the topic of a table. With ``ensure_explicit_internal_resource_naming``
+        (KIP-1111), a store or internal topic without a given name raises `TopologyError`, too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
