@@ -292,9 +292,9 @@ class StreamsBuilder:
         """The topology of all streams and tables so far, with the configured optimisations. (``StreamsBuilder.build``)
 
         May be called more than once. Raises `TopologyError` for a name that is used twice, and for an unknown store.
-        The same error comes if two streams read a topic in different ways (serdes, extractor, ``on_error``), or if
-        another table or stream reads the topic of a table. With ``ensure_explicit_internal_resource_naming``
-        (KIP-1111), a store or internal topic without a given name raises `TopologyError`, too.
+        Two streams that read a topic in different ways (serdes, extractor, ``on_error``) are refused. So is another
+        table or stream that reads the topic of a table. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a
+        store or internal topic without a given name raises `TopologyError`, too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
