@@ -92,8 +92,10 @@ class RecordDropped(StreamsError):
 class ServiceDown(StreamsError):
     """Raised by a user's function, when a service that the function needs does not answer.
 
-    With a `Retry`, the record waits until the service is back, and the call does not count as an attempt. Without one,
-    the exception is handled like any other (``on_error``).
+    With `Retry.by_key` or `Retry.in_place`, the record waits until the service is back. With `Retry.topics`, the record
+    waits for the same delay again. In both cases, the call does not count as an attempt. (If ``failures=`` of the
+    `Retry` leaves this exception out, the call counts.) With ``on_error="skip"`` or "dead_letter", the worker stops.
+    Any other ``on_error`` treats the exception like an error of the record.
     """
 
 

@@ -149,13 +149,14 @@ class VersionedKeyQuery:
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery:
-    """All versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive; None: no
-    limit).
+    """The versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive; None: no
+    limit), except some old versions.
 
-    The newest version comes first; with ``ascending``, the oldest. As in Kafka Streams, some versions are not found.
-    The store keeps its versions in segments, which are spans of time. A version is in the segment of the time at which
-    the next version replaced it. A query reads no segment after the segment of ``time_to``, so the query misses
-    versions that were replaced in a later segment.
+    The newest version comes first; with ``ascending``, the oldest. The store keeps the latest version apart, and always
+    finds it. The earlier versions are in segments, which are spans of time. An earlier version is in the segment of the
+    time at which the next version replaced it. A query reads no segment after the segment of ``time_to``. So, as in
+    Kafka Streams, the query misses versions that were replaced in a later segment. If ``time_to`` is further back
+    than the history retention, only the latest version can be found.
     """
 
     key: Any

@@ -44,10 +44,11 @@ def end_former_sessions(
 ) -> None:
     """Runs the controllers without the brokers until the sessions of the ``killed`` brokers have ended.
 
-    ``brokers`` has the folder of each broker of the cluster by id.
+    ``brokers`` has the folder of each broker of the cluster by id. No broker of the cluster may run.
 
-    No broker of the cluster may run. The function reports no failure of a controller: the brokers start next with the
-    same controllers, and report it.
+    If a controller fails, or the sessions have not ended in time, the function returns without an error. The time is
+    30 s for an elected controller, then 3 s. At the end, the function stops the controllers. The caller next starts
+    controllers and brokers together, and this start reports a controller that fails.
     """
     folders = list(brokers.values())
     controllers = [BrokerProcess(folder, "controller") for folder in folders]

@@ -223,7 +223,7 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """Replaces each record by one record with the same key for each value of ``fn(value)``.
+        """Turns each record into several with the same key: one for each value that ``fn(value)`` returns.
         (``KStream.flatMapValues``)
 
         With ``with_key`` the call is ``fn(key, value)``.

@@ -272,8 +272,9 @@ class Task(CurrentRecord):
         self._stores.log_changes()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
-        """Writes state and changelog offsets to the backend, in one write. Called after the commit has succeeded.
+        """Writes the changed rows of the stores to their backends. Called after the commit has succeeded.
 
+        For persistent stores, one write has the rows and the changelog offsets.
         ``changelog_offsets`` has the end offset of each changelog partition that the task writes. After a restart, the
         restore begins at this offset.
         """

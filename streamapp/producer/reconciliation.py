@@ -283,12 +283,14 @@ def republish(
     *,
     per_second: float,
 ) -> int:
-    """Sends the records that the topic lacks, in transactions, at most ``per_second``. Returns the number of sent
-    records.
+    """Sends those of ``records`` that the topic lacks, in transactions. Returns the number of sent records.
 
-    Open the session before `reconcile` reads the topic. A killed republication may have left a transaction open, which
-    a new session ends. So no record of this transaction can arrive after the topic was read. After a kill, run the
-    command again from the start.
+    ``records`` has the id and the record of each. The topic lacks the ids that `reconcile` has not found, as noted in
+    ``ledger``. At most ``per_second`` records are sent per second.
+
+    Open ``session`` before `reconcile` reads the topic. A killed republication may have left a transaction open, and
+    the opening of a session aborts this transaction. So none of its records can arrive after the topic was read. After
+    a kill, run ``streamapp reconcile --republish`` again from the start.
     """
     sent = 0
     began = time.monotonic()

@@ -53,11 +53,15 @@ def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int
 
 @dataclass(frozen=True)
 class Staged(Operator):
-    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay.
-    Exceptions: the `Retry` gives another answer, or has no delay left.
+    """Runs an operator of one function. If the function raises, the record goes to a retry topic.
 
-    ``sinks`` are the children that write these topics, one for each delay. With ``again`` the records are those that
-    come back, each a `ParkedRecord`. ``named`` is the operator's name in dead letters and counters.
+    The topic is that of the record's next delay; if a service has failed, that of the same delay again. After the last
+    delay, the record follows ``then`` of the `Retry`. If ``choose`` of the `Retry` returns an answer other than
+    "retry", the record follows this answer at once. Errors of disk, brokers or schema registry are raised.
+
+    ``sinks`` are the children that write the retry topics, one for each delay. ``again`` is True for the second
+    operator, which gets the records that come back, each a `ParkedRecord`. ``named`` is the operator's name in dead
+    letters and counters.
     """
 
     persistent_name = "Staged"

@@ -140,10 +140,10 @@ class DataPlane(threading.Thread):
     def assign(
         self, member: Member, tasks: Iterable[TaskId], standbys: Mapping[TaskId, bool]
     ) -> Future[None]:
-        """Runs exactly ``tasks`` from now on, on behalf of this member of the group.
+        """Runs exactly ``tasks`` from now on. Commits have the member id and generation of ``member``.
 
-        The worker also keeps copies of the tasks of ``standbys``. True: the copy is a warm-up of a task that will run
-        here.
+        ``standbys`` has the tasks of which the worker keeps a copy. Its value is True for a warm-up, the copy of a task
+        that will move here.
         """
         wanted = sorted(tasks)
         return self._commands.submit(lambda: self._assign(member, wanted, standbys), vital=True)
