@@ -147,9 +147,9 @@ class Dispatcher:
     def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
         """Takes records of a partition, in order of their offsets. Records that are done already are skipped.
 
-        If the partition is closed or not open, all records are dropped. Offsets below those of earlier records mean
-        that the log was cut off, or that the topic was created anew. The partition then begins anew, and keeps only its
-        fence.
+        If the partition was never opened, or is closed by now, all records are left out. Offsets below those of earlier
+        records mean that the log was cut off, or that the topic was created anew. The partition then begins anew, and
+        keeps only its fence.
         """
         with self.changed:
             partition = self._partitions.get(source)

@@ -88,7 +88,7 @@ class KGroupedStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, int]:
-        """Counts the records of each key. (``KGroupedStream.count``)
+        """Counts the records of each key. Drops records without a key or a value. (``KGroupedStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())

@@ -887,9 +887,10 @@ class KStream(Described[K, V]):
         """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
 
-        Records without a key are dropped. The drops are counted, except those before a repartition topic, which comes
-        first if the key may have changed. The table has a store with a changelog only if ``materialized`` has a name or
-        a ttl, or for a later method such as `KTable.join`.
+        Records without a key are dropped, and ``drops`` counts them. If the key may have changed, a repartition topic
+        comes first. As in Kafka Streams, the metric ``dropped_records`` leaves out drops before it. The table has a
+        store with a changelog only if ``materialized`` has a name or a ttl, or for a later method such as
+        `KTable.join`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])

@@ -76,7 +76,8 @@ class Outbox(Generic[K, V]):
     ) -> None:
         """Adds a record in the current transaction of the connection (or cursor). The caller commits.
 
-        ``timestamp`` is in milliseconds since 1970 (default: now). Raises `SerializationError`.
+        ``timestamp`` is in milliseconds since 1970 (default: now). Raises `SerializationError` if a serde refuses key
+        or value.
         """
         connection.execute(
             *self.statement(

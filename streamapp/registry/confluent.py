@@ -54,8 +54,9 @@ class ConfluentSchemaRegistry:
     Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
     fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
     While the registry does not answer, a request is repeated for ``patience_ms`` (default: 60 s), then raises
-    `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If ``cache`` has the answer to a
-    request, the request is not repeated: when the registry does not answer, the client uses the kept answer.
+    `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If ``cache`` has an earlier answer
+    to a request, the client does not repeat the request. If the registry does not answer, the client uses the earlier
+    answer.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')

@@ -101,8 +101,11 @@ def check_avro(schema: Any, type_: Any) -> None:
 
 
 def check_json(schema: Any, type_: Any) -> None:
-    """Raises `ConfigError` for a place where a type does not take the values of a JSON Schema. A property that is not
-    required may be absent from the schema's values, but this alone is no error."""
+    """Raises `ConfigError` for a place where a type does not take the values of a JSON Schema.
+
+    A field of the type without default is allowed, although the schema does not require its property. A record without
+    this property then cannot be read.
+    """
     _check(type_, json_place(schema, schema), _JSON)
 
 

@@ -73,9 +73,9 @@ class Store:
         return None
 
     def reader_with_bytes(self, decoded: bool) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
-        """A function that reads a row by key: value, timestamp in ms, and the bytes of the value. None: the store has
-        no such function.
+        """A function that reads a row by key, or None if the store has no such function.
 
+        The function returns the value, the timestamp in ms, and the bytes of the value; None for a row that is missing.
         Without ``decoded``, the caller only needs the bytes, so the value may be None.
         """
         return None

@@ -50,9 +50,11 @@ class Signatures:
         return f"v1:{when}:{nonce}:{identity.role}:{mac}:{identity.name}"
 
     def identity(self, header: str, method: str, receiver: str, path: str) -> Identity | None:
-        """The user of a signed request. None if the signature is wrong or too old.
+        """The user of a signed request; None if the request must be refused.
 
-        None also if a signature of another method than GET or HEAD was used before, or is older than this object.
+        A request is refused if its signature is wrong, or if the time of the signature is more than 30 s away from this
+        clock. In two further cases, only GET and HEAD are allowed: the signature was used before, or is older than this
+        object.
         """
         found, secret = _FORM.fullmatch(header), self._secret()
         if found is None or secret is None:

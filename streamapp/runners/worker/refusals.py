@@ -69,10 +69,9 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """Lets `find` know the results that were added since the last call. Returns the error to raise, which makes the
-        worker roll back.
+        """Moves the results that were added since the last call to those that `find` knows.
 
-        None: no result was added.
+        Returns the error that the caller raises, so that the worker rolls back; None if no result was added.
         """
         failures, self._new = self._new, []
         if not failures:
