@@ -277,7 +277,7 @@ class SlidingWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
-        """Sliding windows that are closed as soon as stream time passes their end.
+        """Sliding windows of the length ``difference``, which are closed as soon as stream time passes their end.
 
         >>> SlidingWindows.of_time_difference_with_no_grace(10).grace_ms
         0
@@ -286,7 +286,8 @@ class SlidingWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
-        """Sliding windows that accept out-of-order records until stream time passes their end + ``grace``.
+        """Sliding windows of the length ``difference``. A window accepts out-of-order records until stream time passes
+        the window's end + ``grace``.
 
         >>> SlidingWindows.of_time_difference_and_grace(10, grace=5).difference_ms
         10

@@ -250,7 +250,7 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ commit
 
     def drained(self) -> bool:
-        """True if no record is in an asynchronous step or on the way to one. A commit waits for this.
+        """True if no record is in an asynchronous step or on the way to one. A commit waits until this is so.
 
         The rows of record caches come to asynchronous steps behind a table when the caches are flushed. So the method
         flushes the caches of a task with such steps, and `pending` counts the rows.

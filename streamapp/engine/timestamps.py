@@ -24,7 +24,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp, or `StreamsError` if the record has none.
+    """The record's own timestamp. Raises `StreamsError` if the timestamp is negative, which means that there is none.
 
     Sources use this extractor, unless they or the configuration (``default_timestamp_extractor``) have another one. In
     the example, the record's own timestamp is 500, and the partition time 400.

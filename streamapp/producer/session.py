@@ -290,9 +290,10 @@ class BookmarkedSession(TransactionSession):
             self._metadata = consumer.consumer_group_metadata()
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
-        """The last bookmark of each of these topics, if there is one. Raises `BrokerError`.
+        """The last bookmark of each of these topics, if there is one.
 
-        The topic of a bookmark is that of the first record in its transaction.
+        The topic of a bookmark is that of the first record in its transaction. Raises `BrokerError` if brokers give no
+        answer in time, or refuse it.
         """
         consumer = Consumer(self._group)
         try:

@@ -111,10 +111,11 @@ class Subjects:
         references: tuple[SchemaReference, ...] = (),
         whole: Schema | None = None,
     ) -> Change:
-        """Compares a schema with the subject, by the subject's compatibility level.
+        """Compares a schema with the versions of its subject, by the subject's compatibility level.
 
-        ``whole`` is the schema with the types of its references inserted. The differences in the result are those of
-        ``whole``.
+        ``references`` are the schemas to which the schema refers, and are compared with their subjects first. ``whole``
+        is the schema with the types of its references inserted. The differences in the result are those between the
+        latest version and ``whole``.
         """
         others = []
         for each in references:

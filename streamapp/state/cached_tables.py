@@ -164,8 +164,8 @@ class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
     """A store of at most ``max_entries`` rows with a record cache. When the store is full, it evicts the row that was
     used longest ago.
 
-    The cache may have rows that the store has evicted, and reads by key still find them. A read that the cache answers does
-    not count as use of the row in the store.
+    The cache may have rows that the store has evicted, and reads by key still find them. A read that the cache answers
+    does not count as use of the row in the store.
     """
 
     def _caching(self, write: Write) -> Write:

@@ -207,9 +207,9 @@ class Survey:
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:
-        """The last stable offset of each partition: readers of committed records wait there.
+        """The last stable offset of each partition of the application. Readers of committed records wait there.
 
-        The partition with the group's committed offsets is one of them, if this client sees it.
+        The partition of ``__consumer_offsets`` for the group is also there, if this client may see the topic.
         """
         own = {TopicPartition(t.name, p.number) for t in self.own_topics for p in t.partitions}
         return self._ends((own | self._of_offsets) - self.leaderless, read_committed=True)

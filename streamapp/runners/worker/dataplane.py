@@ -179,8 +179,8 @@ class DataPlane(threading.Thread):
     def place(self) -> Place | None:
         """The present work of the thread, for the watchdog. None: the thread has ended.
 
-        Code of the application runs in a task, in a global store, and in the close. The watchdog ends a worker only if
-        this code hangs, not for other work, such as a wait for brokers or a write of state.
+        Code of the application runs in a task, in a global store, and while tasks and clients are closed. The watchdog
+        ends a worker only if one of these hangs, and not for a wait for brokers or a write of state.
         """
         if self._ended:
             return None
@@ -195,9 +195,9 @@ class DataPlane(threading.Thread):
         return Place(what, self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
-        """Looks at the ends of the logs if the data plane is held up. Called in another thread.
+        """Notes the ends of the logs if the data plane, for example in a slow function, has not done so for some time.
 
-        Without this look, the lag that users see would not grow meanwhile.
+        Another thread calls this method. Without the call, the lag that users see would not grow meanwhile.
         """
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()

@@ -203,9 +203,9 @@ class Fetcher:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
 
     def refresh_ends_beside(self) -> None:
-        """Notes the ends of the logs from brokers only. Another thread calls this while the data plane is held up.
+        """Notes the ends of the logs that brokers have told. Another thread calls this while the data plane is held up.
 
-        Only the lag changes at once. The data plane uses the new ends when it goes on.
+        So the lag that users see follows the ends. The data plane itself uses the new ends when it goes on.
         """
         for tp, end in self._consumer.look_beside().items():
             self.ends[tp] = max(end, self.ends.get(tp, -1))
