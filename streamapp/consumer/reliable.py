@@ -103,10 +103,10 @@ class ReliableConsumer(_Face):
     other, and up to ``parallelism`` keys at the same time. With ``"partition"``, it gets the records of a partition one
     after the other, and several partitions at the same time.
 
-    The committed offset is that of the first record that is not done. The metadata of the commit names later records
-    that are done, so a restart does not repeat them. ``config`` has the address of the cluster and the defaults.
-    ``bootstrap_servers``, ``client_properties`` and ``dead_letter_queue_topic`` replace the settings of the same name
-    in ``config``. `ConsumeSettings` describes the other settings. Raises `ConfigError` for a wrong setting.
+    The committed offset is that of the first record that is not done. The metadata of the commit names records after
+    this offset that are done, so a restart does not repeat them. ``config`` has the address of the cluster and the
+    defaults. ``bootstrap_servers``, ``client_properties`` and ``dead_letter_queue_topic`` replace the settings of the
+    same name in ``config``. `ConsumeSettings` describes the other settings. Raises `ConfigError` for a wrong setting.
 
     >>> async def charge(order):
     ...     print(order.key, order.value)

@@ -260,6 +260,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each session. (``SessionWindowedKStream.count``)
 
+        When a record changes the bounds of a session, the table first deletes the row of the old session (None).
+
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
         >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
