@@ -1,7 +1,8 @@
 """Answers to an exception: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
 
 An exception is a *failure* if a service is the cause (`FAILURES`), and otherwise an *error*, whose cause is the record.
-An answer decides what happens to the record. `Retry` keeps the record of a failure until the service is back.
+An answer decides what happens to the record. `Retry` keeps the record of a failure for another attempt, and does not
+count the failed call.
 """
 
 from __future__ import annotations
