@@ -101,9 +101,9 @@ class TaskSession:
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
         """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
 
-        Raises `TaskCorruptedError` in two cases. The offset of the local state is behind the end of its changelog. Or a
-        changelog with ``cleanup.policy=compact`` begins after this offset, so that records are lost which the state
-        needs.
+        Raises `TaskCorruptedError` in two cases. The offset of the local state is larger than the end offset of its
+        changelog. Or a changelog with ``cleanup.policy=compact`` begins after this offset, so that records are lost
+        which the state needs.
         """
         lacking = []
         local = self.task.changelog_offsets
