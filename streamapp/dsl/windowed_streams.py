@@ -260,7 +260,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each session. (``SessionWindowedKStream.count``)
 
-        When a record changes the bounds of a session, the table first deletes the row of the old session (None).
+        Before the result of a record, the table deletes the row of each session that the record joins (None). A session
+        that begins and ends at the record's time keeps its row.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
