@@ -260,8 +260,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each session. (``SessionWindowedKStream.count``)
 
-        Before the result of a record, the table deletes the row of each session that the record joins (None). A session
-        that begins and ends at the record's time keeps its row.
+        When a record extends or merges sessions, the table deletes each old row (None), and then adds the row of the new
+        session.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
