@@ -260,8 +260,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each session. (``SessionWindowedKStream.count``)
 
-        When a record extends or merges sessions, the table deletes each old row (None), and then adds the row of the new
-        session.
+        When a record extends or merges sessions, the table deletes each old row (None), and then adds the row of the
+        new session.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
