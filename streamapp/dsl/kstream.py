@@ -538,7 +538,7 @@ class KStream(Described[K, V]):
 
         Records without a match are dropped. Records without a value, or without the key by which they are joined, are
         dropped and counted. The two sides must have equally many partitions. If the key of a stream may have changed, a
-        repartition topic comes first; records without a key are dropped there, and count only in ``drops``. A join with
+        repartition topic comes first. Records without a key are dropped there, and count only in ``drops``. A join with
         a global table needs neither equal partitions nor a repartition topic. For records that come too late for a join
         of two streams, see `JoinedKStream.late_records`.
 
