@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+
+from streamapp import App, StreamsConfig
 
 from ..processes import until
 from .patient import Patient, provokes
@@ -132,3 +137,24 @@ def test_accepted_findings_do_not_count(patient: Patient) -> None:
     report = patient.report("--baseline", str(baseline), code=1)
     assert [each["code"] for each in report["findings"]] == ["SA507"]
     assert report["accepted_but_gone"] == [{"code": "SA508", "subject": "replication_factor"}]
+
+
+@provokes("SA201")
+def test_an_app_without_a_topology(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = f"{patient.id}-dead"
+    patient.create(dead, config={"retention.ms": "-1"})
+    config = StreamsConfig(
+        patient.id, bootstrap_servers=patient.bootstrap, session_timeout_ms=10, dead_letter_queue_topic=dead
+    )
+    app = App(patient.id, config=config)
+
+    @app.consume(patient.source, name="charge")
+    async def charge(record: Any) -> None:
+        """Does nothing."""
+
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    patient.alter(patient.source, retention_ms="1000")
+    patient.alter(dead, retention_ms="1000")
+    expected = {("SA201", patient.source), ("SA209", dead), ("SA404", "session_timeout_ms")}
+    until(lambda: patient.findings() == expected, 60, patient.findings)
+    assert patient.report()["group"] == f"{patient.id}-charge"

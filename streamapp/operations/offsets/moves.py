@@ -99,7 +99,7 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
     ``plan`` is the plan of an application under the name ``copy``. This copy gets its own, empty internal topics, so
     its tables contain only records after the new offsets. Raises `StreamsError` if ``copy`` has members or offsets.
     """
-    new = Subject(copy, subject.client, plan)
+    new = Subject(copy, subject.client, plan, config=subject.config)
     check_at_rest(new.admin, copy, new.session_timeout_ms)
     if new.committed():
         raise StreamsError(

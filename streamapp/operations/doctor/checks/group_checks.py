@@ -71,9 +71,9 @@ def unassigned(survey: Survey) -> Found:
     page="worker.md",
 )
 def session_refused(survey: Survey) -> Found:
-    if survey.plan is None:
+    if survey.config is None:
         return
-    wanted = survey.plan.config.session_timeout_ms
+    wanted = survey.config.session_timeout_ms
     least = _numbers(survey, "group.min.session.timeout.ms")
     most = _numbers(survey, "group.max.session.timeout.ms")
     if wanted < max(least, default=wanted):
@@ -95,9 +95,9 @@ def _numbers(survey: Survey, setting: str) -> list[int]:
     page="worker.md",
 )
 def transaction_refused(survey: Survey) -> Found:
-    if survey.plan is None:
+    if survey.config is None:
         return
-    wanted = survey.plan.config.transaction_timeout_ms
+    wanted = survey.config.transaction_timeout_ms
     most = min(_numbers(survey, "transaction.max.timeout.ms"), default=wanted)
     if wanted > most:
         yield "transaction_timeout_ms", f"transaction_timeout_ms={wanted}, transaction.max.timeout.ms={most}"
