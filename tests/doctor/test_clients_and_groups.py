@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
 
 from streamapp import App, StreamsConfig
+from streamapp.engine.metadata import TOPIC_ID, encode_metadata
 
+from ..group_offsets import commit_offsets
 from ..processes import until
 from .patient import Patient, provokes
 
@@ -36,6 +38,19 @@ def test_records_that_were_deleted_unread(patient: Patient) -> None:
 def test_a_group_beyond_the_end(patient: Patient) -> None:
     patient.commit(0, 0, 1_000)
     assert patient.findings() == {("SA402", f"{patient.source}-2")}
+
+
+@provokes("SA406")
+def test_offsets_of_an_earlier_topic(patient: Patient) -> None:
+    ((_, described),) = patient.admin.describe_topics(TopicCollection([patient.source])).items()
+    for topic_id, expected in (
+        (str(described.result().topic_id), set()),
+        ("AAAAAAAAAAAAAAAAAAAAAA", {("SA406", f"{patient.source}-1")}),
+    ):
+        metadata = encode_metadata(5, {f"{TOPIC_ID}{topic_id}": 0})
+        at = TopicPartition(patient.source, 1, 2, metadata=metadata)
+        commit_offsets(patient.bootstrap, patient.id, [at])
+        assert patient.findings() == expected
 
 
 @provokes("SA403")

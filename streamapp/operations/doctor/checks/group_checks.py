@@ -82,6 +82,22 @@ def session_refused(survey: Survey) -> Found:
         yield "session_timeout_ms", f"session_timeout_ms={wanted}, group.max.session.timeout.ms={min(most)}"
 
 
+@check(
+    "SA406",
+    "a topic was deleted and created anew",
+    "loses",
+    reason="The metadata of the committed offset names an earlier topic with this name, so the offset means nothing in "
+    "the new topic. Workers of the topology refuse to start, because they would pass over records of the new topic.",
+    remedy="Run `streamapp reset` to compute all tables anew. To keep the tables, run `streamapp offsets reset "
+    "--to-earliest --keep-tables` for this topic.",
+    page="operations.md#offsets",
+)
+def created_anew(survey: Survey) -> Found:
+    for each in survey.positions:
+        if each.anew:
+            yield str(each.partition), f"committed {each.committed:,} in an earlier topic of this name"
+
+
 def _numbers(survey: Survey, setting: str) -> list[int]:
     return [int(value) for value in survey.broker_setting(setting).values()]
 
