@@ -7,7 +7,9 @@ Names are Kafka's with underscores for dots: ``statestore.cache.max.bytes`` is `
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
@@ -23,6 +25,8 @@ from streamapp.serdes.base import Serde, check_serde
 __all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]
 
 T = TypeVar("T")
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -397,8 +401,10 @@ class StreamsConfig:
         """A configuration from a mapping of Kafka Streams' property names to values.
 
         Names that begin with ``security.``, ``sasl.`` or ``ssl.`` go into ``client_properties``, and names such as
-        ``schema.registry.ssl.ca.location`` and ``basic.auth.user.info`` into ``schema_registry_properties``. Raises
-        `ConfigError` for any other name that is no setting.
+        ``schema.registry.ssl.ca.location`` and ``basic.auth.user.info`` into ``schema_registry_properties``. Names that
+        are deprecated in Kafka Streams, such as ``cache.max.bytes.buffering``, count as the new names, with a warning
+        in the log. If a mapping has both, the new name takes precedence. Kafka Streams' own exception handlers and
+        stores may have the names of their Java classes. Raises `ConfigError` for any other name that is no setting.
 
         >>> StreamsConfig.from_properties({"application.id": "a",
         ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes
@@ -408,7 +414,7 @@ class StreamsConfig:
         values: dict[str, Any] = {}
         secured: dict[str, Any] = {}
         registry: dict[str, Any] = {}
-        for key, value in properties.items():
+        for key, value in _with_new_names(properties).items():
             if key.startswith(_REGISTRY_PROPERTIES) and key != "schema.registry.url":
                 registry[key.removeprefix("schema.registry.")] = value
                 continue
@@ -481,6 +487,45 @@ _PROPERTY_NAMES = {
     "default.value.serde": "default_value_serde",
     "dsl.store.suppliers.class": "dsl_store_type",
 }
+_NEW_NAMES = {
+    "cache.max.bytes.buffering": "statestore.cache.max.bytes",
+    "default.deserialization.exception.handler": "deserialization.exception.handler",
+    "default.dsl.store": "dsl.store.suppliers.class",
+    "default.production.exception.handler": "production.exception.handler",
+}
+"""The properties whose old name is deprecated in Kafka Streams, and the new names."""
+_JAVA_PROPERTIES = (
+    "deserialization.exception.handler",
+    "processing.exception.handler",
+    "production.exception.handler",
+    "dsl.store.suppliers.class",
+)
+_JAVA_VALUES = {
+    "LogAndFailExceptionHandler": "fail",
+    "LogAndFailProcessingExceptionHandler": "fail",
+    "DefaultProductionExceptionHandler": "fail",
+    "LogAndContinueExceptionHandler": "continue",
+    "LogAndContinueProcessingExceptionHandler": "continue",
+    "RocksDBDslStoreSuppliers": "rocksdb",
+    "InMemoryDslStoreSuppliers": "in_memory",
+    "rocksDB": "rocksdb",
+}
+"""Values of these properties in Java, classes without their package, and the values that mean the same here."""
+
+
+def _with_new_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties, with old names replaced by the new ones."""
+    renamed = {}
+    for old, new in _NEW_NAMES.items():
+        if old in properties:
+            if new in properties:
+                logger.warning("the property %s is ignored, because its new name %s is given, too", old, new)
+            else:
+                logger.warning(
+                    "the property %s is deprecated in Kafka Streams: use its new name %s", old, new
+                )
+                renamed[new] = properties[old]
+    return {key: value for key, value in properties.items() if key not in _NEW_NAMES} | renamed
 
 
 def _convert(key: str, value: Any, declared: Any) -> Any:
@@ -495,4 +540,6 @@ def _convert(key: str, value: Any, declared: Any) -> Any:
         if value.lower() not in ("true", "false"):
             raise ConfigError(f"{key} must be true or false, not {value!r}")
         return value.lower() == "true"
-    return value.lower() if key == "dsl.store.format" else value
+    if key == "dsl.store.format":
+        return value.lower()
+    return _JAVA_VALUES.get(re.split(r"[.$]", value)[-1], value) if key in _JAVA_PROPERTIES else value

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamapp._base.counted import counted
-from streamapp.cli.application import clear_errors, load
+from streamapp.cli.application import clear_errors, load_app
 from streamapp.cli.times import CUT, TIME, Cut
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.moves import Change, chosen_positions, plan_copy, plan_reset
@@ -34,8 +34,9 @@ __all__ = ["offsets_group"]
 def offsets_group() -> None:
     """Show, move and copy the committed offsets of an application, or of any consumer group.
 
-    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. For an application in Java or
-    another consumer group, use `--group NAME`. The cluster is then that of STREAMAPP_BOOTSTRAP_SERVERS.
+    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. For one of several consumers of an
+    App, an application in Java or another consumer group, use `--group NAME`. The cluster is then that of
+    STREAMAPP_BOOTSTRAP_SERVERS.
     """
 
 
@@ -252,8 +253,9 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
     with clear_errors():
         plan = None
         if application is not None:
-            app = load(application)
-            plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
+            app = load_app(application)
+            if hasattr(app, "streams"):
+                plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
         change = plan_copy(_named(application, group), names[-1], _which(where), plan)
         _show(change)
         if plan is not None:
@@ -265,7 +267,7 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
 def _named(application: str | None, group: str | None) -> Subject:
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
-    return Subject.of_plan(load(application).streams.plan) if application else Subject.of_group(str(group))
+    return Subject.of_app(load_app(application)) if application else Subject.of_group(str(group))
 
 
 def _which(where: dict[str, Any]) -> Target | None:

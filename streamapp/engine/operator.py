@@ -16,6 +16,7 @@ from streamapp.records import Headers, RecordContext
 if TYPE_CHECKING:
     from streamapp.engine.processor import PunctuationType
     from streamapp.on_error import Answer, Chooser, ErrorContext
+    from streamapp.serdes.base import Serde
 
 __all__ = [
     "Change",
@@ -229,6 +230,13 @@ class Operator:
     @property
     def side_outputs(self) -> tuple[str, ...]:
         """The names of children for special records, for example late ones. `NodeContext.forward` leaves them out."""
+        return ()
+
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        """The serdes that the operator binds itself, beside those of the stores and topics of its sub-topology.
+
+        `planned_schemas` needs these serdes, because a worker registers their schemas, too.
+        """
         return ()
 
     def bind(self, ctx: NodeContext) -> ProcessFn:

@@ -62,6 +62,7 @@ class Task(CurrentRecord):
         self.application_id: str = plan.application_id
         self.collector: Collector = environment.collector
         self.global_stores: Mapping[str, Any] = environment.global_stores
+        self._topic_ids = environment.topic_ids
         self.wall_clock_ms: Callable[[], int] = environment.wall_clock_ms
         self.log_each_write: bool = rules.log_each_write
         self.retries_at_once: bool = rules.retries_at_once
@@ -293,13 +294,14 @@ class Task(CurrentRecord):
 
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
-        """The metadata texts to commit with the positions: times that no changelog has, in Kafka Streams' encoding.
+        """The metadata texts to commit with the positions, in Kafka Streams' encoding: times that no changelog has, and
+        the ids of the topics.
 
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
         return {
-            partition: self._times.encode(queue.partition_time)
+            partition: self._times.encode(queue.partition_time, self._topic_ids.get(partition.topic))
             for partition, queue in self._loop.queues.items()
             if partition in self.positions
         }

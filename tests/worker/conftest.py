@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -41,6 +41,22 @@ class Cluster:
     def create(self, *topics: str, partitions: int = PARTITIONS) -> None:
         for future in self.admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
             future.result()
+
+    def topic_id(self, topic: str) -> str:
+        """Kafka's id of a topic."""
+        ((_, described),) = self.admin.describe_topics(TopicCollection([topic])).items()
+        return str(described.result().topic_id)
+
+    def recreate(self, topic: str, partitions: int = PARTITIONS) -> None:
+        """Deletes a topic and creates another one with the same name."""
+        for future in self.admin.delete_topics([topic]).values():
+            future.result()
+
+        def created() -> bool:
+            (future,) = self.admin.create_topics([NewTopic(topic, partitions, 1)]).values()
+            return future.exception() is None
+
+        until(created, 30, lambda: f"{topic} cannot be created anew")
 
     def start(
         self,

@@ -53,6 +53,10 @@ class Parking(Operator):
     def side_outputs(self) -> tuple[str, ...]:
         return self.operator.side_outputs
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        topic = f"{application_id}-{self.store}-changelog"
+        return self.key_serde.bind(topic, True), self.value_serde.bind(topic, False)
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if ctx.task.retries_at_once:
             return bind_at_once(ctx, self.operator, self.retry, self.store)
@@ -79,9 +83,7 @@ class _Waiting:
     def __init__(self, described: Parking, ctx: NodeContext) -> None:
         self._ctx, self._task, self._name = ctx, ctx.task, ctx.name
         self._retry = described.retry
-        topic = f"{ctx.task.application_id}-{described.store}-changelog"
-        self._keys = described.key_serde.bind(topic, True)
-        self._values = described.value_serde.bind(topic, False)
+        self._keys, self._values = described.bound_serdes(ctx.task.application_id)
         self._held = HeldContext(ctx)
         self._run = described.operator.bind(self._held)
         self._release = ctx.handled(self._held.release)

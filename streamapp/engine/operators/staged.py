@@ -80,6 +80,10 @@ class Staged(Operator):
     def side_outputs(self) -> tuple[str, ...]:
         return (*self.operator.side_outputs, *self.sinks)
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        topic = f"{application_id}-{self.named}-retry"
+        return self.key_serde.bind(topic, True), self.value_serde.bind(topic, False)
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if ctx.task.retries_at_once:
             raise UnsupportedOperation(
@@ -101,9 +105,7 @@ class _Attempts:
         self._held.name = described.named
         self._run = described.operator.bind(self._held)
         self._release = ctx.handled(self._held.release)
-        topic = f"{ctx.task.application_id}-{described.named}-retry"
-        self._keys = described.key_serde.bind(topic, True)
-        self._values = described.value_serde.bind(topic, False)
+        self._keys, self._values = described.bound_serdes(ctx.task.application_id)
         self._sinks = [ctx.forward_to(sink) for sink in described.sinks]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:

@@ -84,6 +84,7 @@ class TaskOpener:
         directory: StateDirectory,
         rows: RowMemory,
         run_async: RunAsync,
+        topic_ids: Mapping[str, str],
     ) -> None:
         self._topics = topics
         self._environment = TaskEnvironment(
@@ -95,6 +96,7 @@ class TaskOpener:
             cache=RecordCache(plan.config.statestore_cache_max_bytes),
             rows=rows,
             run_async=run_async,
+            topic_ids=topic_ids,
         )
         self._home = WorkerDisk(directory, plan.config.memory)
         self._subtopologies = {sub.id: sub for sub in plan.subtopologies}

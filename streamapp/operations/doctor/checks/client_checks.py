@@ -103,7 +103,7 @@ def begins_at_end(survey: Survey) -> Found:
     for client in _clients(survey, "consumer"):
         if client["auto.offset.reset"] in ("latest", "largest", "end"):
             yield client.name, client.said("auto.offset.reset")
-    if survey.plan is not None and survey.plan.config.auto_offset_reset == "latest":
+    if survey.config is not None and survey.config.auto_offset_reset == "latest":
         yield "auto_offset_reset", "auto_offset_reset='latest'"
 
 

@@ -56,6 +56,8 @@ def skew(survey: Survey) -> Found:
 )
 def hot_key(survey: Survey) -> Found:
     for topic in survey.of_role("input"):
+        if topic.name in survey.global_topics:
+            continue
         keys = Counter(
             key
             for tp, each in survey.records.items()

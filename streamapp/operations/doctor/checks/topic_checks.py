@@ -129,24 +129,22 @@ def uncompacted(survey: Survey) -> Found:
 
 @check(
     "SA206",
-    "a repartition topic deletes by time",
+    "a repartition topic deletes records before they are processed",
     "loses",
     reason="Brokers compare retention with the timestamp of a record. If the application reads old records, brokers "
-    "may delete them from the repartition topic before they are processed. (With compaction, they may delete all but "
-    "the last record of a key.) Retention is not needed, because the application itself deletes processed records.",
-    remedy=f"{_ALTER}retention.ms=-1,cleanup.policy=delete",
+    "delete them from the repartition topic before they are processed. Compaction keeps only the last record of each "
+    "key, so an aggregation lacks the others. Neither is needed, because the application itself deletes processed "
+    "records.",
+    remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1",
     page="worker.md",
 )
-def repartition_retention(survey: Survey) -> Found:
+def repartition_deletes(survey: Survey) -> Found:
     for topic in survey.of_role("repartition"):
         kept = _retention(topic)
-        if kept is not None:
+        if "compact" in topic.policies:
+            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+        elif kept is not None:
             yield topic.name, f"retention.ms is {_hours(kept)}"
-        elif "compact" in topic.policies:
-            yield (
-                topic.name,
-                "cleanup.policy has compact: of the records of a key only the last is sure to arrive",
-            )
 
 
 @check(

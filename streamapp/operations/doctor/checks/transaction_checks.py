@@ -30,7 +30,7 @@ def long_transaction(survey: Survey) -> Found:
         for topic in survey.topics.values()
         for each in topic.partitions
     }
-    long = _LONG_MS if survey.plan is None else survey.plan.config.transaction_timeout_ms
+    long = _LONG_MS if survey.config is None else survey.config.transaction_timeout_ms
     for each in survey.transactions or ():
         age = survey.now_ms - each.began_ms
         held = sorted(set(each.partitions) & ours)

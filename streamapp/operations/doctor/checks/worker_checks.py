@@ -67,9 +67,9 @@ def not_well(survey: Survey) -> Found:
     page="worker.md#asynchronous-steps",
 )
 def slow_records(survey: Survey) -> Found:
-    if survey.plan is None:
+    if survey.config is None:
         return
-    limit = survey.plan.config.max_poll_interval_ms
+    limit = survey.config.max_poll_interval_ms
     for url, status in _statuses(survey):
         rate, lag = status.get("records_per_second") or 0, status.get("lag") or 0
         if rate > 0 and lag > 0 and 1_000 / rate > _SHARE * limit:
