@@ -27,6 +27,7 @@ __all__ = [
     "account",
     "count_of",
     "expectation",
+    "identified",
     "identity_of",
     "reconcile",
     "republish",
@@ -87,6 +88,27 @@ def identity_of(expression: str) -> Identity:
     if kind == "value" and name:
         return lambda key, value, timestamp, headers: _field(value, name)
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
+
+
+def identified(expression: str, name: str, record: OutputRecord) -> OutputRecord:
+    """The record as a republication sends it: a reader finds its id ``name`` in the part that ``expression`` names.
+
+    If the part is a header, the record gets this header. Raises `ConfigError` if key or value have another id, because
+    every later comparison would miss the record again.
+
+    >>> identified("header:id", "o1", OutputRecord("orders", None, b"paid", None)).headers
+    (('id', b'o1'),)
+    """
+    kind, _, header = expression.partition(":")
+    if kind == "header":
+        record = record._replace(headers=((header, name.encode()),))
+    found = identity_of(expression)(record.key, record.value, record.timestamp or 0, record.headers)
+    if found != name:
+        has = "no id" if found is None else f"the id {found!r}"
+        raise ConfigError(
+            f"the record has {has} in its {expression}, but the line has the id {name!r}: give both the same id"
+        )
+    return record
 
 
 def count_of(identity: Identity, window_ms: int) -> Identity:
