@@ -138,11 +138,12 @@ class Verdicts:
             settled.back, settled.letters = [item], []
         return settled
 
-    def letter_lost(self, unit: Unit, error: Exception) -> ProcessingFailed:
-        """The end of the consumer: brokers do not take the dead letter of a record."""
-        topic = self._config.dead_letter_queue_topic
+    def letter_lost(self, unit: Unit, error: Exception, letters: Sequence[OutputRecord]) -> ProcessingFailed:
+        """The end of the consumer: brokers do not take one of these dead letters of a call."""
         failed = ProcessingFailed(
-            self._message(unit, unit.items[0], error, f"has a dead letter that {topic} does not take")
+            self._message(
+                unit, unit.items[0], error, f"has a dead letter that {topics_of(letters)} does not take"
+            )
         )
         failed.__cause__ = error
         return failed
@@ -234,11 +235,7 @@ class Verdicts:
         message = self._message(unit, item, error, what)
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
-            letter = dead_letter(topic, context, error, what, self._config)
-            if isinstance(error, BrokerError):
-                # Brokers may have refused a record for its timestamp, and must not refuse the letter, too.
-                letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
-            letters = (letter,)
+            letters = (dead_letter(topic, context, error, what, self._config, int(time.time() * 1000)),)
         settled.letters += letters or ()
         if answer == "fail":
             remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'

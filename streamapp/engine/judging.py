@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.errors import (
     BrokerError,
     ProcessorStateError,
@@ -29,8 +30,10 @@ __all__ = [
     "masked",
     "no_fault_of_the_record",
     "said",
+    "send_letter",
     "service_failed",
     "topics_of",
+    "with_clock",
 ]
 
 _MOST_TEXT = 16_000
@@ -109,9 +112,17 @@ def judge(
 
 
 def dead_letter(
-    topic: str, context: ErrorContext, error: Exception, what: str, config: StreamsConfig
+    topic: str,
+    context: ErrorContext,
+    error: Exception,
+    what: str,
+    config: StreamsConfig,
+    now_ms: int | None = None,
 ) -> OutputRecord:
-    """The usual dead letter of a record: the record itself, with headers that describe the failure."""
+    """The usual dead letter of a record: the record itself, with headers that describe the failure.
+
+    ``now_ms`` is the time of the clock. A letter for a result that brokers refuse is never ahead of this time.
+    """
     headers = (
         *context.headers,
         *error_headers(error),
@@ -131,7 +142,42 @@ def dead_letter(
             )
         ),
     )
-    return OutputRecord(topic, context.key, context.value, context.timestamp, headers)
+    letter = OutputRecord(topic, context.key, context.value, context.timestamp, headers)
+    if isinstance(error, BrokerError) and now_ms is not None:
+        # Brokers may have refused the result for its timestamp, and must not refuse the letter for the same reason.
+        return with_clock(letter, now_ms) or letter
+    return letter
+
+
+def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
+    """The letter with the time of the clock, for brokers that have refused the letter.
+
+    None: the letter is not ahead of the clock, so brokers have another reason. By default, brokers take no record that
+    is more than an hour ahead (``message.timestamp.after.max.ms``). A header of the letter keeps the time of its
+    record.
+
+    >>> with_clock(OutputRecord("dead", None, b"late", 9_000), 1_000).timestamp
+    1000
+    """
+    if letter.timestamp is None or letter.timestamp <= now_ms:
+        return None
+    return letter._replace(timestamp=now_ms)
+
+
+def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) -> None:
+    """Sends a dead letter with ``send``, the method of a `Collector`. A refused letter goes out `with_clock`.
+
+    Raises `ProcessingFailed` if brokers refuse the letter for another reason, because a letter must not get lost.
+    """
+    try:
+        send(*letter)
+    except ResultRefused as refused:
+        again = with_clock(letter, now_ms)
+        if again is None:
+            raise ProcessingFailed(
+                f"a dead letter could not be written to {letter.topic}: {refused}. {refused.remedy}"
+            ) from refused
+        send(*again)
 
 
 def hides_text(error: BaseException, config: StreamsConfig) -> bool:

@@ -13,12 +13,13 @@ from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_letters import GlobalLetters
+from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
-from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
 from streamapp.runners.worker.purge import RepartitionPurge
@@ -197,7 +198,7 @@ class _Ledger:
         open transaction. With exactly_once_v2, the transaction is open already.
         """
         for letter in self._letters.waiting:
-            self._outputs.send(*letter)
+            send_letter(self._outputs.send, letter, now_ms())
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
@@ -242,7 +243,7 @@ async def _decide(
         if own is not None:
             letters = own
         elif topic is not None and known and answer in ("continue", "dead_letter"):
-            letters = (dead_letter(topic, context, exc, what, app.config),)
+            letters = (dead_letter(topic, context, exc, what, app.config, int(time.time() * 1000)),)
     for letter in letters:
         await _send(app, letter, record if known else None)
     if answer == "fail":
@@ -274,16 +275,17 @@ def _context(record: Any, who: str) -> ErrorContext:
 
 async def _send(app: Any, letter: OutputRecord, record: Any) -> None:
     """Sends a letter. With exactly-once, the letter of a record goes out with the record's commit."""
-    channel = app.topic(letter.topic, key_serializer="raw", value_serializer="raw")
-    time = letter.timestamp
-    sending = {
-        "key": letter.key,
-        "value": letter.value,
-        "partition": letter.partition,
-        "timestamp": time / 1000 if time is not None and time >= 0 else None,
-        "headers": list(letter.headers),
-    }
-    if app.config.exactly_once and record is not None:
-        app._attachments.put(record, channel, **sending)
-    else:
-        await channel.send(**sending)
+    if record is None or not app.config.exactly_once:
+        await app.producer.send_letter(letter)
+        return
+    at = letter.timestamp
+    app._attachments.put(
+        record,
+        app.topic(letter.topic, key_serializer="raw", value_serializer="raw"),
+        letter=True,
+        key=letter.key,
+        value=letter.value,
+        partition=letter.partition,
+        timestamp=at / 1000 if at is not None and at >= 0 else None,
+        headers=list(letter.headers),
+    )
