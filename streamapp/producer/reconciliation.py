@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
@@ -273,13 +273,14 @@ def _records(
         heard = time.monotonic()
         while waiting:
             for message in consumer.consume(10_000, 1.0):
-                heard = time.monotonic()
                 number, error = message.partition() or 0, message.error()
-                if error is not None:
-                    if no_right_to_group(error):
-                        continue
-                    if error.code() != KafkaError._PARTITION_EOF:
+                at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+                if error is not None and not at_end:
+                    if not passes(error):
                         raise BrokerError(f"{topic} cannot be read: {error.str()}")
+                    continue
+                heard = time.monotonic()
+                if at_end:
                     waiting.discard(number)
                 elif number in waiting:
                     end, offset = ends[TopicPartition(topic, number)], message.offset() or 0
