@@ -19,6 +19,7 @@ from streamapp.engine.judging import (
     dead_letter,
     hides_text,
     judge,
+    record_at,
     said,
     service_failed,
     topics_of,
@@ -267,7 +268,7 @@ class Verdicts:
         )
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
-        where = f"record of {unit.partition.source} at offset {item.offset}"
+        where = record_at(*unit.partition.source, item.offset)
         return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
 
 

@@ -20,6 +20,7 @@ from streamapp.engine.judging import (
     judge,
     masked,
     no_fault_of_the_record,
+    record_at,
     said,
     send_letter,
     service_failed,
@@ -255,11 +256,7 @@ class Failures:
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
-        where = (
-            f"record of {task.topic}-{task.partition} at offset {task.offset}"
-            if task.topic
-            else "punctuation"
-        )
+        where = record_at(task.topic, task.partition, task.offset) if task.topic else "punctuation"
         return f"{node} (task {task.task_id}): {where} {what}: {said(error, self._config)}"
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:

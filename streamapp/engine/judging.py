@@ -29,6 +29,7 @@ __all__ = [
     "judge",
     "masked",
     "no_fault_of_the_record",
+    "record_at",
     "said",
     "send_letter",
     "service_failed",
@@ -193,6 +194,15 @@ def said(error: BaseException, config: StreamsConfig) -> str:
     if hides_text(error, config):
         return f"{kind} (its text is hidden, because show_record is set)"
     return f"{kind}: {error}" if str(error) else kind
+
+
+def record_at(topic: str, partition: int, offset: int) -> str:
+    """The place of a record, in a message.
+
+    >>> record_at("flights", 2, 81)
+    'record of flights-2 at offset 81'
+    """
+    return f"record of {topic}-{partition} at offset {offset}"
 
 
 def masked(show: Callable[[bytes | None, bytes | None], str], key: bytes | None, value: bytes | None) -> str:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.judging import record_at
 from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
@@ -190,9 +191,7 @@ class DataPlane(threading.Thread):
             waits = "a commit, for which brokers have to answer,"
             return Place(waits, self.turns, self.ident, can_hang=False) if self._committer.waits else None
         task = live.task
-        where = (
-            f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
-        )
+        where = record_at(task.topic, task.partition, task.offset) if task.topic else "punctuator"
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
 
     def look_beside(self) -> None:

@@ -21,6 +21,7 @@ from streamapp.engine.judging import (
     dead_letter,
     judge,
     no_fault_of_the_record,
+    record_at,
     said,
     topics_of,
 )
@@ -162,11 +163,11 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         No handler is asked, because Faust would start the agent anew. The restart may lose the record that Faust has
         already taken for the next batch.
         """
-        first = batch[0]
+        first = record_at(batch[0].topic, batch[0].partition, batch[0].offset)
         return ProcessingFailed(
-            f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the record of {first.topic}-"
-            f"{first.partition} at offset {first.offset}, failed: {said(exc, self.app.config)}; a worker cannot go on "
-            "without a batch: handle the exception in the agent, or take the records one by one"
+            f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the {first}, failed: "
+            f"{said(exc, self.app.config)}; a worker cannot go on without a batch: handle the exception in the agent, "
+            "or take the records one by one"
         )
 
 
@@ -260,7 +261,7 @@ async def _decide(
 def _where(app: Any, record: Any) -> str:
     if record is None or not app.topics.acks_enabled_for(record.topic):
         return "it"
-    return f"record of {record.topic}-{record.partition} at offset {record.offset}"
+    return record_at(record.topic, record.partition, record.offset)
 
 
 def _context(record: Any, who: str) -> ErrorContext:

@@ -22,7 +22,7 @@ from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, To
 from mode.utils.times import Seconds, want_seconds
 
 from streamapp.config import StreamsConfig
-from streamapp.engine.judging import with_clock
+from streamapp.engine.judging import record_at, with_clock
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.taken_batches import RecordMoved, batch_under_work, witnesses_under_work
@@ -60,7 +60,7 @@ class BoundMessage(NamedTuple):
 
 def refused_of(record: TP, offset: int, topic: str) -> str:
     """The first words of the error for a message that brokers refuse."""
-    return f"record of {record.topic}-{record.partition} at offset {offset} gave a result that {topic} does not take"
+    return f"{record_at(record.topic, record.partition, offset)} gave a result that {topic} does not take"
 
 
 class _SentAtCommit(FutureMessage):  # type: ignore[misc]
