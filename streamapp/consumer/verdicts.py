@@ -22,13 +22,14 @@ from streamapp.engine.judging import (
     record_at,
     said,
     service_failed,
+    short,
     topics_of,
 )
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord, TopicPartition
 
-__all__ = ["HandlerTimeout", "Settled", "Verdicts", "short"]
+__all__ = ["HandlerTimeout", "Settled", "Verdicts"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -141,11 +142,9 @@ class Verdicts:
 
     def letter_lost(self, unit: Unit, error: Exception, letters: Sequence[OutputRecord]) -> ProcessingFailed:
         """The end of the consumer: brokers do not take one of these dead letters of a call."""
-        failed = ProcessingFailed(
-            self._message(
-                unit, unit.items[0], error, f"has a dead letter that {topics_of(letters)} does not take"
-            )
-        )
+        what = f"has a dead letter that {topics_of(letters)} does not take"
+        remedy = f". {error.remedy}" if isinstance(error, ResultRefused) and error.remedy else ""
+        failed = ProcessingFailed(f"{self._message(unit, unit.items[0], error, what)}{remedy}")
         failed.__cause__ = error
         return failed
 
@@ -270,8 +269,3 @@ class Verdicts:
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
         where = record_at(*unit.partition.source, item.offset)
         return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
-
-
-def short(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {error}"[:500] if str(error) else type(error).__name__

@@ -33,6 +33,8 @@ __all__ = [
     "said",
     "send_letter",
     "service_failed",
+    "short",
+    "text_of",
     "topics_of",
     "with_clock",
 ]
@@ -95,7 +97,7 @@ def judge(
             answer = on_error(context(), error)
         except Exception as fatal:
             raise ProcessingFailed(
-                f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {message}"
+                f"the exception handler itself failed ({short(fatal)}) for: {message}"
             ) from fatal
     letters: tuple[OutputRecord, ...] | None = None
     if isinstance(answer, Response):
@@ -193,7 +195,25 @@ def said(error: BaseException, config: StreamsConfig) -> str:
     kind = type(error).__name__
     if hides_text(error, config):
         return f"{kind} (its text is hidden, because show_record is set)"
-    return f"{kind}: {error}" if str(error) else kind
+    return f"{kind}: {text}" if (text := text_of(error)) else kind
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception. The class of the exception may be the user's, and its ``__str__`` may raise."""
+    try:
+        return str(error)
+    except Exception as wrong:
+        return f"the exception has no text, because its __str__ raises {type(wrong).__name__}"
+
+
+def short(error: BaseException) -> str:
+    """An exception in one line.
+
+    >>> short(ValueError("no flight")), short(TimeoutError())
+    ('ValueError: no flight', 'TimeoutError')
+    """
+    kind, text = type(error).__name__, text_of(error)
+    return f"{kind}: {text}"[:500] if text else kind
 
 
 def record_at(topic: str, partition: int, offset: int) -> str:
@@ -226,7 +246,7 @@ def error_headers(error: Exception) -> Headers:
     return (
         ("__streams.errors.exception", name.encode()),
         ("__streams.errors.stacktrace", _cut(stack)),
-        ("__streams.errors.message", _cut(str(error))),
+        ("__streams.errors.message", _cut(text_of(error))),
     )
 
 

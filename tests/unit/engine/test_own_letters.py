@@ -97,11 +97,33 @@ def test_an_answer_without_letters_drops_the_record(kind: str) -> None:
         (("skip",), 'action of a Response is "fail" or "continue", not \'skip\''),
         (("continue", OutputRecord("bad", None, None, None)), "dead_letters .* are OutputRecords, not 'bad'"),
         (("continue", (b"value",)), "dead_letters of a Response are OutputRecords, not b'value'"),
+        (("continue", [OutputRecord("", None, None, None)]), "the topic of a letter must not be empty"),
+        (("continue", [OutputRecord("my letters", None, None, None)]), '"my letters" is illegal'),
+        (
+            ("continue", [OutputRecord("bad", "k", None, None)]),
+            "for topic 'bad', has the key 'k': give bytes",
+        ),
+        (("continue", [OutputRecord("bad", None, {"n": 1}, None)]), "has the value {'n': 1}: give bytes"),
+        (("continue", [OutputRecord("bad", None, None, 1.5)]), "has the timestamp 1.5: give an int or None"),
+        (("continue", [OutputRecord("bad", None, None, 5, (), "0")]), "has the partition '0': give an int"),
     ],
 )
 def test_a_response_that_is_none_is_refused_where_it_is_made(arguments: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Response(*arguments)
+
+
+def test_a_letter_that_no_topic_can_have_is_a_failure_of_the_handler() -> None:
+    """The test driver took such a letter. A worker asked the handler again, about the letter in place of the record."""
+
+    def choose(context: ErrorContext, error: Exception) -> Response:
+        return Response.resume(OutputRecord("bad", None, "text", None))  # type: ignore[arg-type]
+
+    driver = described(StreamsConfig("app", processing_exception_handler="continue"), processing=choose)
+    with pytest.raises(
+        StreamsError, match="exception handler itself failed .ConfigError: a letter of the Response"
+    ):
+        driver.pipe_raw("in", b"k", BAD["processing"], 5)
 
 
 def test_letters_may_be_a_list() -> None:
