@@ -76,9 +76,10 @@ class FailureDesk:
         """
         if not letter.lacks_record:
             return letter
-        where = letter.said("topic"), int(letter.said("partition")), int(letter.said("offset"))
         try:
-            record = read_record(self._config, *where)
+            if letter.place is None:
+                raise StreamsError(f"the letter says {letter.origin}, which is no place of a record")
+            record = read_record(self._config, *letter.place)
         except StreamsError as error:
             raise StreamsError(
                 f"letter {letter.id} has no record, because the record had waited in a buffer, and its source "
