@@ -211,7 +211,7 @@ class Failures:
         answer, letters = judge(on_error, lambda: self.context(node, attempt), error, message, topic)
         if letters is not None:
             for letter in letters:
-                self._send(letter)
+                self._send(letter, node)
         elif topic is not None and answer != "skip":
             self._send_dead_letter(topic, error, node, what, attempt)
             letters = (OutputRecord(topic, None, None, None),)
@@ -261,10 +261,14 @@ class Failures:
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
         now = self._task.wall_clock_ms()
-        self._send(dead_letter(topic, self.context(node, attempt), error, what, self._config, now))
+        self._send(dead_letter(topic, self.context(node, attempt), error, what, self._config, now), node)
 
-    def _send(self, letter: OutputRecord) -> None:
-        send_letter(self._task.collector.send, letter, self._task.wall_clock_ms())
+    def _send(self, letter: OutputRecord, node: str) -> None:
+        try:
+            send_letter(self._task.collector.send, letter, self._task.wall_clock_ms())
+        except ResultRefused as refused:
+            what = f"has a dead letter that {letter.topic} does not take"
+            raise ProcessingFailed(f"{self._message(refused, node, what)}. {refused.remedy}") from refused
 
 
 def _users_function(error: BaseException) -> str:

@@ -170,16 +170,14 @@ def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
 def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) -> None:
     """Sends a dead letter with ``send``, the method of a `Collector`. A refused letter goes out `with_clock`.
 
-    Raises `ProcessingFailed` if brokers refuse the letter for another reason, because a letter must not get lost.
+    Raises `ResultRefused` if brokers refuse the letter for another reason.
     """
     try:
         send(*letter)
-    except ResultRefused as refused:
+    except ResultRefused:
         again = with_clock(letter, now_ms)
         if again is None:
-            raise ProcessingFailed(
-                f"a dead letter could not be written to {letter.topic}: {refused}. {refused.remedy}"
-            ) from refused
+            raise
         send(*again)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
@@ -198,7 +199,12 @@ class _Ledger:
         open transaction. With exactly_once_v2, the transaction is open already.
         """
         for letter in self._letters.waiting:
-            send_letter(self._outputs.send, letter, now_ms())
+            try:
+                send_letter(self._outputs.send, letter, now_ms())
+            except ResultRefused as refused:
+                raise ProductionError(
+                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
+                ) from refused
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()

@@ -17,6 +17,7 @@ from streamapp import (
     StringSerde,
     TopologyTestDriver,
 )
+from streamapp.engine.collector import ResultRefused
 from streamapp.serdes import LongSerde
 
 TEXT = StringSerde()
@@ -129,3 +130,20 @@ def test_a_letter_that_no_topic_can_have_is_a_failure_of_the_handler() -> None:
 def test_letters_may_be_a_list() -> None:
     letter = OutputRecord("bad", None, None, None)
     assert Response("continue", [letter]).dead_letters == (letter,)  # type: ignore[arg-type]
+
+
+def test_a_letter_that_brokers_refuse_ends_the_worker_with_the_place_of_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send = TopologyTestDriver.send
+
+    def refusing(driver: TopologyTestDriver, topic: str, *record: Any) -> None:
+        if topic == "bad":
+            raise ResultRefused("too large", "Write less")
+        send(driver, topic, *record)
+
+    monkeypatch.setattr(TopologyTestDriver, "send", refusing)
+    driver = described(StreamsConfig("app"), processing=two_letters)
+    message = "double .*: record of in-0 at offset 0 has a dead letter that bad does not take: .* too large. Write less"
+    with pytest.raises(StreamsError, match=message):
+        driver.pipe_raw("in", b"k", BAD["processing"], 5)
