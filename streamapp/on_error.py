@@ -14,7 +14,8 @@ from zlib import crc32
 
 from streamapp._base.callables import accepts
 from streamapp._base.durations import Duration, to_ms
-from streamapp.errors import ConfigError, ServiceDown
+from streamapp._base.names import check_topic_name
+from streamapp.errors import ConfigError, ServiceDown, TopologyError
 from streamapp.records import Headers, OutputRecord
 from streamapp.serdes.base import Serde, check_serde
 
@@ -89,7 +90,8 @@ class Response:
 
     A `Response` is the result of a function that is an exception handler, or the ``on_error`` of an operator or a
     consumer. Keys and values of the letters are bytes or None. Raises `ConfigError` for letters that are no
-    `OutputRecord`s. Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
+    `OutputRecord`s, and for values that no record can have.
+    Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
     'continue'
@@ -105,6 +107,7 @@ class Response:
         for letter in self.dead_letters:
             if not isinstance(letter, OutputRecord):
                 raise ConfigError(f"the dead_letters of a Response are OutputRecords, not {letter!r}")
+            _check_letter(letter)
 
     @classmethod
     def resume(cls, *dead_letters: OutputRecord) -> Response:
@@ -320,6 +323,22 @@ a function of an ErrorContext and an exception, not 'ignore'
         f'on_error of {where} is "fail", "skip", "dead_letter", "continue", a Retry or a function of an ErrorContext '
         f"and an exception, not {on_error!r}"
     )
+
+
+def _check_letter(letter: OutputRecord) -> None:
+    where = f"a letter of the Response, for topic {letter.topic!r},"
+    try:
+        check_topic_name(letter.topic, "the topic of a letter")
+    except TopologyError as error:
+        raise ConfigError(str(error)) from None
+    for name, content in (("key", letter.key), ("value", letter.value)):
+        if not isinstance(content, bytes | None):
+            raise ConfigError(
+                f"{where} has the {name} {content!r}: give bytes or None, such as those of the ErrorContext"
+            )
+    for name, number in (("timestamp", letter.timestamp), ("partition", letter.partition)):
+        if not isinstance(number, int | None):
+            raise ConfigError(f"{where} has the {name} {number!r}: give an int or None")
 
 
 def _one_of(value: object, allowed: tuple[str, ...], what: str) -> None:

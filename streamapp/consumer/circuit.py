@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from streamapp.consumer.verdicts import short
+from streamapp.engine.judging import short
 from streamapp.on_error import Backoff
 
 __all__ = ["Circuit"]

@@ -25,7 +25,7 @@ from streamapp.consumer.offset_sinks import SinkFenced
 from streamapp.consumer.output_commits import OutputCommits
 from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.sinking import Sinking
-from streamapp.consumer.verdicts import short
+from streamapp.engine.judging import short
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 

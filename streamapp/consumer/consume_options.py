@@ -184,6 +184,12 @@ class ConsumeOptions:
             return self.config.production_exception_handler
         return self.processing_answer
 
+    @property
+    def makes_letters(self) -> bool:
+        """True if failed records may become dead letters: in the dead-letter topic, or where a function sends them."""
+        answers = self.processing_answer, self.undecodable_answer, self.production_answer
+        return self.config.dead_letter_queue_topic is not None or any(map(callable, answers))
+
     def client(self) -> dict[str, Any]:
         """librdkafka's settings for a member of the group."""
         config, client = self.config, client_of(self.config)

@@ -62,7 +62,7 @@ class Consuming:
         if options.output is not None:
             outputs = HandlerOutputs(options.name, options.output, options.config)
         letters: SyncReliableProducer[bytes, bytes] | None = None
-        if options.config.dead_letter_queue_topic is not None and outputs is None:
+        if options.makes_letters and outputs is None:
             letters = SyncReliableProducer(
                 options.name,
                 bootstrap_servers=options.config.bootstrap_servers,

@@ -22,11 +22,11 @@ from streamapp.consumer.circuit import Circuit
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.done_offsets import DoneOffsets, decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
-from streamapp.consumer.outputs import Step, WaitingOutputs
+from streamapp.consumer.outputs import Output, Step, WaitingOutputs
 from streamapp.consumer.room import Room
 from streamapp.consumer.turns import Turns
 from streamapp.consumer.verdicts import Settled
-from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.records import NO_HEADERS, OutputRecord, RecordBatch, TopicPartition
 
 __all__ = ["Dispatcher"]
 
@@ -363,6 +363,11 @@ class Dispatcher:
                 self._outputs.replace(unit, settled.letters)
         if settled.fail is not None:
             self.fail(settled.fail)
+
+    def letter_again(self, output: Output, letter: OutputRecord) -> None:
+        """Puts another letter in the place of a dead letter that brokers refuse, for the next transaction."""
+        with self.changed:
+            self._outputs.exchange(output, letter)
 
     def repeat(self, unit: Unit) -> None:
         """Drops the waiting records of a batch's partition. `begin_anew` then reads all uncommitted records again.

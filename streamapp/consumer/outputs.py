@@ -191,6 +191,13 @@ class WaitingOutputs:
             self._put(output)
         self.add(unit, (), letters)
 
+    def exchange(self, output: Output, record: OutputRecord) -> None:
+        """Puts another record in the place of an output, unless the partition of the output is lost meanwhile."""
+        waiting = self._by_partition.get(output.source, [])
+        for index, each in enumerate(waiting):
+            if each is output:
+                waiting[index] = output._replace(record=record)
+
     def drop(self, source: TopicPartition) -> None:
         """Drops the outputs of a lost partition. Its new owner calls the handler again and makes the outputs again."""
         self._remove(source, len(self._by_partition.get(source, ())))

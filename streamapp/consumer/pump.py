@@ -13,7 +13,8 @@ from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.handling import Handling
 from streamapp.consumer.lanes import Unit
-from streamapp.consumer.verdicts import HandlerTimeout, Settled, short
+from streamapp.consumer.verdicts import HandlerTimeout, Settled
+from streamapp.engine.judging import short
 from streamapp.errors import StreamsError
 
 __all__ = ["Pump"]
@@ -114,7 +115,7 @@ class Pump:
             try:
                 self._handling.run(unit)
             except BaseException as exc:  # SystemExit, for example, would end the thread without a message
-                self._broken(exc)
+                self._broken(unit, exc)
 
     def _begin(self, unit: Unit) -> None:
         assert self._loop is not None
@@ -124,7 +125,7 @@ class Pump:
         def over(task: asyncio.Task[None]) -> None:
             del self._tasks[unit]
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._broken(error)
+                self._broken(unit, error)
 
         task.add_done_callback(over)
 
@@ -132,12 +133,12 @@ class Pump:
         try:
             await self._handling.run_async(unit)
         except (SystemExit, KeyboardInterrupt) as exc:  # asyncio would end the event loop with them
-            self._broken(exc)
+            self._broken(unit, exc)
 
-    def _broken(self, error: BaseException) -> None:
+    def _broken(self, unit: Unit, error: BaseException) -> None:
         failure = StreamsError(f"{self._options.operator} ended with {short(error)}")
         failure.__cause__ = error
-        self._dispatcher.fail(failure)
+        self._dispatcher.finished(unit, Settled(back=unit.items, fail=failure), 0.0, 0)
 
     def _cancel(self) -> None:
         for task in list(self._tasks.values()):

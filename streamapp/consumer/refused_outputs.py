@@ -15,6 +15,7 @@ from streamapp.consumer.lanes import Unit
 from streamapp.consumer.outputs import Output, Step
 from streamapp.consumer.verdicts import Settled, Verdicts
 from streamapp.engine.collector import ResultRefused
+from streamapp.engine.judging import with_clock
 from streamapp.producer.session import RecordsRefused
 
 __all__ = ["RefusedOutputs"]
@@ -90,8 +91,10 @@ class RefusedOutputs:
         record, unit = output.record, output.unit
         text = refusal_text(error, record.key, record.value, record.timestamp)
         refusal = ResultRefused(text, REMEDIES.get(error.code(), ""), final=error.code() in FINAL)
-        if output.letter:
-            fatal = self._verdicts.letter_lost(unit, refusal)
+        if output.letter and (again := with_clock(record, int(time.time() * 1000))) is not None:
+            self._dispatcher.letter_again(output, again)
+        elif output.letter:
+            fatal = self._verdicts.letter_lost(unit, refusal, [record])
             self._dispatcher.refused(unit, Settled(back=unit.items, fail=fatal))
         elif len(unit.items) > 1:
             logger.warning(

@@ -16,7 +16,7 @@ from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes
 from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
-from streamapp.consumer.verdicts import short
+from streamapp.engine.judging import short
 from streamapp.records import TopicPartition
 
 __all__ = ["Sinking"]

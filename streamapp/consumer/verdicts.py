@@ -19,15 +19,17 @@ from streamapp.engine.judging import (
     dead_letter,
     hides_text,
     judge,
+    record_at,
     said,
     service_failed,
+    short,
     topics_of,
 )
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord, TopicPartition
 
-__all__ = ["HandlerTimeout", "Settled", "Verdicts", "short"]
+__all__ = ["HandlerTimeout", "Settled", "Verdicts"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -139,12 +141,11 @@ class Verdicts:
             settled.back, settled.letters = [item], []
         return settled
 
-    def letter_lost(self, unit: Unit, error: Exception) -> ProcessingFailed:
-        """The error that ends the consumer if brokers do not take the dead letter of a record."""
-        topic = self._config.dead_letter_queue_topic
-        failed = ProcessingFailed(
-            self._message(unit, unit.items[0], error, f"has a dead letter that {topic} does not take")
-        )
+    def letter_lost(self, unit: Unit, error: Exception, letters: Sequence[OutputRecord]) -> ProcessingFailed:
+        """The error that ends the consumer if brokers do not take one of these dead letters of a call."""
+        what = f"has a dead letter that {topics_of(letters)} does not take"
+        remedy = f". {error.remedy}" if isinstance(error, ResultRefused) and error.remedy else ""
+        failed = ProcessingFailed(f"{self._message(unit, unit.items[0], error, what)}{remedy}")
         failed.__cause__ = error
         return failed
 
@@ -235,12 +236,7 @@ class Verdicts:
         message = self._message(unit, item, error, what)
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
-            letter = dead_letter(topic, context, error, what, self._config)
-            if isinstance(error, BrokerError):
-                # Brokers may have refused the record because its timestamp is in the future. The letter then has the
-                # present time, or brokers would refuse the letter, too.
-                letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
-            letters = (letter,)
+            letters = (dead_letter(topic, context, error, what, self._config, int(time.time() * 1000)),)
         settled.letters += letters or ()
         if answer == "fail":
             remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'
@@ -272,10 +268,5 @@ class Verdicts:
         )
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
-        where = f"record of {unit.partition.source} at offset {item.offset}"
+        where = record_at(*unit.partition.source, item.offset)
         return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
-
-
-def short(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {error}"[:500] if str(error) else type(error).__name__

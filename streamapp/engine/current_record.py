@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from streamapp.engine.judging import record_at
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, RecordSource
 
 __all__ = ["CurrentRecord"]
@@ -41,7 +42,7 @@ class CurrentRecord:
         """The present place in the input, for errors: the record, or a punctuation."""
         if self.topic is None:
             return "punctuation"
-        return f"record of {self.topic}-{self.partition} at offset {self.offset}"
+        return record_at(self.topic, self.partition, self.offset)
 
     @property
     def source_partition(self) -> int:

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
@@ -27,6 +27,7 @@ __all__ = [
     "account",
     "count_of",
     "expectation",
+    "identified",
     "identity_of",
     "reconcile",
     "republish",
@@ -87,6 +88,27 @@ def identity_of(expression: str) -> Identity:
     if kind == "value" and name:
         return lambda key, value, timestamp, headers: _field(value, name)
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
+
+
+def identified(expression: str, name: str, record: OutputRecord) -> OutputRecord:
+    """The record as a republication sends it: a reader finds its id ``name`` in the part that ``expression`` names.
+
+    If the part is a header, the record gets this header. Raises `ConfigError` if key or value have another id, because
+    every later comparison would miss the record again.
+
+    >>> identified("header:id", "o1", OutputRecord("orders", None, b"paid", None)).headers
+    (('id', b'o1'),)
+    """
+    kind, _, header = expression.partition(":")
+    if kind == "header":
+        record = record._replace(headers=((header, name.encode()),))
+    found = identity_of(expression)(record.key, record.value, record.timestamp or 0, record.headers)
+    if found != name:
+        has = "no id" if found is None else f"the id {found!r}"
+        raise ConfigError(
+            f"the record has {has} in its {expression}, but the line has the id {name!r}: give both the same id"
+        )
+    return record
 
 
 def count_of(identity: Identity, window_ms: int) -> Identity:
@@ -256,13 +278,14 @@ def _records(
         heard = time.monotonic()
         while waiting:
             for message in consumer.consume(10_000, 1.0):
-                heard = time.monotonic()
                 number, error = message.partition() or 0, message.error()
-                if error is not None:
-                    if no_right_to_group(error):
-                        continue
-                    if error.code() != KafkaError._PARTITION_EOF:
+                at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+                if error is not None and not at_end:
+                    if not passes(error):
                         raise BrokerError(f"{topic} cannot be read: {error.str()}")
+                    continue
+                heard = time.monotonic()
+                if at_end:
                     waiting.discard(number)
                 elif number in waiting:
                     end, offset = ends[TopicPartition(topic, number)], message.offset() or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from streamapp.broker import LocalKafka
 from ..processes import Worker, free_port, start_worker, until
 
 PARTITIONS = 4
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+"""The settings of a topic whose records may be far ahead of the clock."""
 
 
 @dataclass
@@ -38,8 +40,11 @@ class Cluster:
         self.source, self.sink = f"{self.id}-in", f"{self.id}-out"
         self.create(self.source, self.sink)
 
-    def create(self, *topics: str, partitions: int = PARTITIONS) -> None:
-        for future in self.admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
+    def create(
+        self, *topics: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
+    ) -> None:
+        new = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
+        for future in self.admin.create_topics(new).values():
             future.result()
 
     def topic_id(self, topic: str) -> str:

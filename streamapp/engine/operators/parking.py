@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp._base.counted import counted
-from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, short
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import bind_at_once, verdict
 from streamapp.engine.operators.guarded import HeldContext
@@ -209,7 +209,7 @@ class _Waiting:
     def _note_failure(
         self, record: ParkedRecord, error: Exception, name: bytes, now: int, answer: str
     ) -> None:
-        record.error = _short(error)
+        record.error = short(error)
         if answer == "pause":
             self._open_circuit(name, error, now)
             assert self._circuit is not None
@@ -307,10 +307,10 @@ class _Waiting:
                 "%s (task %s): a service fails (%s); no further record is taken until it answers",
                 self._name,
                 self._task.task_id,
-                _short(error),
+                short(error),
             )
             circuit = self._circuit = _Circuit(now, "", 0, 0, name)
-        circuit.error, circuit.lane = _short(error), name
+        circuit.error, circuit.lane = short(error), name
         circuit.attempts += 1
         circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
 
@@ -338,7 +338,3 @@ class _Waiting:
         self._schedule = self._task.schedule(
             self._name, 1, PunctuationType.WALL_CLOCK_TIME, self._on_time, due
         )
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]

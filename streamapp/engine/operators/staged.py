@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, short
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import verdict
 from streamapp.engine.operators.guarded import HeldContext
@@ -156,7 +156,7 @@ class _Attempts:
         if answer == "retry":
             record.attempts = attempt
         stage = max(0, record.attempts - 1)
-        record.error = f"{type(error).__name__}: {error}"[:500]
+        record.error = short(error)
         record.due = self._task.wall_clock_ms() + self._delays[stage]
         self._sinks[stage](record.key, record, record.timestamp, NO_HEADERS)
 

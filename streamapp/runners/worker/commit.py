@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import GlobalLetters
+from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
-from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
 from streamapp.runners.worker.purge import RepartitionPurge
@@ -200,7 +202,12 @@ class _Ledger:
         open transaction. With exactly_once_v2, the transaction is open already.
         """
         for letter in self._letters.waiting:
-            self._outputs.send(*letter)
+            try:
+                send_letter(self._outputs.send, letter, now_ms())
+            except ResultRefused as refused:
+                raise ProductionError(
+                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
+                ) from refused
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()

@@ -352,9 +352,7 @@ class RecordProducer:
             else:
                 failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
             self._failure = self._failure or failure
-        elif topic in self._stores or (
-            topic == self._config.dead_letter_queue_topic and not _is_ahead(error, timestamp)
-        ):
+        elif topic in self._stores:
             # Replaces an earlier failure of the transaction: this refusal is the reason, and would come again.
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         else:
@@ -379,17 +377,13 @@ class RecordProducer:
     def _raise_failure(self, *, wait: bool = False) -> None:
         """Raises the first failure, or the refused results that caused it. With ``wait``, refused results are raised at
         the next flush instead, all together."""
+        letters = self._config.dead_letter_queue_topic
+        if letters is not None and self._refusals.new and (lost := self._refusals.lost(letters)) is not None:
+            error, topic, partition, key, value, timestamp = lost
+            self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         if isinstance(self._failure, ProductionError):
             raise self._failure
         if not wait and (refused := self._refusals.take()) is not None:
             raise refused
         if self._failure is not None:
             raise self._failure
-
-
-def _is_ahead(error: KafkaError, timestamp: int) -> bool:
-    """True if brokers may have refused a record because its timestamp is ahead of the clock.
-
-    A dead letter is then sent once more, with the time of the clock (`Failures`).
-    """
-    return error.code() == KafkaError.INVALID_TIMESTAMP and timestamp > time.time() * 1000

@@ -15,7 +15,7 @@ from faust.types import EventT, FieldDescriptorT, Message
 from mode.utils.futures import maybe_async
 
 from streamapp._base.cancellation import own_cancellation
-from streamapp.engine.judging import ProcessingFailed, said
+from streamapp.engine.judging import ProcessingFailed, record_at, said
 
 __all__ = ["RecordMoved", "WatchedStream", "batch_under_work", "moved", "note_batch", "witnesses_under_work"]
 
@@ -103,11 +103,7 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
             if moved(error, record, self.app.consumer):
                 return self._start_agent_anew()
             error = own
-        where = (
-            ""
-            if record is None
-            else f" for record of {record.topic}-{record.partition} at offset {record.offset}"
-        )
+        where = "" if record is None else f" for {record_at(record.topic, record.partition, record.offset)}"
         await self.app.consumer.fail(
             ProcessingFailed(
                 f"{self.shortlabel}: an operator of the stream failed{where}: {said(error, self.app.config)}; a worker "
