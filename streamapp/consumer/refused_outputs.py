@@ -28,10 +28,10 @@ _GROWTH = 10
 
 
 class RefusedOutputs:
-    """Finds the calls whose outputs brokers refuse, and decides about the records of these calls.
+    """Finds the calls of the handler whose outputs brokers refuse, and decides about the input records of these calls.
 
     Only the polling thread may use the object. Brokers refuse a request as a whole, although the cause may be one
-    record, or only the size of the request. If the cause is not clear, the records of a refused transaction are sent
+    record, or only the size of the request. If the cause is not clear, the outputs of a refused transaction are sent
     again, each in a request of its own. Later, requests grow again with each commit.
     """
 

@@ -161,8 +161,8 @@ def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tu
 
     Without ``window_ms``, a line is an id, or a JSON object with "id". A line that is only an id has no time, so
     ``span`` does not leave the line out. With ``window_ms``, a line is the start of a window, an id and a count,
-    separated by tabs. The id in the result is then that of `count_of`. Raises `ConfigError` for any other line, and for
-    a JSON object without "timestamp" if ``span`` has a limit.
+    separated by tabs. The id in the result is then the start and the id, as `count_of` gives them. Raises `ConfigError`
+    for any other line, and for a JSON object without "timestamp" if ``span`` has a limit.
 
     >>> expectation("o1", None), expectation("3600000\\to1\\t2", 3_600_000)
     (('o1', 1), ('3600000\\to1', 2))

@@ -195,9 +195,9 @@ class DataPlane(threading.Thread):
         return Place(what, self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
-        """Notes the ends of the logs if the data plane, for example in a slow function, has not done so for some time.
+        """Asks for the ends of the inputs' logs in place of the data plane, if a slow function keeps it busy.
 
-        Another thread calls this method. Without the call, the lag that users see would not grow meanwhile.
+        Another thread calls this method, so that the lag that users see grows meanwhile, too.
         """
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()

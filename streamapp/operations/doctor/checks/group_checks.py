@@ -45,7 +45,8 @@ def beyond_end(survey: Survey) -> Found:
     "partitions have no member",
     "stalls",
     reason="The group has members, but no member reads these partitions. Their records wait.",
-    remedy="Compare the topics to which the members subscribe, and restart members that do not read this topic.",
+    remedy="Look into the programs of the group's members: which topics do they read? Then restart those that should "
+    "read the topic of the finding, but do not.",
     page="worker.md",
 )
 def unassigned(survey: Survey) -> Found:
