@@ -72,6 +72,15 @@ class Expression:
     def __mul__(self, other: Any) -> Expression:
         return Binary("*", self, _expression(other))
 
+    def __radd__(self, other: Any) -> Expression:
+        return Binary("+", _expression(other), self)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return Binary("-", _expression(other), self)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return Binary("*", _expression(other), self)
+
     def __and__(self, other: Any) -> Expression:
         return Both(self, _expression(other))
 

@@ -98,7 +98,7 @@ def deleted_rows(survey: Survey) -> Found:
     "loses",
     reason="A worker that restores the table does not get the deleted windows. If further records of these windows "
     "come, their results begin at zero again.",
-    remedy=f"{_ALTER}retention.ms=MS. MS is the store's retention plus one day (86400000), in milliseconds.",
+    remedy=f"{_ALTER}retention.ms=-1, the value that streamapp sets.",
     page="operators/windows.md",
 )
 def deleted_windows(survey: Survey) -> Found:

@@ -65,7 +65,7 @@ class AgentTransactions:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
         Raises `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers
-        refuse a message or do not answer, and `NoProgressError` after minutes with nothing but rollbacks.
+        do not answer, or refuse a message once more. Raises `NoProgressError` after minutes with nothing but rollbacks.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
