@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.errors import StreamsError
 from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.faust_names import SubtopologyAgent
@@ -96,3 +97,27 @@ async def test_a_commit_that_waited_while_partitions_were_given_up_does_nothing(
         await asyncio.sleep(0)
         consumer._member = None
     assert not await waiting
+
+
+async def test_a_failure_ends_the_worker_although_the_stop_of_the_flow_cancels_its_task() -> None:
+    """A worker logged "this worker ends", and then stood still for good and said that it was ready."""
+    consumer, crashed = object.__new__(AgentConsumer), asyncio.Event()
+    failing: asyncio.Task[None]
+
+    async def crash(error: StreamsError) -> None:
+        crashed.set()
+
+    async def force_commit() -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    def stop_handing_out() -> None:  # as Faust does to the task that hands a record out
+        failing.cancel()
+
+    consumer.app = SimpleNamespace(should_stop=False, crash=crash)
+    consumer._limits = {}
+    consumer._stop_handing_out, consumer.force_commit = stop_handing_out, force_commit  # type: ignore[method-assign]
+    failing = asyncio.ensure_future(consumer.fail(StreamsError("bytes that nobody can read"), None))
+    with pytest.raises(asyncio.CancelledError):
+        await failing
+    await asyncio.wait_for(crashed.wait(), 5)

@@ -337,6 +337,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         In the partition of ``record`` only earlier records are committed.
         """
+        # A failure of a record that is handed out has the task of the hand-out as caller. Faust cancels this task as
+        # soon as the flow of records stops.
+        await asyncio.shield(asyncio.ensure_future(self._end_with(error, record)))
+
+    async def _end_with(self, error: StreamsError, record: Any) -> None:
         self._stop_handing_out()
         if self._limits is None:
             self._limits = self._positions()
