@@ -152,6 +152,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._too_early.setdefault(tp, records[tp][0].offset)
         return records
 
+    async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:
+        """Fetches once. The answer has no records (None) if the flow of records has stopped meanwhile.
+
+        Faust would then set all partitions to the group's positions, in the middle of a rebalance. After the rebalance,
+        Faust drops records of partitions that it has paused, and `_hand_out` would not miss these records.
+        """
+        records, active = await super()._wait_next_records(timeout)
+        return records if self.flow_active else None, active
+
     @property
     def is_member(self) -> bool:
         """True while this worker has partitions for its agents, or has joined the group without getting any."""
@@ -200,6 +209,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         position", and agents would begin at the wrong offset.
         """
         member = self._member
+        if member is None:
+            return  # a rebalance is under way; the next assignment has a seek of its own
         found = await self._positions_of_group()
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         new = found.keys() - committed.keys()
@@ -212,7 +223,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 return  # a partition is about to be revoked
             self._committed_offset.update(committed)
             self._too_early.clear()
-            self._placed.update(self.assignment())
+            self._placed.update(found)
             self._turn += 1
 
     async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> None:
