@@ -11,7 +11,7 @@ from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, i
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus
 
-__all__ = ["Finding", "findings"]
+__all__ = ["Finding", "findings", "standing_agents"]
 
 _SETTLE_SECONDS = 10
 _REBALANCE_SECONDS = 30
@@ -38,6 +38,7 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
     found += _standing_copies(sampler)
     found += _standing_globals(sampler)
+    found += standing_agents(sampler)
     found += _falling_behind(sampler)
     found += _dropping(sampler)
     found += _open_circuits(sampler)
@@ -150,6 +151,26 @@ def _standing_globals(sampler: Sampler) -> Iterator[Finding]:
                 f"The global topic {each.topic}-{each.partition} has stood at offset {each.position} for "
                 f"{standstill:.0f} s; {_waiting(each.lag)}.",
                 "Joins see old rows of its table. " + _unreadable(each.topic, each.partition),
+            )
+
+
+def standing_agents(sampler: Sampler) -> Iterator[Finding]:
+    """Partitions of which agents finish no record, although records wait."""
+    if sampler.status.state != "running":
+        return
+    for each in sampler.status.agent_inputs:
+        standstill = sampler.standstill_of_agents(each)
+        if each.lag and standstill >= _SETTLE_SECONDS:
+            yield Finding(
+                "warning",
+                f"{each.topic}-{each.partition}",
+                f"Agents have stood at offset {each.position} of {each.topic}-{each.partition} for "
+                f"{standstill:.0f} s; {_waiting(each.lag)}.",
+                "An agent has the record at this offset, and has not finished it. Give the calls in the agent "
+                "time-outs of their own."
+                if each.buffered
+                else "No agent has the record at this offset. The worker restores tables of agents, or nothing "
+                "arrives from the broker.",
             )
 
 

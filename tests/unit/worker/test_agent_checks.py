@@ -191,3 +191,15 @@ async def test_records_are_handed_out_after_the_seek_of_their_generation() -> No
     consumer._batch = consumer._turn
     await consumer._hand_out(SimpleNamespace(tp=ORDERS, offset=7))
     assert consumer.handed_out == [7]
+
+
+def test_the_position_of_agents_is_their_first_record_that_is_not_finished() -> None:
+    consumer = Seeking(Member(7, "a"))
+    consumer._thread = SimpleNamespace(fetched_up_to=lambda tp: (10, 12))
+    consumer._acked_index = {ORDERS: {8}}
+    assert [(each.position, each.end, each.buffered) for each in consumer.inputs] == [(10, 12, 0)]
+    for offset in (7, 8, 9):
+        consumer._progress[ORDERS].hand_out(offset)
+    assert [(each.position, each.lag, each.buffered) for each in consumer.inputs] == [(7, 5, 2)]
+    consumer._member = None
+    assert consumer.inputs == ()

@@ -29,6 +29,7 @@ from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
+from streamapp.runners.worker.status import InputInfo
 from streamapp.runners.worker.topic_ids import TopicIds
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
@@ -55,6 +56,14 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             coordinator = self._ensure_consumer()._coordinator
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
+
+    def fetched_up_to(self, tp: TP) -> tuple[int | None, int | None]:
+        """The next offset to fetch, and the end of the committed records at the last fetch. None: not known."""
+        assignment = self._ensure_consumer()._subscription.subscription.assignment
+        if assignment is None or tp not in assignment.tps:
+            return None, None
+        state = assignment.state_value(tp)
+        return state.position if state.has_valid_position else None, state.lso
 
     def on_refused(self, error: StreamsError) -> None:
         """Ends the worker, because the group refuses it as a member."""
@@ -165,6 +174,23 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def is_member(self) -> bool:
         """True while this worker has partitions for its agents, or has joined the group without getting any."""
         return self._member is not None
+
+    @property
+    def inputs(self) -> tuple[InputInfo, ...]:
+        """The partitions that agents read. ``buffered`` records went to agents, and are not finished.
+
+        ``position`` is the first offset that is not finished. Any thread may ask.
+        """
+        if self._member is None:
+            return ()
+        plain = sorted(tp for tp in self.assignment() if self._is_plain(tp))
+        return tuple(map(self._input, plain))
+
+    def _input(self, tp: TP) -> InputInfo:
+        progress = self._progress.get(tp)
+        waiting = [] if progress is None else progress.waiting(self._acked_index.get(tp, set()))
+        fetched, end = self._thread.fetched_up_to(tp)
+        return InputInfo(TopicPartition(*tp), waiting[0] if waiting else fetched, end, len(waiting))
 
     @property
     def stuck(self) -> str | None:
