@@ -453,6 +453,21 @@ def test_dropped_records_are_found_with_their_share(dropped: int, severity: str)
     assert f"0_0: {dropped - 1:,}, 0_1: 1)" in finding.message
 
 
+def test_outdated_answers_of_a_foreign_key_join_are_no_dropped_records() -> None:
+    """A worker that lost nothing warned that it had dropped a tenth of its records."""
+    watch = Watched(task(processed=10_000))
+    drops = {("0_1", "join", "superseded"): 900}
+    watch.source.worker = dataclasses.replace(watch.source.worker, dropped_records={"0_1": 900}, drops=drops)
+    watch.sampler.tick()
+    assert watch.found() == []
+    drops |= {("0_1", "sum", "late"): 5, ("0_1", "sum", "null_key"): 1}
+    watch.source.worker = dataclasses.replace(watch.source.worker, dropped_records={"0_1": 906}, drops=drops)
+    watch.sampler.tick()
+    (finding,) = watch.found()
+    assert "6 records were dropped since the worker started, 0.1 % of all its records" in finding.message
+    assert "The numbers by reason are: late 5, null_key 1." in finding.hint
+
+
 def test_dropped_results_are_found() -> None:
     watch = Watched(task(processed=10))
     watch.source.worker = dataclasses.replace(watch.source.worker, dropped_results=3)
