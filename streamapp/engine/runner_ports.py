@@ -95,6 +95,8 @@ class TaskEnvironment:
     run_async: RunAsync | None = None
     """Runs the coroutines of asynchronous steps. None: a topology with such steps is refused."""
     rules: TaskRules = TaskRules()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's ids of inputs, which each commit names in its metadata. Ids may be missing."""
 
 
 class StateHome(Protocol):

@@ -61,8 +61,8 @@ COMMIT_EVERY = 200_000
 class Resume:
     """The state of an application at its committed offsets: the ranges of its changelogs, and the offsets' metadata.
 
-    A stage with a `Resume` continues from this state. The stage gives out the records of a worker's commit, and no
-    tables.
+    A stage with a `Resume` continues from this state. The stage gives out what a worker commits: results, changelog
+    records and positions. Only a stage without a `Resume` gives out tables.
     """
 
     changelogs: Ranges = field(default_factory=dict)
