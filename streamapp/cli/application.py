@@ -47,8 +47,7 @@ def load(application: str, *, topology: bool = True) -> Any:
     if not hasattr(app, "streams"):
         if isinstance(config, StreamsConfig):
             raise click.ClickException(
-                f"{application} has no topology, and this command needs a topology. `streamapp offsets` and "
-                f"`streamapp doctor` take --group {config.application_id} in place of {application}"
+                f"{application} has agents, consumers or producers only, and this command needs an App with a topology"
             )
         raise click.ClickException(f"{application} is not a streamapp.App with a topology: {app!r}")
     return app
