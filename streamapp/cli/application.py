@@ -41,9 +41,14 @@ def load(application: str, *, topology: bool = True) -> Any:
         )
     with clear_errors(), _own_frames():
         app = _attribute(_module(module), attribute or "app")
-    if not topology and isinstance(getattr(app, "config", None), StreamsConfig):
+    config = getattr(app, "config", None)
+    if not topology and isinstance(config, StreamsConfig):
         return app
     if not hasattr(app, "streams"):
+        if isinstance(config, StreamsConfig):
+            raise click.ClickException(
+                f"{application} has agents, consumers or producers only, and this command needs an App with a topology"
+            )
         raise click.ClickException(f"{application} is not a streamapp.App with a topology: {app!r}")
     return app
 

@@ -29,6 +29,10 @@ RunAsync = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 """Starts a coroutine, on an event loop that is not the caller's, and returns at once."""
 
 
+_STOOD_STILL_SECONDS = 1.0
+"""If a timer is late by more, the event loop has stood still."""
+
+
 class _Call:
     """One record in a step, with the result or the error of its coroutine."""
 
@@ -52,6 +56,33 @@ class _Call:
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = False
+
+
+class _Timer:
+    """Lets ``limit`` expire after some seconds in which the event loop runs.
+
+    A process may be suspended, or its event loop blocked. Answers have then arrived, but no call could take its answer.
+    So calls get their whole time anew.
+    """
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
+        self._limit, self._seconds = limit, seconds
+        self._loop = asyncio.get_running_loop()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._due = self._loop.time() + self._seconds
+        self._handle = self._loop.call_at(self._due, self._on_due)
+
+    def _on_due(self) -> None:
+        now = self._loop.time()
+        if now - self._due > _STOOD_STILL_SECONDS:
+            self._begin()
+        else:
+            self._limit.reschedule(now)
+
+    def cancel(self) -> None:
+        self._handle.cancel()
 
 
 class AsyncStep:
@@ -139,7 +170,8 @@ class AsyncStep:
         await asyncio.gather(*map(self._run, calls))
 
     async def _run(self, call: _Call) -> None:
-        limit = asyncio.timeout(self._timeout)
+        limit = asyncio.timeout(None)
+        timer = _Timer(limit, self._timeout)
         try:
             async with limit:
                 call.result = await self._call(call.key, call.value)
@@ -153,6 +185,8 @@ class AsyncStep:
             # SystemExit, for example, would end the event loop. So the task raises the exception instead.
             late = TimeoutError(f"the call took longer than {self._timeout:g} s")
             call.error = late if limit.expired() else error
+        finally:
+            timer.cancel()
         self._finished.append(call)
 
     def _hand_on(self, call: _Call) -> None:

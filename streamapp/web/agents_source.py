@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from streamapp.runners.worker.agents.state import worker_state
+from streamapp.web.runtime_source import input_status
 from streamapp.web.view_source import NotAvailable, TableInfo, TopologyGraph, WorkerStatus
 
 __all__ = ["AgentsSource"]
@@ -24,7 +25,15 @@ class AgentsSource:
         app = self._app
         state, reason = worker_state(app)
         url = str(app.conf.canonical_url)
-        return WorkerStatus(state, reason, url, consumers=app.consumers, has_topology=False)
+        inputs = () if app._consumer is None else app._consumer.inputs
+        return WorkerStatus(
+            state,
+            reason,
+            url,
+            consumers=app.consumers,
+            agent_inputs=tuple(map(input_status, inputs)),
+            has_topology=False,
+        )
 
     def topology(self) -> TopologyGraph:
         return TopologyGraph("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,12 +12,14 @@ from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, i
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus
 
-__all__ = ["Finding", "findings"]
+__all__ = ["Finding", "findings", "standing_agents"]
 
 _SETTLE_SECONDS = 10
 _REBALANCE_SECONDS = 30
 _GROWING_AFTER = 1_000
 _DROPPED_SHARE = 0.01
+_OUTDATED = "superseded"
+"""The reason of a dropped answer in a foreign-key join whose left row has asked anew. No record is missing."""
 
 Severity = Literal["error", "warning", "info"]
 
@@ -38,6 +41,7 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
     found += _standing_copies(sampler)
     found += _standing_globals(sampler)
+    found += standing_agents(sampler)
     found += _falling_behind(sampler)
     found += _dropping(sampler)
     found += _open_circuits(sampler)
@@ -153,6 +157,26 @@ def _standing_globals(sampler: Sampler) -> Iterator[Finding]:
             )
 
 
+def standing_agents(sampler: Sampler) -> Iterator[Finding]:
+    """Partitions of which agents finish no record, although records wait."""
+    if sampler.status.state != "running":
+        return
+    for each in sampler.status.agent_inputs:
+        standstill = sampler.standstill_of_agents(each)
+        if each.lag and standstill >= _SETTLE_SECONDS:
+            yield Finding(
+                "warning",
+                f"{each.topic}-{each.partition}",
+                f"Agents have stood at offset {each.position} of {each.topic}-{each.partition} for "
+                f"{standstill:.0f} s; {_waiting(each.lag)}.",
+                "An agent has the record at this offset, and has not finished it. Give the calls in the agent "
+                "time-outs of their own."
+                if each.buffered
+                else "No agent has the record at this offset. The worker restores tables of agents, or nothing "
+                "arrives from the broker.",
+            )
+
+
 def _unreadable(topic: str, partition: int) -> str:
     return (
         f"Check that partition {partition} of {topic} has a leader and can be read. The worker fetches a partition "
@@ -209,19 +233,25 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
 
 def _dropping(sampler: Sampler) -> Iterator[Finding]:
     status = sampler.status
-    if dropped := sum(status.dropped_records.values()):
+    by_task, reasons = Counter(status.dropped_records), Counter[str]()
+    for (task, _, reason), count in status.drops.items():
+        if reason == _OUTDATED:
+            by_task[task] -= count
+        else:
+            reasons[reason] += count
+    if (dropped := by_task.total()) > 0:
         # Drops of tasks that have moved away count, but the sampler may have missed their last processed records.
         share = dropped / max(dropped, sampler.processed)
-        tasks = ", ".join(
-            f"{task}: {count:,}" for task, count in sorted(status.dropped_records.items()) if count
-        )
+        tasks = ", ".join(f"{task}: {count:,}" for task, count in sorted(by_task.items()) if count > 0)
+        listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
         yield Finding(
             "warning" if share >= _DROPPED_SHARE else "info",
             "records",
             f"{counted(dropped, 'record was', 'records were')} dropped since the worker started, {100 * share:.1f} % "
             f"of all its records (task {tasks}).",
             "The records were late, lacked a key or a value, or failed in a step whose exception handler "
-            "went on. The log has some of the records that failed.",
+            "went on. The log has some of the records that failed."
+            + (f" The numbers by reason are: {listed}." if listed else ""),
         )
     if status.dropped_results:
         yield Finding(

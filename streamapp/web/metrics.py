@@ -94,6 +94,14 @@ class MetricsView:
             "input_buffered", "gauge", "Records that were fetched and wait.",
             [(labels, each.buffered) for labels, each in inputs],
         )  # fmt: skip
+        yield Metric(
+            "agent_lag", "gauge", "Offsets from the first record that agents have not finished to the end of the log.",
+            [
+                ({"topic": each.topic, "partition": str(each.partition)}, each.lag)
+                for each in status.agent_inputs
+                if each.lag is not None
+            ],
+        )  # fmt: skip
         for field, text in (
             ("percent", "How much of a task's changelogs is restored."),
             ("remaining", "Offsets of a task's changelogs that are to be restored."),

@@ -23,7 +23,7 @@ from streamapp.web.view_source import (
     WorkerStatus,
 )
 
-__all__ = ["RuntimeSource"]
+__all__ = ["RuntimeSource", "input_status"]
 
 R = TypeVar("R")
 
@@ -59,7 +59,8 @@ class RuntimeSource:
             streams.dropped_results,
             streams.drops,
             self._consumers(),
-            tuple(map(_input, streams.global_inputs)),
+            tuple(map(input_status, streams.global_inputs)),
+            tuple(map(input_status, streams.agent_inputs)),
         )
 
     def topology(self) -> TopologyGraph:
@@ -108,13 +109,14 @@ def _task(task: TaskInfo) -> TaskStatus:
         task.partition,
         "running" if task.running else "restoring",
         task.processed,
-        tuple(map(_input, task.inputs)),
+        tuple(map(input_status, task.inputs)),
         tuple(map(_restore, task.restoring)),
         task.parked,
     )
 
 
-def _input(each: InputInfo) -> InputStatus:
+def input_status(each: InputInfo) -> InputStatus:
+    """An input of the worker as the views see it."""
     return InputStatus(*each.partition, each.position, each.end, each.buffered, each.behind_others)
 
 

@@ -94,6 +94,8 @@ class Sampler:
         yield "processed", self._processed
         for each in status.global_inputs:
             yield _position_key(None, each), each.position or 0
+        for each in status.agent_inputs:
+            yield _agent_key(each), each.position or 0
         for standby in status.standbys:
             for copy in standby.stores:
                 yield _restore_key(copy), copy.position
@@ -143,6 +145,11 @@ class Sampler:
         track = self._tracks.get(key)
         return self._clock() - track.changed_at if track else 0.0
 
+    def standstill_of_agents(self, each: InputStatus) -> float:
+        """The seconds since agents last finished the first open record of a partition."""
+        track = self._tracks.get(_agent_key(each))
+        return self._clock() - track.changed_at if track else 0.0
+
     def _rate(self, key: Hashable) -> float:
         track = self._tracks.get(key)
         return track.per_second() if track else 0.0
@@ -170,6 +177,10 @@ class Sampler:
 
 def _position_key(task: TaskStatus | None, each: InputStatus) -> Hashable:
     return "position", task and task.id, each.topic, each.partition
+
+
+def _agent_key(each: InputStatus) -> Hashable:
+    return "agents", each.topic, each.partition
 
 
 def _lag_key(task: TaskStatus, each: InputStatus) -> Hashable:

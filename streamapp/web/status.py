@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from streamapp.web.caller import CALLER
-from streamapp.web.diagnosis import findings
+from streamapp.web.diagnosis import findings, standing_agents
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import (
@@ -39,8 +39,8 @@ class StatusViews:
     async def ready(self, request: web.Request) -> web.Response:
         """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
-        The answer 200 also has a reason while the worker takes no record because a service fails. ``?task=0_3`` asks
-        for one task.
+        The answer 200 also has a reason while the worker takes no record because a service fails, and while agents
+        finish no record. ``?task=0_3`` asks for one task.
         """
         status = self._sampler.look()
         tasks = [self._readiness(status, task) for task in status.tasks]
@@ -49,7 +49,7 @@ class StatusViews:
         if asked is None:
             ready = status.state == "running"
             body |= {
-                "reason": status.reason or (_waits_for_service(status) if ready else None),
+                "reason": status.reason or (self._waits_for(status) if ready else None),
                 "tasks": tasks,
             }
         else:
@@ -66,6 +66,10 @@ class StatusViews:
         if ready:
             return json_response({"ready": True} | body)
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
+
+    def _waits_for(self, status: WorkerStatus) -> str | None:
+        standing = (found.message for found in standing_agents(self._sampler))
+        return _waits_for_service(status) or next(standing, None)
 
     def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
         """The readiness of one task, while other tasks may still restore their tables.
@@ -101,6 +105,7 @@ class StatusViews:
                 "tasks": [self._task(status, task) for task in status.tasks],
                 "standbys": [self._standby(each) for each in status.standbys],
                 "global_inputs": [_input(each) for each in status.global_inputs],
+                "agent_inputs": [_input(each) for each in status.agent_inputs],
                 "consumers": [each.as_json() for each in status.consumers],
                 "findings": [dataclasses.asdict(finding) for finding in findings(sampler, tables)],
             }

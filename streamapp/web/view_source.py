@@ -147,6 +147,8 @@ class WorkerStatus:
     """The application's consumers (`App.consume`)."""
     global_inputs: Sequence[InputStatus] = ()
     """The partitions of global topics, which belong to no task."""
+    agent_inputs: Sequence[InputStatus] = ()
+    """The partitions that agents of Faust read. ``buffered`` records went to agents, and are not finished."""
     has_topology: bool = True
     """False for an application with agents or consumers only, which never has tasks."""
 

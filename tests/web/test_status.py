@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +17,7 @@ from streamapp.operations.doctor.survey import Survey
 from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.runners.worker.status import SPARE
 from streamapp.web import sampler
+from streamapp.web.caller import CALLER, Caller
 from streamapp.web.diagnosis import Finding, findings
 from streamapp.web.sampler import HISTORY_SECONDS, Sampler
 from streamapp.web.status import StatusViews
@@ -371,6 +373,37 @@ async def test_a_global_topic_that_stands(serve: Serve, state: Any) -> None:
     assert [each for each in watched.found() if each.subject == "rates"] == []
 
 
+async def test_agents_that_stand(serve: Serve) -> None:
+    """An agent waited for ever. The worker was ready, found nothing, and showed no lag."""
+    watched = Watched(task())
+    letters = InputStatus("letters", 1, 4, 100, buffered=3)
+    watched.source.worker = dataclasses.replace(watched.source.worker, agent_inputs=(letters,))
+    watched.after(5)
+    assert watched.found() == []
+    watched.after(16)
+    (found,) = watched.found()
+    assert (found.severity, found.subject) == ("warning", "letters-1")
+    assert found.message == "Agents have stood at offset 4 of letters-1 for 20 s; 96 records wait."
+    assert "has not finished it" in found.hint
+    client = await serve(watched.source)
+    (shown,) = (await (await client.get("/status")).json())["agent_inputs"]
+    assert (shown["position"], shown["buffered"], shown["lag"]) == (4, 3, 96)
+    metrics = await (await client.get("/metrics")).text()
+    assert 'agent_lag{application="flights",topic="letters",partition="1"} 96' in metrics
+    status = StatusViews(watched.source, watched.sampler)
+    CALLER.set(Caller())
+    answer = json.loads((await status.ready(SimpleNamespace(query={}))).text or "")  # type: ignore[arg-type]
+    assert (answer["ready"], answer["reason"]) == (True, found.message)
+    fetched = dataclasses.replace(letters, buffered=0)
+    watched.source.worker = dataclasses.replace(watched.source.worker, agent_inputs=(fetched,))
+    watched.after(1)
+    assert "No agent has the record" in watched.found()[0].hint
+    done = dataclasses.replace(letters, position=100, buffered=0)
+    watched.source.worker = dataclasses.replace(watched.source.worker, agent_inputs=(done,))
+    watched.after(60)
+    assert watched.found() == []
+
+
 def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None:
     watched = Watched(state="rebalancing")
     assert watched.found() == []
@@ -418,6 +451,21 @@ def test_dropped_records_are_found_with_their_share(dropped: int, severity: str)
     assert f"{dropped:,} records were dropped" in finding.message
     assert f"{dropped / 100:.1f} %" in finding.message
     assert f"0_0: {dropped - 1:,}, 0_1: 1)" in finding.message
+
+
+def test_outdated_answers_of_a_foreign_key_join_are_no_dropped_records() -> None:
+    """A worker that lost nothing warned that it had dropped a tenth of its records."""
+    watch = Watched(task(processed=10_000))
+    drops = {("0_1", "join", "superseded"): 900}
+    watch.source.worker = dataclasses.replace(watch.source.worker, dropped_records={"0_1": 900}, drops=drops)
+    watch.sampler.tick()
+    assert watch.found() == []
+    drops |= {("0_1", "sum", "late"): 5, ("0_1", "sum", "null_key"): 1}
+    watch.source.worker = dataclasses.replace(watch.source.worker, dropped_records={"0_1": 906}, drops=drops)
+    watch.sampler.tick()
+    (finding,) = watch.found()
+    assert "6 records were dropped since the worker started, 0.1 % of all its records" in finding.message
+    assert "The numbers by reason are: late 5, null_key 1." in finding.hint
 
 
 def test_dropped_results_are_found() -> None:

@@ -25,6 +25,8 @@ _CHATTY = (
     "aiokafka.consumer.group_coordinator",
     "aiokafka.producer.sender",
 )
+_FAUST_TIMES = ("mode.timers", "streamapp.app")
+"""The loggers of Faust's timers, and of Faust's application as the base class of `App`."""
 _FRAMEWORKS = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 _SERVICE = re.compile(r"\[\^.*\]: ")
 """The beginning of a line by a service of Faust, or by a service of streamapp on top of Faust's classes."""
@@ -33,9 +35,12 @@ _SERVICE_LIFE = re.compile(_SERVICE.pattern + r"(Starting|Stopping|Restarting)\.
 _PASSING = re.compile(
     r"Failed to acquire (idempotence|transactional) PID .*: retrying"
     r"|Heartbeat failed for group .* because it is rebalancing"
+    r"|Missing sensor state for rebalance"
+    r"|Timer recovery is overlapping"
 )
 """Warnings that need no action. librdkafka says the first on a cluster whose coordinators have just started, and tries
-again. aiokafka says the second when another worker comes or goes."""
+again. aiokafka says the second when another worker comes or goes. Faust says the third when one rebalance follows
+another, and the fourth when a look at the tables of agents takes more than 0.2 s."""
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
@@ -94,8 +99,10 @@ class _NoLogins(logging.Filter):
 
 
 def quieten_clients() -> None:
-    """Filters the loggers of all Kafka clients of this process. One call is enough."""
+    """Filters the loggers of all Kafka clients of this process, and of Faust's timing. One call is enough."""
     repetitions, passing = Repetitions(), _Passing()
+    for name in _FAUST_TIMES:
+        logging.getLogger(name).addFilter(passing)
     for name in _CHATTY:
         logging.getLogger(name).addFilter(passing)
         logging.getLogger(name).addFilter(repetitions)

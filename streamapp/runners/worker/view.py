@@ -185,6 +185,12 @@ class WorkerView:
         return () if self._global_stores is None else self._global_stores.inputs
 
     @property
+    def agent_inputs(self) -> tuple[InputInfo, ...]:
+        """The partitions that agents read, which belong to no task."""
+        agents = self._app._consumer
+        return () if agents is None else agents.inputs
+
+    @property
     def standbys(self) -> dict[str, StandbyInfo]:
         """The copies of other workers' tasks that this worker keeps warm, by task id."""
         if self._plane is None:

@@ -81,6 +81,16 @@ def test_something_else_than_an_app_is_refused(folder: Path) -> None:
     assert "otherwise is not a streamapp.App with a topology: 1" in describe("otherwise").output
 
 
+def test_an_application_without_topology_is_refused_in_words(folder: Path) -> None:
+    """The error showed the repr of Faust's application."""
+    (folder / "agentful.py").write_text("from streamapp import App\napp = App('alarms')\n")
+    result = describe("agentful")
+    assert result.exit_code == 1
+    assert result.output.strip() == (
+        "Error: agentful has agents, consumers or producers only, and this command needs an App with a topology"
+    )
+
+
 def test_an_error_of_the_topology_comes_without_traceback(folder: Path) -> None:
     (folder / "wrong.py").write_text(
         "from streamapp import App\n"

@@ -345,6 +345,25 @@ def test_a_call_that_takes_too_long(make: Callable[..., Bench]) -> None:
         bench.finish()
 
 
+def test_time_in_which_the_event_loop_stands_still_does_not_count(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a suspension of the process, all open calls timed out, also those whose answers had arrived."""
+    now = [1_000.0]
+    bench = make(timeout=timedelta(seconds=2), on_timeout=lambda value: f"no answer for {value}")
+    monkeypatch.setattr(bench.loop, "time", lambda: now[0])
+    bench.feed("a:x", "b:y")
+    bench.task.process()
+    now[0] += 60
+    for _ in range(4):
+        bench.turn()
+    assert bench.running == 2
+    assert bench.end("x") == ["X"]
+    now[0] += 2.1
+    bench.finish()
+    assert bench.sent.values == ["X", "no answer for y"]
+
+
 def test_closing_gives_calls_up(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.feed("a:1")

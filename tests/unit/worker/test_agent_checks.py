@@ -8,10 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
+from mode.utils.locks import Event
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.errors import StreamsError
 from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents
+from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.faust_names import SubtopologyAgent
 from streamapp.runners.worker.membership import Member
 
@@ -96,3 +100,106 @@ async def test_a_commit_that_waited_while_partitions_were_given_up_does_nothing(
         await asyncio.sleep(0)
         consumer._member = None
     assert not await waiting
+
+
+async def test_a_failure_ends_the_worker_although_the_stop_of_the_flow_cancels_its_task() -> None:
+    """A worker logged "this worker ends", and then stood still for good and said that it was ready."""
+    consumer, crashed = object.__new__(AgentConsumer), asyncio.Event()
+    failing: asyncio.Task[None]
+
+    async def crash(error: StreamsError) -> None:
+        crashed.set()
+
+    async def force_commit() -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    def stop_handing_out() -> None:  # as Faust does to the task that hands a record out
+        failing.cancel()
+
+    consumer.app = SimpleNamespace(should_stop=False, crash=crash)
+    consumer._limits = {}
+    consumer._stop_handing_out, consumer.force_commit = stop_handing_out, force_commit  # type: ignore[method-assign]
+    failing = asyncio.ensure_future(consumer.fail(StreamsError("bytes that nobody can read"), None))
+    with pytest.raises(asyncio.CancelledError):
+        await failing
+    await asyncio.wait_for(crashed.wait(), 5)
+
+
+ORDERS = TP("orders", 0)
+
+
+class Seeking(AgentConsumer):
+    """A consumer whose group has the position 7 of a partition. Nothing runs in it."""
+
+    def __init__(self, member: Member | None) -> None:
+        self.app = SimpleNamespace(
+            client_only=False,
+            consumer_generation_id=7,
+            topics=SimpleNamespace(acks_enabled_for=lambda _: True),
+        )
+        self._member, self._turn, self._batch, self._behind = member, 0, 0, False
+        self._placed, self._too_early, self._committed_offset = set(), {}, {}
+        self._progress: Any = {ORDERS: Progress()}
+        self._fetching = asyncio.Lock()
+        self._active_partitions, self._buffered_partitions = {ORDERS}, set()
+        self.not_waiting_next_records, self.can_resume_flow, self.suspend_flow = Event(), Event(), Event()
+        self.handed_out: list[int] = []
+        self.resume_flow()
+
+    should_stop = False
+
+    def assignment(self) -> set[TP]:
+        return {ORDERS}
+
+    async def _positions_of_group(self) -> dict[TP, int]:
+        return {ORDERS: 7}
+
+    async def seek(self, tp: TP, offset: int) -> None: ...
+
+    async def _pass_on(self, message: Any) -> None:
+        self.handed_out.append(message.offset)
+
+
+async def test_a_fetch_that_ends_while_the_flow_stands_sets_no_position() -> None:
+    """Agents never got the records that Faust dropped between this seek and the seek of the new assignment."""
+
+    class Fetching(Seeking):
+        async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
+            self.stop_flow()
+            return {}
+
+    consumer = Fetching(Member(7, "a"))
+    assert [message async for message in consumer.getmany(1.0)] == []
+    consumer._batch = consumer._turn
+    await consumer._hand_out(SimpleNamespace(tp=ORDERS, offset=9))
+    assert consumer.handed_out == []
+
+
+async def test_a_seek_between_two_generations_sets_no_position() -> None:
+    """Such a seek comes from the recovery of the last generation."""
+    consumer = Seeking(None)
+    await consumer.perform_seek()
+    consumer._batch = consumer._turn
+    await consumer._hand_out(SimpleNamespace(tp=ORDERS, offset=9))
+    assert consumer.handed_out == []
+
+
+async def test_records_are_handed_out_after_the_seek_of_their_generation() -> None:
+    consumer = Seeking(Member(7, "a"))
+    await consumer.perform_seek()
+    consumer._batch = consumer._turn
+    await consumer._hand_out(SimpleNamespace(tp=ORDERS, offset=7))
+    assert consumer.handed_out == [7]
+
+
+def test_the_position_of_agents_is_their_first_record_that_is_not_finished() -> None:
+    consumer = Seeking(Member(7, "a"))
+    consumer._thread = SimpleNamespace(fetched_up_to=lambda tp: (10, 12))
+    consumer._acked_index = {ORDERS: {8}}
+    assert [(each.position, each.end, each.buffered) for each in consumer.inputs] == [(10, 12, 0)]
+    for offset in (7, 8, 9):
+        consumer._progress[ORDERS].hand_out(offset)
+    assert [(each.position, each.lag, each.buffered) for each in consumer.inputs] == [(7, 5, 2)]
+    consumer._member = None
+    assert consumer.inputs == ()

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamapp.runners.worker.logs import _CHATTY, quieten_clients
+from streamapp.runners.worker.logs import _CHATTY, _FAUST_TIMES, quieten_clients
 
 COORDINATOR = "aiokafka.consumer.group_coordinator"
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in _CHATTY]
+    loggers = [logging.getLogger(name) for name in (*_CHATTY, *_FAUST_TIMES)]
     kept = [logger.filters[:] for logger in loggers]
     quieten_clients()
     yield
@@ -29,6 +29,17 @@ def test_a_rebalance_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
         logger.warning("Heartbeat failed for group %s because it is rebalancing", "shop")
         logger.warning("Heartbeat failed: local member_id was not recognized")
     assert [record.getMessage()[:23] for record in caplog.records] == ["Heartbeat failed: local"]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_rebalances_in_a_row_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Faust's own figures then lack a duration. Nothing else is missing."""
+    with caplog.at_level(logging.INFO):
+        logging.getLogger("streamapp.app").warning("Missing sensor state for rebalance #%s", 3)
+        timers = logging.getLogger("mode.timers")
+        for name in ("recovery", "report"):
+            timers.warning("Timer %s is overlapping (interval=%r runtime=%r)", name, 0.2, 0.3)
+    assert [record.getMessage()[:13] for record in caplog.records] == ["Timer report "]
 
 
 @pytest.mark.usefixtures("quiet")

@@ -29,6 +29,7 @@ from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
+from streamapp.runners.worker.status import InputInfo
 from streamapp.runners.worker.topic_ids import TopicIds
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
@@ -55,6 +56,14 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             coordinator = self._ensure_consumer()._coordinator
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
+
+    def fetched_up_to(self, tp: TP) -> tuple[int | None, int | None]:
+        """The next offset to fetch, and the end of the committed records at the last fetch. None: not known."""
+        assignment = self._ensure_consumer()._subscription.subscription.assignment
+        if assignment is None or tp not in assignment.tps:
+            return None, None
+        state = assignment.state_value(tp)
+        return state.position if state.has_valid_position else None, state.lso
 
     def on_refused(self, error: StreamsError) -> None:
         """Ends the worker, because the group refuses it as a member."""
@@ -152,10 +161,36 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._too_early.setdefault(tp, records[tp][0].offset)
         return records
 
+    async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:
+        """Fetches once. The answer has no records (None) if the flow of records has stopped meanwhile.
+
+        Faust would then set all partitions to the group's positions, in the middle of a rebalance. After the rebalance,
+        Faust drops records of partitions that it has paused, and `_hand_out` would not miss these records.
+        """
+        records, active = await super()._wait_next_records(timeout)
+        return records if self.flow_active else None, active
+
     @property
     def is_member(self) -> bool:
         """True while this worker has partitions for its agents, or has joined the group without getting any."""
         return self._member is not None
+
+    @property
+    def inputs(self) -> tuple[InputInfo, ...]:
+        """The partitions that agents read. ``buffered`` records went to agents, and are not finished.
+
+        ``position`` is the first offset that is not finished. Any thread may ask.
+        """
+        if self._member is None:
+            return ()
+        plain = sorted(tp for tp in self.assignment() if self._is_plain(tp))
+        return tuple(map(self._input, plain))
+
+    def _input(self, tp: TP) -> InputInfo:
+        progress = self._progress.get(tp)
+        waiting = [] if progress is None else progress.waiting(self._acked_index.get(tp, set()))
+        fetched, end = self._thread.fetched_up_to(tp)
+        return InputInfo(TopicPartition(*tp), waiting[0] if waiting else fetched, end, len(waiting))
 
     @property
     def stuck(self) -> str | None:
@@ -200,6 +235,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         position", and agents would begin at the wrong offset.
         """
         member = self._member
+        if member is None:
+            return  # a rebalance is under way; the next assignment has a seek of its own
         found = await self._positions_of_group()
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         new = found.keys() - committed.keys()
@@ -212,7 +249,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 return  # a partition is about to be revoked
             self._committed_offset.update(committed)
             self._too_early.clear()
-            self._placed.update(self.assignment())
+            self._placed.update(found)
             self._turn += 1
 
     async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> None:
@@ -337,6 +374,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         In the partition of ``record`` only earlier records are committed.
         """
+        # A failure of a record that is handed out has the task of the hand-out as caller. Faust cancels this task as
+        # soon as the flow of records stops.
+        await asyncio.shield(asyncio.ensure_future(self._end_with(error, record)))
+
+    async def _end_with(self, error: StreamsError, record: Any) -> None:
         self._stop_handing_out()
         if self._limits is None:
             self._limits = self._positions()

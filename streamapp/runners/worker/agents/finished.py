@@ -35,6 +35,17 @@ class Progress:
         self._next = offset + 1
         return True
 
+    def waiting(self, done: set[int]) -> list[int]:
+        """The offsets of the records that are not done. Any thread may ask.
+
+        >>> progress = Progress()
+        >>> [progress.hand_out(offset) for offset in (4, 5, 9)]
+        [True, True, True]
+        >>> progress.waiting({5})
+        [4, 9]
+        """
+        return [offset for offset in list(self._open) if offset not in done]
+
     def position(self, done: set[int]) -> int | None:
         """The offset of the first record that is not done, or else the offset behind the last record.
 
