@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import ROW_LIMITS, Life
 
+from streamapp.errors import SerializationError
 from streamapp.query import (
     RangeQuery,
     TimestampedKeyQuery,
@@ -540,3 +541,80 @@ def test_a_read_from_outside_of_the_task_makes_no_room():
     assert heard == []
     assert life.store.get("a") == (1, 1)  # a read of the task takes the row into the cache
     assert [update[:3] for update in heard] == [("b", 2, None)]
+
+
+def by_last_use(life):
+    """Key and start of the rows in the cache, in the order in which they leave the cache."""
+    store = life.store
+    if hasattr(store, "_look_ups"):
+        store._look_ups._settle()
+    entries = sorted(store._held.items(), key=lambda item: max(item[1].used, item[1].number))
+    return "".join(key[0] for key, _ in entries), [key[1] for key, _ in entries]
+
+
+@pytest.mark.parametrize(
+    ("persistent", "scan", "rows"),
+    [
+        # One segment has 60 ms: ("b", 10) and ("a", 50) are in the first segment, ("c", 70) in the second one.
+        (True, lambda store: store.fetch_all(0, 1), ("abc", [50, 10, 70])),
+        (True, lambda store: store.all(reverse=True), ("cba", [70, 10, 50])),
+        (True, lambda store: store.fetch_range("b", "c", 40, 55), ("cab", [70, 50, 10])),
+        (True, lambda store: store.fetch_range("a", "a", 60, 80), ("cba", [70, 10, 50])),
+        (True, lambda store: store.fetch_range(None, "a", 60, 80, reverse=True), ("cba", [70, 10, 50])),
+        (False, lambda store: store.fetch_all(0, 1), ("bac", [10, 50, 70])),
+        (False, lambda store: store.all(reverse=True), ("cab", [70, 50, 10])),
+        (False, lambda store: store.fetch_range("c", "c", 20, 60), ("cba", [70, 10, 50])),
+        (False, lambda store: store.fetch("b", 0, 60, reverse=True), ("cab", [70, 50, 10])),
+        (False, lambda store: store.fetch("a", 20, 60, reverse=True), ("cba", [70, 10, 50])),
+    ],
+)
+def test_a_scan_of_windows_uses_all_entries_that_it_passes(persistent, scan, rows):
+    """Kafka Streams passes over deletions and over rows of other keys and times; only shown rows counted as used."""
+    life, _ = cached_life(
+        kind="window", retention_ms=1_000, size_ms=5, segment_interval_ms=60, persistent=persistent
+    )
+    life.store.put("b", 1, 10)
+    life.commit()
+    for key, value, start in (("c", 3, 70), ("b", None, 10), ("a", 2, 50)):
+        life.store.put(key, value, start)
+    list(scan(life.store))
+    assert by_last_use(life) == rows
+
+
+@pytest.mark.parametrize(
+    ("persistent", "scan", "rows"),
+    [
+        (True, lambda store: store.find_sessions_range("b", "b", 500, 600), ("abc", [50, 10, 70])),
+        (True, lambda store: store.fetch_range(None, "a", reverse=True), ("cba", [70, 10, 50])),
+        (False, lambda store: store.fetch_range("a", "a"), ("bac", [10, 50, 70])),
+        (False, lambda store: store.find_sessions("a", 30, 90, reverse=True), ("bca", [10, 70, 50])),
+    ],
+)
+def test_a_scan_of_sessions_uses_all_entries_that_it_passes(persistent, scan, rows):
+    life, _ = cached_life(kind="session", retention_ms=1_000, segment_interval_ms=60, persistent=persistent)
+    for key, start in (("c", 70), ("a", 50), ("b", 10)):
+        life.store.put(key, start, start, 1)
+    list(scan(life.store))
+    assert by_last_use(life) == rows
+
+
+def test_a_removal_on_disk_is_too_late_only_as_a_put():
+    """As in Kafka Streams, where the cache puts what it flushes; such removals were not counted as dropped."""
+    plain = Life(kind="session", retention_ms=10, segment_interval_ms=1)
+    cached, _ = cached_life(kind="session", retention_ms=10, segment_interval_ms=1)
+    cached.store._of_table = False
+    for life in plain, cached:
+        life.store.put("a", 100, 100, 1)
+        life.commit()
+        life.store.remove("a", 5, 5)
+        life.commit()
+    assert (plain.task.dropped, cached.task.dropped) == (0, 1)
+    plain.store.put("a", 5, 5, None)
+    assert plain.task.dropped == 1
+
+
+def test_a_window_of_no_key_is_refused_among_duplicates_in_memory():
+    life = Life(kind="window", retention_ms=10, size_ms=5, retain_duplicates=True, persistent=False)
+    assert life.store.get("a", 1) is None
+    with pytest.raises(SerializationError, match="a key cannot be None"):
+        life.store.get(None, 1)
