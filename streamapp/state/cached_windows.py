@@ -252,7 +252,10 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         The scan goes through each segment from the lowest to the highest key. Without a bound, the scan goes to the end
         of the cache. In memory, the scan goes from the lowest key at time 0 to the highest key at ``time_to``.
         """
+        if time_to < 0:
+            return
         ordered, segment = self._in_order_of_cache(), self._segment
+        time_from, time_to = min(max(time_from, 0), MAX_LONG), min(time_to, MAX_LONG)
         if low is None and high is None:
             self._use_each(ordered, reverse)
             return

@@ -598,6 +598,15 @@ def test_a_scan_of_sessions_uses_all_entries_that_it_passes(persistent, scan, ro
     assert by_last_use(life) == rows
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_scan_takes_times_beyond_64_bits(persistent):
+    life, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, persistent=persistent)
+    life.store.put("a", 1, 10)
+    assert len(list(life.store.fetch_range("a", "a", -(10**20), 10**20))) == 1
+    assert list(life.store.fetch_range("a", "b", 10**20, 10**21)) == []
+    assert list(life.store.fetch_range("a", "a", -(10**21), -(10**20), reverse=True)) == []
+
+
 def test_a_removal_on_disk_is_too_late_only_as_a_put():
     """As in Kafka Streams, where the cache puts what it flushes; such removals were not counted as dropped."""
     plain = Life(kind="session", retention_ms=10, segment_interval_ms=1)
