@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any
 
 from streamapp.records import Windowed
-from streamapp.state.cache import RecordCache, ShowingCachedStore
+from streamapp.state.cache import RecordCache, ShowingCachedStore, entry_number
 from streamapp.state.cache_entry import CacheEntry, LeastRecentlyUsed
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.key_image import KeyImage
@@ -191,8 +191,16 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
 
 class CachedWindowStore(_CachedTimes, WindowStore):
+    """In an indexed store, Kafka Streams' cache has a second entry for each row, the *index entry*, without a value.
+
+    The index entry takes memory, and is evicted on its own. If it leaves before the entry of its row, the changed rows
+    are flushed, too.
+    """
+
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
+        self._indexes: dict[Any, CacheEntry] = {}
+        """The index entries by the keys of their rows; empty in a store without an index."""
         self._deleted: dict[Any, list[Any]] = {}
         """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
         counts as a use of these rows."""
@@ -204,6 +212,68 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     @property
     def below_cache(self) -> Any:
         return _LiveWindows(self)
+
+    def _eldest_first(self) -> LeastRecentlyUsed:
+        self._evictable = {} if self._indexed else self._held
+        """The entries of rows by the keys of the rows, and in an indexed store the index entries by (row key,)."""
+        return LeastRecentlyUsed(self._evictable, self._use)
+
+    def _caching(self, write: Write) -> Write:
+        put = super()._caching(write)
+        if not self._indexed:
+            return put
+
+        def put_and_index(row_key: Any, row: Row) -> None:
+            put(row_key, row)
+            self._put_index(row_key)
+
+        return put_and_index
+
+    def _rewriting(self) -> Write:
+        rewrite = super()._rewriting()
+        if not self._indexed:
+            return rewrite
+
+        def rewrite_and_index(row_key: Any, row: Row) -> None:
+            rewrite(row_key, row)
+            self._put_index(row_key)
+
+        return rewrite_and_index
+
+    def _put_index(self, row_key: Any) -> None:
+        entry = self._indexes.get(row_key)
+        if entry is None:
+            entry = self._indexes[row_key] = self._evictable[(row_key,)] = CacheEntry()
+            entry.size, entry.used = self._beside_key + self._key_size(row_key[0]), 0
+            entry.number = self._use()
+            self._grow(entry.size)
+        else:
+            entry.number = self._use()
+
+    def _begin_news(self, row_key: Any) -> CacheEntry:
+        entry = super()._begin_news(row_key)
+        self._evictable[row_key] = entry
+        return entry
+
+    def _make_room(self) -> None:
+        if not self._indexed:
+            super()._make_room()
+            return
+        cache, evictable, news = self._cache, self._evictable, self._news
+        while evictable and cache.used > cache.max_bytes:
+            key, entry = self._by_use.find()
+            row_key = key[0] if len(key) == 1 else key
+            if row_key is key:
+                self._leave(key)
+                changed: CacheEntry | None = entry
+            else:
+                del self._indexes[row_key], evictable[key]
+                changed = self._held.get(row_key)
+            if news.pop(row_key, None) is not None and changed is not None:
+                others = sorted(news.items(), key=entry_number)
+                news.clear()
+                self._flush([(row_key, changed), *others])
+            self._take_out(key, entry)
 
     def _note_deletion(self, row_key: Any) -> None:
         insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
@@ -227,6 +297,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
 
     def _leave(self, row_key: Any) -> None:
         super()._leave(row_key)
+        self._evictable.pop(row_key, None)
         entry = self._ordered.pop(row_key, None)
         if entry is not None:
             self._by_time_order.remove(entry)
@@ -355,6 +426,8 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         for row_key in passed:
             entry = self._held.get(row_key)
             if entry is not None:
+                if (index := self._indexes.get(row_key)) is not None:
+                    index.used = self._use()
                 entry.used = self._use()
                 if entry.row[0] is not None and row_key[1] >= time_from and row_key[0] == key:
                     return int(row_key[1])

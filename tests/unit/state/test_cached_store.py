@@ -627,3 +627,22 @@ def test_a_window_of_no_key_is_refused_among_duplicates_in_memory():
     assert life.store.get("a", 1) is None
     with pytest.raises(SerializationError, match="a key cannot be None"):
         life.store.get(None, 1)
+
+
+def test_an_index_takes_memory_of_the_cache_and_leaves_the_cache_on_its_own():
+    """Kafka Streams caches two entries for each row of such a store; only the row's own entry counted."""
+    plain, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, time_ordered=True)
+    indexed, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, time_ordered=True, indexed=True)
+    for life in plain, indexed:
+        life.store.put("a", 1, 10)
+        life.store.put("a", 2, 10)
+        life.commit()
+    one, both = plain.cache.used, indexed.cache.used
+    assert one < both < 2 * one  # an index entry has no value
+    list(indexed.store.fetch_all(0, 20))  # uses the row's entry only, so the index entry is the oldest
+    indexed.cache.max_bytes = both + one  # the index entry of b needs room
+    indexed.store.put("b", 3, 20)
+    assert [key[0] for key in indexed.store._held] == ["a", "b"]
+    assert [key[0] for key in indexed.store._indexes] == ["b"]
+    indexed.store.close()
+    assert indexed.cache.used == 0
