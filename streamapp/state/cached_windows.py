@@ -199,6 +199,8 @@ class CachedWindowStore(_CachedTimes, WindowStore):
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
+        self._clean_to = 0
+        """The number of the last flush. An index entry that was put before has not changed since."""
         self._indexes: dict[Any, CacheEntry] = {}
         """The index entries by the keys of their rows; empty in a store without an index."""
         self._deleted: dict[Any, list[Any]] = {}
@@ -241,6 +243,10 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         return rewrite_and_index
 
     def _put_index(self, row_key: Any) -> None:
+        if row_key in self._held and row_key not in self._news:
+            # Another entry had to leave for the row, and has flushed it. As in Kafka Streams, the index entry is new,
+            # so the next flush takes the row again.
+            self._begin_news(row_key)
         entry = self._indexes.get(row_key)
         if entry is None:
             entry = self._indexes[row_key] = self._evictable[(row_key,)] = CacheEntry()
@@ -262,23 +268,26 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         cache, evictable, news = self._cache, self._evictable, self._news
         while evictable and cache.used > cache.max_bytes:
             key, entry = self._by_use.find()
-            row_key = key[0] if len(key) == 1 else key
-            if row_key is key:
+            if len(key) > 1:
                 self._leave(key)
-                changed: CacheEntry | None = entry
+                row_key, dirty = key, key in news
             else:
+                row_key = key[0]
                 del self._indexes[row_key], evictable[key]
-                changed = self._held.get(row_key)
-            if news.pop(row_key, None) is not None and changed is not None:
-                others = sorted(news.items(), key=entry_number)
+                dirty = entry.number > self._clean_to
+            if dirty:
+                changed = news.pop(row_key, None)
+                told = [] if changed is None else [(row_key, changed)]
+                told += sorted(news.items(), key=entry_number)
                 news.clear()
-                self._flush([(row_key, changed), *others])
+                self._flush(told)
             self._take_out(key, entry)
 
     def _note_deletion(self, row_key: Any) -> None:
         insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        self._clean_to = self._use()
         super()._flush(told)
         if not self._news:
             self._deleted.clear()

@@ -646,3 +646,17 @@ def test_an_index_takes_memory_of_the_cache_and_leaves_the_cache_on_its_own():
     assert [key[0] for key in indexed.store._indexes] == ["b"]
     indexed.store.close()
     assert indexed.cache.used == 0
+
+
+def test_an_index_entry_that_is_put_after_a_flush_flushes_its_row_again():
+    """As in Kafka Streams: the row's own entry makes another entry leave, which flushes the row before its index."""
+    life, heard = cached_life(kind="window", retention_ms=1_000, size_ms=5, time_ordered=True, indexed=True)
+    life.store.put("a", 1, 10)
+    life.cache.max_bytes = life.cache.used
+    heard.clear()
+    life.store.put("b", 2, 20)  # makes the changed row of a leave, then its index entry
+    assert [update[:2] for update in heard] == [(Windowed("a", 10, 15), 1), (Windowed("b", 20, 25), 2)]
+    heard.clear()
+    life.commit()
+    assert [update[:2] for update in heard] == [(Windowed("b", 20, 25), 2)]
+    assert list(life.store.all()) == [(Windowed("a", 10, 15), 1), (Windowed("b", 20, 25), 2)]
