@@ -26,8 +26,8 @@ SQL_TYPES = {str: "string", int: "bigint", float: "double"}
 class Rules:
     """Rules of one raw table.
 
-    ``columns`` has SQL for each field that is not simply the raw column of its name. ``refused`` has reasons to refuse
-    a row that is complete, each with the SQL condition that finds such rows.
+    ``columns`` has SQL for each field that is not simply the raw column of the same name. ``refused`` has reasons to
+    refuse a row although it has all values, each with the SQL condition that finds such rows.
     """
 
     columns: dict[str, str] = field(default_factory=dict)

@@ -17,8 +17,8 @@ from streamapp.web.values import key_to_json, to_json
 __all__ = ["Comparison", "batch_tables", "compare", "report", "worker_tables"]
 
 Entries = dict[tuple[Any, int | None], Any]
-"""The entries of a table: (key, start) -> all other fields. The start is that of the window, or of the time for which a
-version is valid."""
+"""The entries of a table: (key, start) -> all other fields. ``start`` is the start of the window, or of the time for
+which a version is valid. In other tables, ``start`` is None."""
 
 EXAMPLES = 3
 PAGE = 1_000
@@ -54,11 +54,11 @@ def _batch_entries(table: OutputTable) -> Entries:
 
 
 def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, Entries]:
-    """The tables of the workers, read over HTTP from one of them, page by page. Global tables, and stores that
-    operators have for themselves, are left out.
+    """The tables of all workers, read over HTTP from ``worker``, page by page. Global tables, and stores that operators
+    have for themselves, are left out.
 
-    ``keys`` are the tables that Spark computed. Their keys are needed, because a versioned table can be read only by
-    key.
+    ``keys`` are the tables that Spark computed. A versioned table can be read only by key, and Spark's table has the
+    keys.
     """
     tables: dict[str, Entries] = {}
     for about in worker.get("/tables/")["tables"]:

@@ -249,7 +249,8 @@ def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
 
 
 def _check_data(data: Path) -> None:
-    """Refuses a data folder from before 23 November 2026, because no registry knows the schemas of its events."""
+    """Raises an error for a data folder from before 23 November 2026, because no registry knows the schemas of its
+    events."""
     if os.environ.get(REGISTRY_URL) or os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
         return
     if (data / "kafka").is_dir() and not (data / "registry").is_dir():

@@ -120,7 +120,7 @@ def ingest(
     else:
         kafka = KafkaSettings.from_env(bootstrap_servers=bootstrap_servers)
     topics = [TopicSpec(d.topic, d.partitions, _topic_config(d)) for d in DATASETS.values()]
-    # The application's own: Kafka does not make topics by itself.
+    # The application needs its own topics, too, and Kafka does not create them by itself.
     results = [
         TopicSpec(LATE_DEPARTURES, 4, KEEP),
         TopicSpec(TICKETS, 4, KEEP),
@@ -171,8 +171,8 @@ def _union(tables: Iterable[DataFrame]) -> DataFrame:
 
 
 def _within(table: DataFrame, dataset: Dataset, until: int | None) -> DataFrame:
-    """The rows to be published: refused rows, and events before ``until``. Other rows are dropped here, before they are
-    encoded, because encoding takes most of the time."""
+    """The rows to be published: refused rows, and events before ``until``. All other rows are dropped before the
+    encoding, which takes most of the time."""
     from pyspark.sql import functions as F
 
     if until is None or dataset.timestamp is None:

@@ -22,7 +22,8 @@ REGISTRATION = re.compile("N(?=.{1,5}$)[1-9][0-9]*[A-HJ-NP-Z]{0,2}")
 PATIENTLY = Retry.by_key(
     times=3, backoff=Backoff(200, limit=1_000), key_serde=KEY, value_serde=LATE_DEPARTURE
 )
-"""While a report waits, later reports of the same plane wait behind it, and reports of other planes go on."""
+"""While a failed report waits for its next attempt, later reports of the same plane wait, too. Reports of other planes
+go on."""
 
 
 def registered(tailnum: str, late: LateDeparture) -> LateDeparture:
@@ -51,7 +52,8 @@ class Maintenance:
 
 
 def maintenance(late: KStream[str, LateDeparture]) -> None:
-    # A topic of its own: a letter that is replayed comes here, and no table counts its flight twice.
+    # The operator reads a topic of its own. A replay of its dead letters writes to this topic, so no table counts a
+    # flight twice.
     reports = late.repartition(key_serde=KEY, value_serde=LATE_DEPARTURE, name="late-planes")
     (
         reports.map_values(registered, with_key=True, on_error="dead_letter", name="registration")

@@ -1,7 +1,7 @@
 """streamapp: the Kafka Streams programming model for Python.
 
 Describe a topology once with `StreamsBuilder`; run it live with `App` (Faust workers), on a cluster with `SparkRunner`,
-and in tests with `TopologyTestDriver`. All three give the results that Kafka Streams gives, with few known differences
+and in tests with `TopologyTestDriver`. The results of all three are those of Kafka Streams, with few known differences
 (docs/conformance.md).
 """
 

@@ -52,14 +52,15 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 
 class App(faust.App):  # type: ignore[misc]
-    """A Faust application that runs a topology beside its agents, timers, pages and tasks.
+    """A Faust application that also runs a topology, beside Faust's agents, timers, pages and tasks.
 
     ``topology`` is a `Topology`, or a function that takes a `StreamsBuilder` and adds the operators to the builder.
     ``config`` has the settings of Kafka Streams. Its default is the configuration with which a `Topology` was built.
-    ``bootstrap_servers`` (``host:port``, several joined by commas) and ``datadir``, the folder of all local data,
-    override ``config``. The option ``--datadir`` of the command line overrides ``datadir``. If no setting gives the
-    address or the security of the brokers, the environment does (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of
-    the application use the same address and security (docs/connecting.md).
+    ``bootstrap_servers`` (``host:port``, several joined by commas) overrides the address in ``config``. ``datadir``,
+    the folder of all local data, overrides ``state_dir`` of ``config``. The option ``--datadir`` of the command line
+    overrides ``datadir``. An address or a security setting that is not given comes from the environment
+    (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of the application use the same address and security
+    (docs/connecting.md).
 
     ``shutdown_timeout``: the seconds for which a worker that is told to stop waits for its last commit. A process that
     still hangs some seconds later ends with exit code 70.
@@ -131,13 +132,14 @@ class App(faust.App):  # type: ignore[misc]
         self._has_datadir = settings.get("datadir") is not None
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
-        """The number of replicas of topics that Faust creates, unless the topic itself says a number. -1 means the
-        brokers' default."""
+        """The number of replicas of a topic that Faust creates, unless the definition of the topic gives a number. -1
+        means the brokers' default."""
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         self._app_consumers = AppConsumers(self)
         self._watchdog: Watchdog | None = None
-        """Watches the event loop. None with a topology, whose `StreamsRuntime` has a watchdog of its own."""
+        """Ends the process if the event loop hangs. None in an application with a topology, whose `StreamsRuntime` has
+        a watchdog of its own."""
         if topology is not None:
             self.streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
@@ -193,7 +195,8 @@ class App(faust.App):  # type: ignore[misc]
         return transport(self.conf.broker_consumer, self)
 
     async def on_first_start(self) -> None:
-        """Checks that the web server can have its address, before the worker touches folders, topics or state."""
+        """Raises an error if the web server cannot have its address, before the worker touches folders, topics or
+        state."""
         serves = self.boot_strategy._should_enable_web() and self._web_server_service is None
         if serves and hasattr(self.web, "check_port"):
             await self.web.check_port()  # before folders, topics and state: a refused start leaves nothing
@@ -240,7 +243,8 @@ class App(faust.App):  # type: ignore[misc]
         return self.streams.is_leader() if self._runs_topology else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:
-        """Faust's LiveCheck for this application. LiveCheck is a Faust application of its own, without a topology."""
+        """Faust's LiveCheck (end-to-end tests in production) for this application. LiveCheck is a Faust application of
+        its own, without a topology."""
         theirs = {
             name: setting.default for name, setting in Settings.SETTINGS.items() if name in _TOPOLOGY_SETTINGS
         }
@@ -308,7 +312,7 @@ def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfi
 _HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)
 
 _CONVERTED = (params.Bool, params.Number, params.Seconds, params.URL)
-"""The kinds of Faust's settings whose values can be checked early, because to convert them imports nothing."""
+"""The kinds of Faust's settings whose values are checked early, because their conversion imports no module."""
 
 
 def _check_value(name: str, value: Any) -> None:

@@ -7,7 +7,9 @@ Names are Kafka's with underscores for dots: ``statestore.cache.max.bytes`` is `
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
@@ -24,6 +26,8 @@ __all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", 
 
 T = TypeVar("T")
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class MemoryShares:
@@ -37,16 +41,16 @@ class MemoryShares:
     block_cache: int
     """Bytes for the block cache of RocksDB."""
     row_cache: int
-    """Bytes for small rows as they are on disk, so that the next read of the row needs no look-up in RocksDB. Only the
-    compiled part of streamapp has this cache."""
+    """Bytes for small rows in their form on disk, so that the next read of a row needs no look-up in RocksDB. Without
+    the compiled part of streamapp, there is no such cache."""
     write_buffers: int
-    """Bytes for the write buffers of RocksDB. The buffers may grow to one and a half times this size before writes have
-    to wait."""
+    """Bytes for the write buffers of RocksDB. Writes wait as soon as the buffers have one and a half times this
+    size."""
     rows: int
     """Bytes of rows that stay in memory after a read or a write, so that the next read of the row needs no disk."""
     uncommitted: int
-    """Bytes of changed rows and results that wait for the commit. At this limit the worker commits early, and still
-    earlier if brokers are slow. While a commit lasts, the bytes that it writes take about the same amount again."""
+    """Bytes of changed rows and results that wait for the commit. At this limit the worker commits early, or below the
+    limit if brokers are slow. During a commit, its records take about the same memory again."""
     fetched: int
     """Bytes of records that the consumer has fetched and no task has taken yet."""
     waiting: int
@@ -116,8 +120,8 @@ class StreamsConfig:
     client_properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Kafka clients by librdkafka's names, mostly for TLS and SASL (``security.protocol``,
     ``sasl.username`` ...). A setting of TLS or SASL that is left out comes from its environment variable, for example
-    ``STREAMAPP_SECURITY_PROTOCOL``. With a TLS or SASL setting that only librdkafka has, such as ``ssl.key.pem``,
-    these variables are an error, except the one with the address."""
+    ``STREAMAPP_SECURITY_PROTOCOL``. Some TLS and SASL settings have no variable, for example ``ssl.key.pem``. Beside
+    such a setting, a variable for TLS or SASL is an error."""
 
     schema_registry_url: str | None = None
     """The schema registry for serdes that were made without one. Default: the variable
@@ -134,8 +138,8 @@ class StreamsConfig:
     """The time in ms from one commit to the next. Default: 30,000, or 100 with exactly_once_v2, as in Kafka Streams. A
     commit comes earlier if a processor requests it, or if many bytes wait for it."""
     transaction_timeout_ms: int = 10_000
-    """The time in ms after which brokers roll back a transaction that is still open. Brokers look for such transactions
-    every ten seconds by default."""
+    """The time in ms after which brokers roll back a transaction that is still open. The rollback may come ten seconds
+    later, because brokers look for such transactions every ten seconds by default."""
     session_timeout_ms: int = 45_000
     """The time in ms after which the group gives the tasks of a silent worker to other workers."""
     max_poll_interval_ms: int = 300_000
@@ -150,12 +154,12 @@ class StreamsConfig:
     Then the task goes on with its other inputs. With 0, a task waits only while an input has unread records in Kafka;
     with -1, a task never waits (KIP-695)."""
     num_standby_replicas: int = 0
-    """The number of copies of each task's state on other workers, or fewer if there are too few workers. State without
-    a changelog has no copy. If the task's worker is lost, a copy takes over without a long restore. Until then, a copy
-    answers reads that allow stale rows."""
+    """The number of copies of each task's state, each on another worker. With fewer workers there are fewer copies.
+    State without a changelog has no copy. If the task's worker is lost, a copy takes over without a long restore. Until
+    then, a copy answers reads that allow stale rows."""
     acceptable_recovery_lag: int = 10_000
     """The largest number of changelog offsets that the state on a worker may lack when a task moves to this worker.
-    Until the state is so near, the task stays where it is, if its present worker is still there (KIP-441)."""
+    While the state lacks more, the task stays on its present worker, unless this worker is gone (KIP-441)."""
     max_warmup_replicas: int = 2
     """The largest number of warm-ups at a time in the whole application. A warm-up prepares the state of a task on the
     worker to which the task will move. Standbys do not count."""
@@ -167,9 +171,10 @@ class StreamsConfig:
     ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the
     same name."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
-    """The place at which a topology or a consumer begins to read an input topic. This setting counts if the group has
-    no committed offset, or if the records there are deleted. ``earliest`` is the oldest record; with ``latest``, the
-    application reads only records that come later. Agents follow Faust's ``consumer_auto_offset_reset``."""
+    """The place at which a topology or a consumer begins to read a partition of an input topic. This setting counts if
+    the group has no committed offset for the partition, or if Kafka has deleted the records at this offset.
+    ``earliest`` is the oldest record; with ``latest``, the application reads only records that come later. Agents
+    follow Faust's ``consumer_auto_offset_reset``."""
 
     state_dir: str = "./data/state"
     """The folder of the stores on disk. Workers of an application on the same machine need different folders.
@@ -178,8 +183,9 @@ class StreamsConfig:
     """The shortest time in ms for which the state of a task stays on disk after the task has moved to another worker. A
     task that comes back within this time needs no full restore of its stores on disk."""
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
-    """The size of the record cache that all tasks of a process share. The cache joins several updates of a key, and
-    only the last one goes downstream. With 0 there is no cache, so every update goes downstream."""
+    """The size of the record cache that all tasks of a process share. The cache holds updates until a commit, or until
+    it is full, and hands on only the last update of each key. With 0 there is no cache, so every update goes
+    downstream."""
     state_memory_bytes: int = 256 * 1024 * 1024
     """Memory in bytes for the state of all tasks of a process. RocksDB's caches and write buffers, rows in memory, and
     records that are fetched or wait have a share each (`MemoryShares`). The contents of in-memory stores, of stores
@@ -187,14 +193,17 @@ class StreamsConfig:
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
     """The kind of the stores that the DSL creates, for operators that do not choose one (`Materialized`)."""
     dsl_store_format: Literal["default", "headers"] = "default"
-    """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep
-    headers on disk, as stores in memory always do. Tombstones in the changelogs of tables have the headers of the
-    record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except sessions with final
-    results. With either format, a table hands on the headers of the record that changed the row. A table of sessions
-    does so only with a record cache and ``default``."""
+    """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep the
+    headers of records on disk, too; in memory, they always do. Tombstones in the changelogs of tables have the headers
+    of the record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except sessions with
+    final results.
+
+    With either format, a table hands on the headers of the record that changed the row. A table of sessions hands on
+    headers only with ``default`` and a record cache.
+    """
     replication_factor: int = -1
-    """The number of replicas of internal topics. Topics that Faust creates have the same number, unless a setting of
-    Faust or the topic itself says another number. -1 means the brokers' default."""
+    """The number of replicas of internal topics. Topics that Faust creates have the same number, unless Faust's setting
+    or the definition of the topic gives another. -1 means the brokers' default."""
 
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations, such as
@@ -224,8 +233,9 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
-    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). If the answer is
-    "fail", ``exactly_once_v2`` rolls the letter back, and agents of Faust send none."""
+    """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). With the answer
+    "fail", a letter is sent before the worker ends; but ``exactly_once_v2`` rolls this letter back, and agents of Faust
+    send none."""
     dead_letter_drops: tuple[str, ...] = ()
     """Records that operators drop without an error become dead letters, too, if the reason is listed here, for example
     ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""
@@ -314,8 +324,8 @@ class StreamsConfig:
     def _name_brokers_once(self) -> None:
         """Moves ``bootstrap.servers`` of ``client_properties`` to `bootstrap_servers`.
 
-        The properties of `KafkaSettings.librdkafka` name the brokers, too. A later `replace` of ``bootstrap_servers``
-        would leave the old address in the properties.
+        ``client_properties`` may be the result of `KafkaSettings.librdkafka`, which has the address. Without the move,
+        a later `replace` of ``bootstrap_servers`` would leave the old address there.
         """
         named = self.client_properties.get("bootstrap.servers", self.bootstrap_servers)
         if self.bootstrap_servers is None:
@@ -390,8 +400,11 @@ class StreamsConfig:
     def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:
         """A configuration from a mapping of Kafka Streams' property names to values.
 
-        Raises `ConfigError` for a name that is no setting. The exceptions are names of ``client_properties`` (with
-        ``security.``, ``sasl.`` or ``ssl.`` at the front) and of ``schema_registry_properties``.
+        Names that begin with ``security.``, ``sasl.`` or ``ssl.`` go into ``client_properties``, and names such as
+        ``schema.registry.ssl.ca.location`` and ``basic.auth.user.info`` into ``schema_registry_properties``. Names that
+        are deprecated in Kafka Streams, such as ``cache.max.bytes.buffering``, count as the new names, with a warning
+        in the log. If a mapping has both, the new name takes precedence. Kafka Streams' own exception handlers and
+        stores may have the names of their Java classes. Raises `ConfigError` for any other name that is no setting.
 
         >>> StreamsConfig.from_properties({"application.id": "a",
         ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes
@@ -401,7 +414,7 @@ class StreamsConfig:
         values: dict[str, Any] = {}
         secured: dict[str, Any] = {}
         registry: dict[str, Any] = {}
-        for key, value in properties.items():
+        for key, value in _with_new_names(properties).items():
             if key.startswith(_REGISTRY_PROPERTIES) and key != "schema.registry.url":
                 registry[key.removeprefix("schema.registry.")] = value
                 continue
@@ -436,7 +449,7 @@ _TYPE_NAMES: dict[type, str] = {
     Mapping: "a mapping of names to values",
 }
 _TOPIC_NAMES = ("application_id", "group_instance_id", "dead_letter_queue_topic")
-"""Settings whose values must be legal names of Kafka topics, because Kafka has the same rule for them."""
+"""Settings whose values follow Kafka's rule for the names of topics."""
 _ALLOWED = {
     "processing_guarantee": ("at_least_once", "exactly_once_v2"),
     "dsl_store_type": ("rocksdb", "in_memory"),
@@ -474,6 +487,45 @@ _PROPERTY_NAMES = {
     "default.value.serde": "default_value_serde",
     "dsl.store.suppliers.class": "dsl_store_type",
 }
+_NEW_NAMES = {
+    "cache.max.bytes.buffering": "statestore.cache.max.bytes",
+    "default.deserialization.exception.handler": "deserialization.exception.handler",
+    "default.dsl.store": "dsl.store.suppliers.class",
+    "default.production.exception.handler": "production.exception.handler",
+}
+"""The properties whose old name is deprecated in Kafka Streams, and the new names."""
+_JAVA_PROPERTIES = (
+    "deserialization.exception.handler",
+    "processing.exception.handler",
+    "production.exception.handler",
+    "dsl.store.suppliers.class",
+)
+_JAVA_VALUES = {
+    "LogAndFailExceptionHandler": "fail",
+    "LogAndFailProcessingExceptionHandler": "fail",
+    "DefaultProductionExceptionHandler": "fail",
+    "LogAndContinueExceptionHandler": "continue",
+    "LogAndContinueProcessingExceptionHandler": "continue",
+    "RocksDBDslStoreSuppliers": "rocksdb",
+    "InMemoryDslStoreSuppliers": "in_memory",
+    "rocksDB": "rocksdb",
+}
+"""Values of these properties in Java, classes without their package, and the values that mean the same here."""
+
+
+def _with_new_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties, with old names replaced by the new ones."""
+    renamed = {}
+    for old, new in _NEW_NAMES.items():
+        if old in properties:
+            if new in properties:
+                logger.warning("the property %s is ignored, because its new name %s is given, too", old, new)
+            else:
+                logger.warning(
+                    "the property %s is deprecated in Kafka Streams: use its new name %s", old, new
+                )
+                renamed[new] = properties[old]
+    return {key: value for key, value in properties.items() if key not in _NEW_NAMES} | renamed
 
 
 def _convert(key: str, value: Any, declared: Any) -> Any:
@@ -488,4 +540,6 @@ def _convert(key: str, value: Any, declared: Any) -> Any:
         if value.lower() not in ("true", "false"):
             raise ConfigError(f"{key} must be true or false, not {value!r}")
         return value.lower() == "true"
-    return value.lower() if key == "dsl.store.format" else value
+    if key == "dsl.store.format":
+        return value.lower()
+    return _JAVA_VALUES.get(re.split(r"[.$]", value)[-1], value) if key in _JAVA_PROPERTIES else value

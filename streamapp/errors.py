@@ -46,7 +46,7 @@ class SerializationError(StreamsError):
 
 
 class CopartitionError(TopologyError):
-    """Topics whose records are brought together by key, as in a join, have different numbers of partitions."""
+    """Topics whose records meet by key, for example in a join, have different numbers of partitions."""
 
 
 class InvalidStoreError(StreamsError):
@@ -80,7 +80,8 @@ class BrokerError(StreamsError):
 
 
 class SchemaRegistryError(BrokerError):
-    """The schema registry cannot be reached, or refuses a request. No exception handler is asked about this error."""
+    """The schema registry cannot be reached, or refuses a request. No exception handler is asked about this error,
+    because the record is not its cause. So a worker ends."""
 
 
 class RecordDropped(StreamsError):
@@ -91,7 +92,10 @@ class RecordDropped(StreamsError):
 class ServiceDown(StreamsError):
     """Raised by a user's function, when a service that the function needs does not answer.
 
-    With a `Retry`, the record waits until the service is back, and no attempt is counted.
+    With `Retry.by_key` or `Retry.in_place`, the record waits until the service is back. With `Retry.topics`, the record
+    waits for the same delay again. In both cases, the call does not count as an attempt. (If ``failures=`` of the
+    `Retry` leaves this exception out, the call counts.) With ``on_error="skip"`` or "dead_letter", the worker stops.
+    Any other ``on_error`` treats the exception like an error of the record.
     """
 
 

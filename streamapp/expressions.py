@@ -21,7 +21,8 @@ class Expression:
     """A function ``(key, value) -> result``, made of `key`, `value`, constants and operators.
 
     The operators are ``< <= == != >= >`` to compare, ``+ - *`` to compute, and ``& | ~`` to combine conditions. The
-    words ``and``, ``or`` and ``not`` raise `TypeError`. Comparisons need brackets beside ``&``, ``|`` and ``~``.
+    words ``and``, ``or`` and ``not`` raise `TypeError`. Comparisons need brackets beside ``&``, ``|`` and ``~``. A
+    comparison or computation with None gives None, as in SQL.
 
     >>> late = (value.dep_delay > 15) & (value.origin == "JFK")
     >>> late("N14228", {"dep_delay": 20, "origin": "JFK"}), late("N14228", {"dep_delay": None, "origin": "JFK"})
@@ -70,6 +71,15 @@ class Expression:
 
     def __mul__(self, other: Any) -> Expression:
         return Binary("*", self, _expression(other))
+
+    def __radd__(self, other: Any) -> Expression:
+        return Binary("+", _expression(other), self)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return Binary("-", _expression(other), self)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return Binary("*", _expression(other), self)
 
     def __and__(self, other: Any) -> Expression:
         return Both(self, _expression(other))
@@ -184,7 +194,7 @@ value: _Value = _Value()
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """One number over all records of a key, such as their count or the sum of a field.
+    """One value computed from all records of a key, such as their count or the sum of a field.
 
     ``of`` is the expression to aggregate. Records for which ``of`` is null are left out. If ``of`` is None, no record
     is left out.

@@ -1,7 +1,8 @@
 """Answers to an exception: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
 
 An exception is a *failure* if a service is the cause (`FAILURES`), and otherwise an *error*, whose cause is the record.
-An answer decides what happens to the record. `Retry` keeps the record of a failure until the service is back.
+An answer decides what happens to the record. `Retry` keeps the record of a failure for another attempt, and does not
+count the failed call.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from zlib import crc32
 
 from streamapp._base.callables import accepts
 from streamapp._base.durations import Duration, to_ms
-from streamapp.errors import ConfigError, ServiceDown
+from streamapp._base.names import check_topic_name
+from streamapp.errors import ConfigError, ServiceDown, TopologyError
 from streamapp.records import Headers, OutputRecord
 from streamapp.serdes.base import Serde, check_serde
 
@@ -53,8 +55,8 @@ DROPS = (
     "superseded",
     "negative_timestamp",
 )
-"""Reasons for which operators drop records without an error. Metrics count the dropped records by these names, and
-``dead_letter_drops`` of `StreamsConfig` takes them."""
+"""Reasons for which operators drop records without an error; docs/failures.md explains each. Metrics count the dropped
+records by these names, and ``dead_letter_drops`` of `StreamsConfig` takes them."""
 
 FAILURES: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, ServiceDown)
 """Exceptions that count as the failure of a service, because the record is not their cause."""
@@ -65,8 +67,9 @@ class ErrorContext:
     """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
     ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
-    source record. ``processor`` is the name of the operator. ``attempt`` is the number of calls of the function for the
-    record, without the calls that ended because a service failed. If a punctuator has raised, ``topic`` is empty.
+    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3``. ``attempt``
+    is the number of calls of the function for the record, without the calls that ended because a service failed. If a
+    punctuator has raised, ``topic`` is empty.
     """
 
     topic: str
@@ -83,11 +86,11 @@ class ErrorContext:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer of an exception handler with the handler's own dead letters, which replace the usual dead letter.
+    """An answer with dead letters of your own, which replace the usual dead letter.
 
-    Exception handlers may return a `Response`, and so may a function that is the ``on_error`` of an operator or a
+    A `Response` is the result of a function that is an exception handler, or the ``on_error`` of an operator or a
     consumer. Keys and values of the letters are bytes or None. Raises `ConfigError` for letters that are no
-    `OutputRecord`s.
+    `OutputRecord`s, and for values that no record can have.
     Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
@@ -104,6 +107,7 @@ class Response:
         for letter in self.dead_letters:
             if not isinstance(letter, OutputRecord):
                 raise ConfigError(f"the dead_letters of a Response are OutputRecords, not {letter!r}")
+            _check_letter(letter)
 
     @classmethod
     def resume(cls, *dead_letters: OutputRecord) -> Response:
@@ -166,14 +170,14 @@ class Retry:
     in a store with a changelog, or with `topics` in an internal topic. After a crash, the task goes on with the records
     and attempts of the last commit.
 
-    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew. The limits
-    of a consumer count for each partition. With `in_place`, later records of the partition wait. The failure of a
-    service holds back all partitions of the consumer.
+    In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew.
+    ``max_records`` and ``max_bytes`` count for each partition. With `in_place`, later records of the partition wait. If
+    a service fails, all partitions of the consumer wait, and one record at a time tries the service.
 
-    ``then`` is the answer after ``times`` more attempts, or after the first failed attempt at which the record has
-    waited for ``max_age``. With ``times=None`` the number of attempts has no limit. ``choose(context, exception)`` is
-    an optional function that decides after each error: "retry", or an `Answer`. "retry" does not lift the limits
-    ``times`` and ``max_age``.
+    ``backoff`` gives the wait before each attempt (`Backoff`). ``then`` is the answer if ``times`` more attempts have
+    failed, or if an attempt fails when ``max_age`` has passed since the first error. With ``times=None`` the number of
+    attempts has no limit. ``choose(context, exception)`` is an optional function that decides after each error:
+    "retry", or an `Answer`. "retry" does not lift the limits ``times`` and ``max_age``.
 
     ``failures`` are the exceptions that count as the failure of a service. A failure uses up no attempt. With `by_key`
     and `in_place`, the operator's task takes no further record until the service answers again. Meanwhile ``/status``
@@ -186,7 +190,7 @@ class Retry:
 
     ``key_serde`` and ``value_serde`` encode the records that wait. The default is the stream's serde, then the
     configuration's. On Spark no record waits: all attempts follow each other at once, and `topics` is refused. Raises
-    `ConfigError`.
+    `ConfigError` for a wrong option.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
@@ -240,8 +244,8 @@ class Retry:
     def by_key(cls, **options: Any) -> Retry:
         """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
-        The records of a key keep their order. Records of all other keys go on. No other record waits behind a record
-        without a key. Options are the fields of `Retry`.
+        The records of a key keep their order. Records of other keys go on, and so do all records if the failed record
+        has no key. Only after the failure of a service, the whole task waits. Options are the fields of `Retry`.
         """
         return cls(by="key", **options)
 
@@ -294,7 +298,7 @@ class Retry:
 
     @property
     def answers(self) -> frozenset[str]:
-        """The answers that ``then`` and ``when_full`` can give, for checks while the topology is built."""
+        """The answers ``then`` and ``when_full``, for checks while the topology is built."""
         return frozenset((self.then, self.when_full)) - {"wait"}
 
 
@@ -319,6 +323,22 @@ a function of an ErrorContext and an exception, not 'ignore'
         f'on_error of {where} is "fail", "skip", "dead_letter", "continue", a Retry or a function of an ErrorContext '
         f"and an exception, not {on_error!r}"
     )
+
+
+def _check_letter(letter: OutputRecord) -> None:
+    where = f"a letter of the Response, for topic {letter.topic!r},"
+    try:
+        check_topic_name(letter.topic, "the topic of a letter")
+    except TopologyError as error:
+        raise ConfigError(str(error)) from None
+    for name, content in (("key", letter.key), ("value", letter.value)):
+        if not isinstance(content, bytes | None):
+            raise ConfigError(
+                f"{where} has the {name} {content!r}: give bytes or None, such as those of the ErrorContext"
+            )
+    for name, number in (("timestamp", letter.timestamp), ("partition", letter.partition)):
+        if not isinstance(number, int | None):
+            raise ConfigError(f"{where} has the {name} {number!r}: give an int or None")
 
 
 def _one_of(value: object, allowed: tuple[str, ...], what: str) -> None:

@@ -1,11 +1,13 @@
 """Interactive queries (KIP-796): a query is an object, such as `KeyQuery`, that a state store answers.
 
 The plain reads of a store (``store.get``, ``fetch`` ...) raise an exception if the store cannot answer. A query gives a
-`QueryResult`, which says why the query failed. Only a `KeyQuery` or `RangeQuery` of a versioned store raises
-`InvalidStoreError`, as in Kafka Streams. A key that the store's serde does not take raises `SerializationError`.
-Queries also see updates that wait in a record cache. Range and window queries
-leave out expired windows and sessions that only the record cache still has. A range query of an ``lru`` store leaves
-out keys that only the record cache has. Plain reads find these rows.
+`QueryResult`, which says why the query failed. Two failures are exceptions all the same. A `KeyQuery` or `RangeQuery`
+of a versioned store raises `InvalidStoreError`, as in Kafka Streams. A key that the store's serde cannot serialize
+raises `SerializationError`.
+
+Queries also see updates that wait in a record cache, except in two cases. Window queries leave out expired windows and
+sessions, which the record cache may still have. A range query of an ``lru`` store leaves out keys that are only in the
+record cache. Plain reads find these rows.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()
@@ -57,9 +59,9 @@ __all__ = [
 class QueryResult:
     """The answer to a query: a ``value``, or a ``failure`` with a ``message``.
 
-    For one key, the value is None if the store lacks the key. For a range, the value is an iterator over rows.
-    ``failure`` is the name of Kafka Streams' ``FailureReason``. ``UNKNOWN_QUERY_TYPE`` means that this kind of store
-    cannot answer the query.
+    The value of a query for one key is None if the store lacks the key. The value of a query for several rows is an
+    iterator. ``failure`` is the name of Kafka Streams' ``FailureReason``. ``UNKNOWN_QUERY_TYPE`` means that this kind
+    of store cannot answer the query.
     """
 
     value: Any = None
@@ -118,9 +120,9 @@ class WindowKeyQuery:
 class WindowRangeQuery:
     """All windows that start from ``time_from`` to ``time_to`` (ms, inclusive); or all sessions of ``key``.
 
-    A window store takes the two times and no key, a session store the key and no times. Other arguments fail with
-    ``UNKNOWN_QUERY_TYPE``. Rows are (`Windowed` key,
-    value); rows of a windowed table have the timestamp as a third element.
+    For a window store, give the two times and no key; for a session store, the key and no times. Other arguments fail
+    with ``UNKNOWN_QUERY_TYPE``. Rows are (`Windowed` key, value); rows of a windowed table have the timestamp as a
+    third element.
     """
 
     time_from: int | None = None
@@ -147,11 +149,14 @@ class VersionedKeyQuery:
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery:
-    """All versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive).
+    """The versions of a key that were valid at any time from ``time_from`` to ``time_to`` (ms, inclusive; None: no
+    limit), except some old versions.
 
-    The newest version comes first, unless ``ascending``. As in Kafka Streams, some versions are not found. A version
-    lies in the segment (a span of time) in which the next version replaced it. The query reads only segments up to the
-    segment of ``time_to``, so it misses versions that were replaced in a later segment.
+    The newest version comes first; with ``ascending``, the oldest. The store keeps the latest version apart, and always
+    finds it. The earlier versions are in segments, which are spans of time. An earlier version is in the segment of the
+    time at which the next version replaced it. A query reads no segment after the segment of ``time_to``. So, as in
+    Kafka Streams, the query misses versions that were replaced in a later segment. If ``time_to`` is further back
+    than the history retention, only the latest version can be found.
     """
 
     key: Any
@@ -166,7 +171,7 @@ class MultiVersionedKeyQuery:
 
 
 def _check_times(query: Any, *names: str) -> None:
-    """Raises `ConfigError` for a time that is not a number of ms. Without this check, a store would fail later."""
+    """Raises `ConfigError` for a time that is not a number of ms, before a store gets the query."""
     for name in names:
         time = getattr(query, name)
         if time is None:
@@ -190,7 +195,8 @@ Query = (
 
 
 def execute(store: Any, query: Query) -> QueryResult:
-    """Asks one store. Ranges of rows are iterators, which are valid until the task processes its next record."""
+    """The answer of one store to a query. An iterator in the answer is valid until the task processes its next
+    record."""
     spec, shape = store.spec, store.spec.kind.shape
     answer = _ANSWERS.get((type(query), shape))
     if answer is None:
@@ -217,7 +223,7 @@ def execute(store: Any, query: Query) -> QueryResult:
 
 
 def _lacking(query: Query, shape: RowShape | None) -> str | None:
-    """The arguments that the store's rows demand, if the query has others; otherwise None."""
+    """None if the query has the arguments that its kind of store needs; otherwise a text that names these arguments."""
     if not isinstance(query, WindowKeyQuery | WindowRangeQuery):
         return None
     times = (query.time_from, query.time_to)

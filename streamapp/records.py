@@ -1,4 +1,5 @@
-"""The types of records: those that processors and tests see, and those that runners and the engine exchange."""
+"""The types of records: `Record`, which processors and tests see, and the types that runners and the engine
+exchange."""
 
 from __future__ import annotations
 
@@ -91,8 +92,8 @@ class RecordBatch(NamedTuple):
     """Records of one topic partition in the order of their offsets, as columns: each field is a list with one entry for
     each record.
 
-    Keys and values are bytes or None as they are in Kafka, timestamps are milliseconds. ``headers`` is None
-    when no record of the batch has any.
+    Keys and values are bytes or None, as in Kafka. Timestamps are in ms. ``headers`` is None if no record of the batch
+    has headers.
 
     >>> RecordBatch([b"N1"], [b"late"], [500], [7]).headers is None
     True
@@ -149,10 +150,9 @@ class RecordSource(Protocol):
 
 
 def create_time(timestamp: int | None) -> int:
-    """The timestamp to hand to librdkafka, in ms. With None, the result is 0, and librdkafka takes the time of its
-    clock.
+    """The timestamp for librdkafka, in ms. For None the result is 0, which to librdkafka means the present time.
 
-    Because 0 means "now" to librdkafka, a record with the timestamp 0 is written with 1.
+    A record with the timestamp 0 therefore gets the timestamp 1.
 
     >>> create_time(1_700_000_000_000), create_time(0), create_time(None)
     (1700000000000, 1, 0)
@@ -174,7 +174,8 @@ def payload_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> i
 
 
 class OutputRecord(NamedTuple):
-    """One record to be written, with key and value in bytes. ``partition`` None: Kafka's default partitioner chooses.
+    """One record to be written, with key and value in bytes. If ``partition`` is None, Kafka's default partitioner
+    chooses.
 
     >>> OutputRecord("delays", b"N1", b"15", 500).partition is None
     True

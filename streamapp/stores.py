@@ -32,10 +32,10 @@ StoreType = Literal["rocksdb", "in_memory"]
 class Stores:
     """Makes specifications of stores (`StoreSpec`), as Kafka Streams' ``Stores`` makes store builders.
 
-    Options, if the method has them: ``store_type`` is "rocksdb" (on disk) or "in_memory". With ``logging``, the
-    default, a changelog topic makes the store survive the loss of a worker. With ``caching``, the store has a record
-    cache, as in Kafka Streams. Durations are timedelta or ms. Each method raises `ConfigError` or `TopologyError` for
-    wrong arguments.
+    Several methods have the same options. ``store_type`` is "rocksdb" (on disk) or "in_memory". With ``logging``, the
+    default, the store has a changelog topic, from which another worker restores the store. With ``caching``, the store
+    has a record cache, as in Kafka Streams. Durations are timedelta or ms. Each method raises `ConfigError` or
+    `TopologyError` for wrong arguments.
 
     >>> from streamapp import LongSerde, StringSerde
     >>> str(Stores.key_value("seen", StringSerde(), LongSerde(), store_type="in_memory").kind)
@@ -90,7 +90,8 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[KeyValueStore[K, V]]:
-        """A store in memory of the ``max_entries`` keys that were used last; an older key is deleted.
+        """A store in memory for at most ``max_entries`` keys. One more key deletes the key that was read or written the
+        longest time ago.
 
         (``Stores.lruMap``)
 
@@ -151,8 +152,8 @@ class Stores:
     ) -> StoreSpec[Any]:
         """A store of values by key and window start. (``Stores.windowStoreBuilder``)
 
-        The stream time of a store is the largest window start of all puts. A row expires when its window start is
-        ``retention`` behind this time. With ``retain_duplicates``, each put of a value adds a row; otherwise a put
+        The stream time of a store is the largest window start that was ever put. A row expires when its window start is
+        ``retention`` before this time. With ``retain_duplicates``, each put of a value adds a row; otherwise a put
         replaces the row with the same key and start. With ``timestamped``, each value has the timestamp of its last
         update.
 
@@ -187,10 +188,10 @@ class Stores:
     ) -> StoreSpec[SessionStore[K, V]]:
         """A store of values by key and session (start, end). (``Stores.sessionStoreBuilder``)
 
-        A row expires when the end of its session is ``retention`` behind the latest end of all puts.
+        A row expires when the end of its session is ``retention`` before the largest session end that was ever put.
 
         >>> from streamapp import LongSerde, StringSerde
-        >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind.segment_ms
+        >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind.retention_ms
         60000
         """
         retention_ms = to_ms(retention, "retention")
@@ -211,9 +212,9 @@ class Stores:
     ) -> StoreSpec[VersionedStore[K, V]]:
         """A store of the present value of each key, and of its earlier values (KIP-889).
 
-        An earlier value is kept for ``history_retention`` of stream time after a newer value has replaced it. Old
-        rows are deleted in segments of ``segment_interval`` (default: as in Kafka Streams).
-        (``Stores.versionedKeyValueStoreBuilder``)
+        An earlier value is kept for ``history_retention`` of stream time after a newer value has replaced it. Expired
+        values are deleted in groups: together with all values that were replaced within the same ``segment_interval``
+        (default: as in Kafka Streams). (``Stores.versionedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
         >>> Stores.versioned("prices", StringSerde(), LongSerde(), history_retention=60_000).kind.history_ms

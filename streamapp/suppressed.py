@@ -14,10 +14,12 @@ __all__ = ["BufferConfig", "Suppressed"]
 
 @dataclass(frozen=True)
 class BufferConfig:
-    """The limits of the buffer in which `KTable.suppress` holds updates (None: no limit).
+    """The limits of the buffer in which `KTable.suppress` holds updates. A limit of None means no limit. Each task has
+    a buffer of its own.
 
-    ``when_full`` decides at a limit: ``emit_early`` hands on the oldest updates before their time, ``shut_down`` raises
-    `RecordTooLateError`, which by default ends the worker. (Kafka Streams: ``Suppressed.BufferConfig``.)
+    ``when_full`` decides when a limit is exceeded. ``emit_early`` hands on the oldest updates before their time.
+    ``shut_down`` raises `RecordTooLateError`, which by default ends the worker. (Kafka Streams:
+    ``Suppressed.BufferConfig``.)
 
     >>> BufferConfig.bounded(max_records=1000).when_full
     'emit_early'
@@ -48,8 +50,8 @@ class BufferConfig:
         max_bytes: int | None = None,
         when_full: Literal["emit_early", "shut_down"] = "emit_early",
     ) -> BufferConfig:
-        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes (serialized key, new and old values, and
-        record context).
+        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes. The bytes of an update count as in Kafka
+        Streams: its key, its new and old values, and the topic and headers of its record.
 
         >>> BufferConfig.bounded(max_bytes=1_000_000, when_full="shut_down").max_bytes
         1000000
@@ -101,7 +103,8 @@ class Suppressed:
     def until_window_closes(
         cls, buffer: BufferConfig, name: str | None = None, *, idle_timeout: Duration | None = None
     ) -> Suppressed:
-        """Hands on only the final result of each window, after the window is closed. The buffer must not emit early.
+        """Hands on only the final result of each window, after the window is closed. A buffer with limits needs
+        ``when_full="shut_down"``.
 
         The result comes when stream time reaches the window's end + grace (sessions: end + gap + grace). At exactly
         this time, sliding windows and sessions still accept records, which cause a second result. Only new records move
@@ -124,10 +127,10 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """Holds the updates of a key until stream time is ``limit`` past the first held update, then hands on the last
-        one.
+        """Holds the updates of a key until stream time is ``limit`` past the timestamp of the first held update. Then
+        the last update of the key is handed on.
 
-        The updates before the last one are dropped. A negative ``limit`` means zero.
+        The earlier updates of the key are dropped. A negative ``limit`` means zero.
 
         >>> Suppressed.until_time_limit(1000, BufferConfig.unbounded()).time_limit_ms
         1000

@@ -32,8 +32,9 @@ _FOREVER_MS = 2**63 - 1
 class EmitStrategy(Enum):
     """The time at which a windowed aggregation emits a result (KIP-825).
 
-    ``ON_WINDOW_UPDATE`` emits a result with each update of a window, or with a record cache the last update before each
-    flush. ``ON_WINDOW_CLOSE`` emits one final result for each window, when the window is closed.
+    ``ON_WINDOW_UPDATE`` emits a result for each update of a window. With a record cache, each flush of the cache emits
+    only the last update of each window. ``ON_WINDOW_CLOSE`` emits one final result for each window, when the window is
+    closed.
 
     >>> EmitStrategy("on_window_close")
     <EmitStrategy.ON_WINDOW_CLOSE: 'on_window_close'>
@@ -96,7 +97,7 @@ class Windows(metaclass=_WindowsType):
     def windows_for(self, timestamp: int) -> Sequence[int]:
         """The starts (ms) of the windows that contain the timestamp, in ascending order, none negative.
 
-        A record without a window is ignored.
+        A record for which the list is empty is in no window, and counts neither as late nor as dropped.
 
         >>> TimeWindows.of_size_with_no_grace(10).windows_for(12)
         [10]
@@ -113,7 +114,10 @@ class Windows(metaclass=_WindowsType):
 
     @property
     def tumbling(self) -> bool:
-        """True if the windows follow each other without overlap and gap: window n is [n * size, (n + 1) * size).
+        """True if the windows follow each other without overlap or gap: window n is [n * size, (n + 1) * size).
+
+        The property makes aggregations faster, and changes no result. A class of your own inherits the value False,
+        which is right for all windows.
 
         >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).tumbling
         False
@@ -123,8 +127,8 @@ class Windows(metaclass=_WindowsType):
 
 @dataclass(frozen=True)
 class TimeWindows(Windows):
-    """Windows of fixed size, aligned to the epoch. Tumbling windows do not overlap; hopping windows do, because a new
-    one starts before the last one ends.
+    """Windows of fixed size. Tumbling windows begin at the multiples of their size and do not overlap. Hopping windows
+    begin at the multiples of a smaller step (`advance_by`), so they overlap.
 
     A window contains the timestamps from its start to before its end. A window accepts records until stream time
     reaches its end + grace. Later records of the window are dropped as late. (Kafka Streams: ``TimeWindows``.)
@@ -188,7 +192,7 @@ class TimeWindows(Windows):
         return self.advance_ms == self.size_ms
 
     def windows_for(self, timestamp: int) -> list[int]:
-        """The starts of the windows that hold the timestamp, ascending.
+        """The starts of the windows that contain the timestamp, in ascending order.
 
         >>> TimeWindows.of_size_with_no_grace(10).windows_for(12)
         [10]
@@ -243,7 +247,7 @@ class UnlimitedWindows(Windows):
         return UnlimitedWindows(to_ms(start_ms, "the window start"))
 
     def windows_for(self, timestamp: int) -> list[int]:
-        """The start of the window if it holds the timestamp.
+        """A list with the start of the window, or an empty list for a timestamp before the start.
 
         >>> UnlimitedWindows.of().start_on(10).windows_for(9)
         []
@@ -268,14 +272,14 @@ class SlidingWindows(metaclass=_WindowsType):
     grace_ms: int
 
     def __post_init__(self) -> None:
-        # Zero is taken here and fails with the first record, as in Kafka Streams.
+        # A difference of zero is no error here. The first record then raises one, as in Kafka Streams.
         _not_negative(self.difference_ms, "the time difference of sliding windows")
         _not_negative(self.grace_ms, "the grace period")
         _fits(2 * self.difference_ms + self.grace_ms, "two sliding windows")
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
-        """Sliding windows that are closed as soon as stream time passes their end.
+        """Sliding windows of the length ``difference``, which are closed as soon as stream time passes their end.
 
         >>> SlidingWindows.of_time_difference_with_no_grace(10).grace_ms
         0
@@ -284,7 +288,8 @@ class SlidingWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
-        """Sliding windows that accept out-of-order records until stream time passes their end + ``grace``.
+        """Sliding windows of the length ``difference``. A window accepts out-of-order records until stream time passes
+        the window's end + ``grace``.
 
         >>> SlidingWindows.of_time_difference_and_grace(10, grace=5).difference_ms
         10
@@ -336,9 +341,9 @@ class JoinWindows(metaclass=_WindowsType):
     """The largest distance in time between two records that a stream-stream join puts together.
 
     A record of the left stream with timestamp t joins the records of the right stream from t - ``before_ms`` to t +
-    ``after_ms``, both included. A left or outer join emits a record without a match when no match can come any more. At
-    this point stream time passes the end of the record's window + grace. `KStream.outer_join` names the cases in which
-    the record comes out at once. (Kafka Streams: ``JoinWindows``.)
+    ``after_ms``, both included. A left or outer join emits a record without a match when stream time passes the end of
+    the record's window + grace. The joiner then gets None for the other side. `KStream.outer_join` names the cases in
+    which such a record comes out at once. (Kafka Streams: ``JoinWindows``.)
 
     >>> JoinWindows.of_time_difference_with_no_grace(10).before(0)
     JoinWindows(before_ms=0, after_ms=10, grace_ms=0, legacy=False)
@@ -348,8 +353,8 @@ class JoinWindows(metaclass=_WindowsType):
     after_ms: int
     grace_ms: int
     legacy: bool = False
-    """True if made by `of`. Left and outer joins then emit a record at once with None, and again when its match
-    comes."""
+    """True for windows that `of` has made. Left and outer joins then emit a record without a match at once, with None
+    for the other side. If a match comes later, the pair comes out, too."""
 
     def __post_init__(self) -> None:
         if self.before_ms + self.after_ms < 0:
@@ -371,8 +376,8 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Joins records that are at most ``difference`` apart. In left and outer joins, records without a match wait
-        for this time.
+        """Joins records that are at most ``difference`` apart. In left and outer joins, a record without a match waits
+        until stream time is more than ``difference`` past the record.
 
         As in Kafka Streams, a difference of 0 joins no records: a window without length and grace has already expired
         when its second record comes. To join records with equal timestamps, use `of_time_difference_and_grace` with a
@@ -385,8 +390,8 @@ class JoinWindows(metaclass=_WindowsType):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """Joins records that are at most ``difference`` apart. In left and outer joins, records without a match wait
-        for this time + ``grace``.
+        """Joins records that are at most ``difference`` apart. In left and outer joins, a record without a match waits
+        until stream time is more than ``difference`` + ``grace`` past the record.
 
         >>> JoinWindows.of_time_difference_and_grace(10, grace=5).before_ms
         10
@@ -398,8 +403,9 @@ class JoinWindows(metaclass=_WindowsType):
     def of(cls, difference: Duration) -> JoinWindows:
         """``JoinWindows.of`` as in Kafka Streams 3, where it is deprecated, for topologies that were written in Java.
 
-        The window and its grace period together last at least 24 hours. Left and outer joins emit a record with None at
-        once, although a match may still come. New topologies use `of_time_difference_and_grace`.
+        The window and its grace period together last at least 24 hours. Left and outer joins emit a record without a
+        match at once, with None for the other side. If a match comes later, the pair comes out, too. New topologies use
+        `of_time_difference_and_grace`.
 
         >>> JoinWindows.of(10).grace_ms
         86399980
@@ -408,7 +414,8 @@ class JoinWindows(metaclass=_WindowsType):
         return cls(difference_ms, difference_ms, max(_LEGACY_GRACE_MS - 2 * difference_ms, 0), legacy=True)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """A copy whose window begins ``difference`` before the record, or after the record if negative.
+        """A copy whose window begins ``difference`` before the record. A negative ``difference`` begins the window
+        after the record.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).before(0).size_ms
         10
@@ -416,7 +423,8 @@ class JoinWindows(metaclass=_WindowsType):
         return replace(self, before_ms=to_ms(difference, "the time before"))
 
     def after(self, difference: Duration) -> JoinWindows:
-        """A copy whose window ends ``difference`` after the record, or before the record if negative.
+        """A copy whose window ends ``difference`` after the record. A negative ``difference`` ends the window before
+        the record.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).after(0).after_ms
         0
@@ -438,7 +446,7 @@ class JoinWindows(metaclass=_WindowsType):
 
 
 def idle_timeout_ms(timeout: Duration | None) -> int | None:
-    """The idle time-out in ms: the time without a record after which stream time follows the wall clock."""
+    """An ``idle_timeout`` in ms: the time without a record after which stream time follows the wall clock."""
     if timeout is None:
         return None
     timeout_ms = to_ms(timeout, "idle_timeout")

@@ -1,7 +1,7 @@
 """The serdes of the reference application's events.
 
-Inputs and the tables of delays are Avro, because their schema grows with the application. Short-lived results are
-JSON."""
+Input events and the tables of delays are Avro, because their schemas may change in later versions of the application.
+Results that are not kept for long are JSON."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def departure(flight: Flight) -> Departure:
 
 
 def add_departure(key: object, departure: Departure, delays: Delays) -> Delays:
-    """The sums with one more departure. The same function serves tables of every key.
+    """The sums with one more departure. The function ignores the key, so tables with any key can use it.
 
     >>> add_departure("JFK", Departure(10), Delays(flights=1, cancelled=1))
     Delays(flights=2, cancelled=1, minutes=10)

@@ -1,8 +1,8 @@
 """The stores of the reference application's tables, and the tables that are read from topics.
 
-The reference application reads a whole year of events at full speed. While it reads, partitions of a repartition topic
-may be months apart in event time. So stores keep windows, and the versions of rows in versioned tables, for more than a
-year. An application that reads only new events would keep them for some hours only.
+The reference application reads a whole year of events at full speed. Meanwhile, the records of two partitions of a
+repartition topic may be months apart in event time. So stores keep windows, and the versions of rows in versioned
+tables, for more than a year. In an application that reads only new events, some hours are enough.
 """
 
 from __future__ import annotations

@@ -110,9 +110,10 @@ def arm(setting: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Marks the place of the failpoint ``name`` in the code.
+    """Marks the place in the code where a test can make the process fail, for the failpoint ``name``.
 
-    An armed failpoint acts once: at the call whose number is the count of its setting, by default the first call.
+    The call does nothing unless the failpoint is armed. The setting of an armed failpoint has an action, such as
+    ``kill``, and a count n (default: 1). The n-th call with this name runs the action; later calls do nothing.
     """
     if not _armed:
         return

@@ -22,8 +22,8 @@ LOGGERS_OF_DROPS = (
 
 
 class Repetitions(logging.Filter):
-    """A log filter that shows the same warning or error only once in ``seconds``. The next message that is shown
-    says how many were left out.
+    """A log filter that shows the same warning or error only once in ``seconds``. The next line with this message says
+    how many were left out.
 
     Messages are the same if they have the same ``extra={"kind": ...}``. Messages without ``kind`` are the same if they
     differ only in numbers (ports, milliseconds, the number of a client).

@@ -49,7 +49,7 @@ class KafkaAdmin:
         self._timeout = timeout
 
     def ensure_topics(self, topics: Iterable[TopicSpec | tuple[str, int, Mapping[str, str]]]) -> None:
-        """Create the topics that do not exist yet. If there are any, return when all of ``topics`` have leaders.
+        """Create the topics that do not exist yet. After a creation, return only when all of ``topics`` have leaders.
 
         The replication factor is the cluster's default. An existing topic keeps its settings. If an existing topic has
         another partition count, `BrokerError` names both counts, and no topic is created.

@@ -20,10 +20,13 @@ _DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 class BrokerProcess:
-    """The process of one server. Its folder has its pid (``<name>.pid``) and its output (``<name>.log``).
+    """The process of one server, which runs in ``folder``. The folder has the pid (``<name>.pid``) and the output
+    (``<name>.log``).
 
-    The pid file also has the start time of the process. After the server has ended, the system may give its pid to
-    another process. The other process has another start time, so it is never taken for the server.
+    The pid file also has the start time of the process. After the server has ended, the system may give the pid to
+    another process. This process has another start time, so it is not taken for the server. On Linux, start times count
+    from the boot of the machine. After a reboot, another process with the same pid and start time would be taken for
+    the server.
     """
 
     def __init__(self, folder: Path, name: str = "broker") -> None:

@@ -12,14 +12,16 @@ columns from confluent-kafka's message objects, which takes about five times the
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.batches import split
 from streamapp.broker.librdkafka import COMPILED, pass_on_log
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 
 if COMPILED:
@@ -33,11 +35,14 @@ __all__ = [
     "RecordConsumer",
     "Records",
     "committed_metadata",
+    "next_message",
     "no_right_to_group",
     "passes",
 ]
 
 _logger = logging.getLogger(__name__)
+_POLL_SECONDS = 0.5
+"""Between two polls, Ctrl-C can end a command."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches with records, at most one of each partition, each in the order of offsets."""
@@ -95,12 +100,15 @@ class Client(RecordConsumer, Protocol):
         """True if no broker could be reached at some time since the last call of this method."""
 
     def defer(self, partitions: Collection[TopicPartition], most: int) -> None:
-        """From now on, `poll` gives the records of these partitions after those of all other partitions.
+        """From now on, `poll` gives the records of these (deferred) partitions after the records of all other
+        partitions.
 
-        A poll gives at most ``most`` of them. With records enough of other partitions, a poll still gives a tenth of
-        this number. The call has to be repeated for some seconds after each assignment.
-        Meanwhile, records of these partitions may wait for the next call. confluent-kafka's consumer cannot defer
-        partitions: `MessageConsumer` gives records in the order of their arrival.
+        A poll gives at most ``most`` records of deferred partitions. If other partitions have enough records to fill
+        the poll, a tenth of ``most`` is still kept for deferred partitions.
+
+        The caller repeats `defer` for some seconds after each assignment, because records of deferred partitions may
+        wait for the next call. confluent-kafka's consumer cannot defer partitions: `MessageConsumer` gives records in
+        the order of their arrival.
         """
 
 
@@ -244,6 +252,26 @@ def no_right_to_group(error: KafkaError) -> bool:
 def passes(error: KafkaError) -> bool:
     """True if a consumer that never joins its group may read on after this error, and the records still come."""
     return no_right_to_group(error) or (error.retriable() and not error.fatal())
+
+
+def next_message(consumer: Consumer, what: str, seconds: float) -> Message:
+    """The next record of a consumer that never joins its group, or the end of a partition (``_PARTITION_EOF``).
+
+    Reads on after errors that `passes` allows. Raises `BrokerError` for any other error, and if neither comes within
+    ``seconds``. ``what`` names the subject of the errors.
+    """
+    deadline = time.monotonic() + seconds
+    why = "brokers have not answered"
+    while time.monotonic() < deadline:
+        message = consumer.poll(_POLL_SECONDS)
+        error = None if message is None else message.error()
+        if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
+            return message
+        if error is not None:
+            why = error.str()
+            if not passes(error):
+                raise BrokerError(f"{what} cannot be read: {why}")
+    raise BrokerError(f"{what} cannot be read: nothing has come for {seconds:g} s ({why})")
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:

@@ -177,7 +177,7 @@ def _refused(what: str, group: str, exc: KafkaException) -> BrokerError:
 
 
 def offsets_partition(group: str, partitions: int) -> int:
-    """The partition of ``__consumer_offsets`` with the offsets of a group, if the topic has so many ``partitions``.
+    """The partition with the offsets of a group, if the topic ``__consumer_offsets`` has ``partitions`` partitions.
 
     >>> offsets_partition("flights", 50)
     9

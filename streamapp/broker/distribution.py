@@ -116,9 +116,9 @@ def registry_jars(java: str) -> Path:
 def maven_jars(java: str, name: str, *modules: str) -> Path:
     """Return a folder with the jars of ``modules`` (``group:artifact:version``) and of their dependencies.
 
-    The folder is ``$STREAMAPP_CACHE/<name>``, by default below ``~/.cache/streamapp``. Other modules need another name.
-    One rename creates the folder after all downloads, so an interrupted download leaves no folder that looks complete.
-    Raises `BrokerError` if the jars cannot be fetched.
+    The folder is ``$STREAMAPP_CACHE/<name>``, by default below ``~/.cache/streamapp``. Each set of ``modules`` needs
+    its own ``name``. One rename creates the folder after all downloads, so an interrupted download leaves no folder
+    that looks complete. Raises `BrokerError` if the jars cannot be fetched.
     """
     _, artifact, version = modules[0].split(":")
     dependencies = [_IVY_DEPENDENCY.format(*module.split(":")) for module in modules]

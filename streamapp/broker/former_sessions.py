@@ -42,10 +42,13 @@ def was_killed(folder: Path) -> bool:
 def end_former_sessions(
     java_command: Sequence[str], brokers: Mapping[int, Path], killed: Sequence[int]
 ) -> None:
-    """Ends the sessions of the ``killed`` brokers. ``brokers`` has the folder of each broker of the cluster by id.
+    """Runs the controllers without the brokers until the sessions of the ``killed`` brokers have ended.
 
-    No broker of the cluster may run. The brokers find a controller that fails by themselves, so this function reports
-    no failure.
+    ``brokers`` has the folder of each broker of the cluster by id. No broker of the cluster may run.
+
+    If a controller fails, or the sessions have not ended in time, the function returns without an error. The time is
+    30 s for an elected controller, then 3 s. At the end, the function stops the controllers. The caller next starts
+    controllers and brokers together, and this start reports a controller that fails.
     """
     folders = list(brokers.values())
     controllers = [BrokerProcess(folder, "controller") for folder in folders]

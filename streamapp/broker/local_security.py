@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 
 from streamapp._base.extras import require_secure
 from streamapp.broker.properties import HOST
+from streamapp.broker.requests import ask
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 
@@ -134,9 +135,9 @@ class LocalSecurity:
             credential = ScramCredentialInfo(mechanism, _ITERATIONS)
             change = UserScramCredentialUpsertion(USER, credential, self._password.encode())
             try:
-                for future in admin.alter_user_scram_credentials([change]).values():
-                    future.result(seconds)
-            except (KafkaException, TimeoutError) as exc:
+                for future in ask(admin.alter_user_scram_credentials, [change], seconds=seconds).values():
+                    future.result()
+            except KafkaException as exc:
                 raise BrokerError(f"Kafka does not take the user {USER}: {exc}") from exc
 
     @property

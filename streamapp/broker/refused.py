@@ -18,7 +18,10 @@ __all__ = [
 ]
 
 NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
-_SMALLER = "Raise max.message.bytes of the topic, or write less into a record"
+_SMALLER = (
+    "Raise max.message.bytes of the topic (and message.max.bytes in client_properties, for more than 1,000,000 bytes), "
+    "or write less into a record"
+)
 _TIMESTAMPS = (
     "No topic takes timestamps that are further from the clock than its message.timestamp.after.max.ms (an hour) and "
     "message.timestamp.before.max.ms say: change these, or give the source a timestamp_extractor"

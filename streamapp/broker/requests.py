@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
@@ -29,6 +30,7 @@ __all__ = [
     "NO_TIMEOUT",
     "REQUEST_SECONDS",
     "LastingAdmin",
+    "advice",
     "ask",
     "ask_controller",
     "committed",
@@ -103,6 +105,18 @@ _UNCOORDINATED = (
 
 A group has no coordinator on a new cluster, and while the group moves to another broker.
 """
+
+
+def advice(error: KafkaError, remedies: Mapping[int, str] = MappingProxyType({})) -> str:
+    """The advice behind the text of an error, as a sentence of its own; empty if nothing is known to help.
+
+    ``remedies`` are those of the request, by the code of the error.
+
+    >>> advice(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), {KafkaError.MSG_SIZE_TOO_LARGE: "Write less"})
+    '. Write less'
+    """
+    text = CHECK_KAFKA if error.code() in NO_ANSWER else remedies.get(error.code(), "")
+    return text and f". {text}"
 
 
 class LastingAdmin:
@@ -284,9 +298,8 @@ def list_offsets(
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
-                    remedy = f". {CHECK_KAFKA}" if error.code() in NO_ANSWER else ""
                     raise BrokerError(
-                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}{remedy}"
+                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}{advice(error)}"
                     ) from exc
                 wanted[tp] = spec
         if wanted:

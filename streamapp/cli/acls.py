@@ -74,32 +74,15 @@ def acls(
 
 
 def _of_app(app: Any) -> set[Acl]:
+    from streamapp.runners.worker.faust_names import changelogs_of_agents, topics_of_agents
+
     found = acls_of_consumers(app.config, app.consumers)
-    found |= acls_of_agents(_read(app), _tables(app))
+    found |= acls_of_agents(topics_of_agents(app), changelogs_of_agents(app))
     if not hasattr(app, "streams"):
         return found | acls_of_worker(app.config, _leader_topic(app))
     plan = app.streams.plan
     patterns = any(source.pattern for sub in plan.subtopologies for source in sub.sources)
     return found | acls_of_topology(plan, Subject.of_plan(plan).topics if patterns else {})
-
-
-def _read(app: Any) -> list[str]:
-    from streamapp.runners.worker.faust_names import SubtopologyAgent
-
-    agents = [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
-    return [
-        topic for agent in agents for topic in getattr(agent.channel, "topics", ())
-    ]  # a channel in memory has none
-
-
-def _tables(app: Any) -> list[str]:
-    from streamapp.runners.worker.faust_names import StoreTable
-
-    return [
-        table.changelog_topic.get_topic_name()
-        for table in app.tables.values()
-        if not isinstance(table, StoreTable)
-    ]
 
 
 def _leader_topic(app: Any) -> str | None:

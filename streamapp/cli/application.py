@@ -14,7 +14,7 @@ import click
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 
-__all__ = ["APPLICATION", "clear_errors", "load"]
+__all__ = ["APPLICATION", "clear_errors", "load", "load_app"]
 
 APPLICATION = click.argument("application")
 _NOT_OF_THE_APPLICATION = (
@@ -45,6 +45,16 @@ def load(application: str, *, topology: bool = True) -> Any:
         return app
     if not hasattr(app, "streams"):
         raise click.ClickException(f"{application} is not a streamapp.App with a topology: {app!r}")
+    return app
+
+
+def load_app(application: str) -> Any:
+    """As `load`. The `App` may have only agents or consumers."""
+    app = load(application, topology=False)
+    if not hasattr(app, "consumers"):
+        raise click.ClickException(
+            f"{application} is no streamapp.App, but a {type(app).__name__}: name its group with --group NAME"
+        )
     return app
 
 

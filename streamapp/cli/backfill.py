@@ -100,7 +100,7 @@ def _intentions(found: Backfill) -> Iterator[str]:
     if unlogged:
         yield (
             f"Not handed over, because the store has no changelog (logging=False): {', '.join(unlogged)}. Workers "
-            "begin with an empty store"
+            "begin with an empty store, or with old rows on their disk"
         )
     yield f"Results go to: {', '.join(found.outputs) or 'no topic'}"
     yield f"At the end all offsets of group {survey.plan.application_id} move to the cut in one commit."

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from streamapp._base.counted import counted
-from streamapp.cli.application import load
+from streamapp.cli.application import load_app
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.operations.doctor.baseline import Baseline
 from streamapp.operations.doctor.checks import ALL
@@ -79,14 +79,14 @@ def doctor(
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
     if accept and baseline is None:
         raise click.UsageError("--accept needs --baseline FILE")
-    app = load(application) if application else None
+    app = load_app(application) if application else None
     try:
         accepted = Baseline({})
         if baseline is not None and (baseline.exists() or not accept):
             accepted = Baseline.parse(_read(baseline))
         clients = [ClientFile.parse("producer", path.name, _read(path)) for path in producers]
         clients += [ClientFile.parse("consumer", path.name, _read(path)) for path in consumers]
-        subject = Subject.of_plan(app.streams.plan) if app is not None else Subject.of_group(str(group))
+        subject = Subject.of_app(app) if app is not None else Subject.of_group(str(group))
         survey = Survey(
             replace(subject, stable=False),  # the offsets may be those of a transaction that never ends
             outage_ms=int(outage * 3_600_000),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamapp._base.counted import counted
-from streamapp.cli.application import clear_errors, load
+from streamapp.cli.application import clear_errors, load_app
 from streamapp.cli.times import CUT, TIME, Cut
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.moves import Change, chosen_positions, plan_copy, plan_reset
@@ -34,8 +34,9 @@ __all__ = ["offsets_group"]
 def offsets_group() -> None:
     """Show, move and copy the committed offsets of an application, or of any consumer group.
 
-    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. For an application in Java or
-    another consumer group, use `--group NAME`. The cluster is then that of STREAMAPP_BOOTSTRAP_SERVERS.
+    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. For one of several consumers of an
+    App, an application in Java or another consumer group, use `--group NAME`. The cluster is then that of
+    STREAMAPP_BOOTSTRAP_SERVERS.
     """
 
 
@@ -185,7 +186,8 @@ def reset(
     """Show new offsets for the group, and commit them with `--execute`.
 
     Stop all members of the group first. The command names the tables that would contradict the new offsets: these
-    tables would count records twice, or lack records.
+    tables would count records twice, or lack records. If there are such tables, `--execute` commits nothing without
+    `--keep-tables`.
     """
     target = _which(where)
     if target is None:
@@ -236,11 +238,14 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
 @_target
 @_execute
 def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
-    """Give a new group COPY the offsets of the group, or the offsets of a target such as --to-time.
+    """Show offsets for a new group COPY, and commit them with `--execute`. The old group does not change.
 
-    The members of the group may run meanwhile. If you name an APPLICATION, `--execute` also creates empty internal
-    topics for the copy. Run the copy of the application with COPY as its application id. Give the copy output topics
-    of its own; otherwise both applications write into the same topics.
+    COPY gets the committed offsets of the old group, or the offsets that an option such as --to-time chooses. The
+    members of the old group may run meanwhile.
+
+    If you name an APPLICATION, `--execute` also creates the internal topics of a second application, all of them empty.
+    So its tables begin without rows. Run the second application with COPY as its application id, and with output topics
+    of its own. Otherwise both applications write into the same topics.
     """
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")
@@ -248,8 +253,9 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
     with clear_errors():
         plan = None
         if application is not None:
-            app = load(application)
-            plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
+            app = load_app(application)
+            if hasattr(app, "streams"):
+                plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
         change = plan_copy(_named(application, group), names[-1], _which(where), plan)
         _show(change)
         if plan is not None:
@@ -261,7 +267,7 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
 def _named(application: str | None, group: str | None) -> Subject:
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
-    return Subject.of_plan(load(application).streams.plan) if application else Subject.of_group(str(group))
+    return Subject.of_app(load_app(application)) if application else Subject.of_group(str(group))
 
 
 def _which(where: dict[str, Any]) -> Target | None:

@@ -26,10 +26,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @_options
 def pause(url: str, only_this: bool) -> None:
-    """Stop processing in all workers of an application, until `streamapp resume`. URL is the address of one of them.
+    """Pause the topology in all workers of an application, until `streamapp resume`. URL is the address of one worker.
 
-    The workers keep their partitions, and their tables can be read. A worker that starts later is not paused, even if
-    it was paused before a restart.
+    The workers commit, and then process no record of the topology. They keep their partitions, and their tables can be
+    read. Agents, timers and functions of `App.consume` go on. A worker that starts later is not paused, even if it was
+    paused before a restart.
     """
     _tell(url, "pause", only_this)
 
@@ -37,7 +38,7 @@ def pause(url: str, only_this: bool) -> None:
 @click.command()
 @_options
 def resume(url: str, only_this: bool) -> None:
-    """Continue after `streamapp pause` in all workers of an application. URL is the address of one of them."""
+    """Continue after `streamapp pause` in all workers of an application. URL is the address of one worker."""
     _tell(url, "resume", only_this)
 
 

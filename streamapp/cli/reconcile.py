@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ from streamapp.producer.reconciliation import (
     account,
     count_of,
     expectation,
+    identified,
     identity_of,
     reconcile,
     republish,
@@ -95,7 +96,8 @@ def reconcile_command(
 
     Each line of --source is the id of a record. With --window, a line has the window's start in ms, the id and a count,
     separated by tabs. Without --window, a line may also be a JSON object with "id". For --republish, the object also
-    has the "key" and "value" of the record as text, and its "timestamp" in ms.
+    has the "key" and "value" of the record as text, and its "timestamp" in ms. With --id header:NAME, the records that
+    are sent get the id in this header.
 
     The source must have stopped sending, because a record that has not arrived yet counts as missing. With --republish,
     such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.
@@ -185,7 +187,9 @@ def _here(
         result = reconcile(
             settings,
             topic,
-            _expected(source, window_ms, span),
+            _expected(source, window_ms, span)
+            if transactions is None
+            else ((name, 1) for name, _ in _records(source, topic, identity, span)),
             of_record if window_ms is None else count_of(of_record, window_ms),
             ledger,
             span,
@@ -193,7 +197,9 @@ def _here(
         _write_gap(gap, ledger.differences())
         sent = None
         if transactions is not None and per_second is not None:
-            sent = republish(transactions, _records(source, topic, span), ledger, per_second=per_second)
+            sent = republish(
+                transactions, _records(source, topic, identity, span), ledger, per_second=per_second
+            )
         return result, sent
 
 
@@ -233,16 +239,27 @@ def _expected(source: Path, window_ms: int | None, span: Span) -> Iterator[tuple
     return _read(source, lambda line: expectation(line, window_ms, span))
 
 
-def _records(source: Path, topic: str, span: Span) -> Iterator[tuple[str, OutputRecord]]:
-    for row in _read(source, lambda line: source_object(line, span)):
-        key, value = row.get("key"), row.get("value")
-        record = OutputRecord(
-            topic,
-            None if key is None else str(key).encode(),
-            None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode(),
-            row.get("timestamp"),
-        )
-        yield str(row["id"]), record
+def _records(source: Path, topic: str, identity: str, span: Span) -> Iterator[tuple[str, OutputRecord]]:
+    """Each id of the source with its record, as a republication sends it."""
+
+    def parse(line: str) -> tuple[str, OutputRecord] | None:
+        row = source_object(line, span)
+        return None if row is None else (str(row["id"]), _record(row, topic, identity))
+
+    return _read(source, parse)
+
+
+def _record(row: dict[str, Any], topic: str, identity: str) -> OutputRecord:
+    key, value, timestamp = row.get("key"), row.get("value"), row.get("timestamp")
+    if timestamp is not None and type(timestamp) is not int:
+        raise ConfigError(f'"timestamp" is {timestamp!r}, but it is a whole number of ms')
+    record = OutputRecord(
+        topic,
+        None if key is None else str(key).encode(),
+        None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode(),
+        timestamp,
+    )
+    return identified(identity, str(row["id"]), record)
 
 
 def _digest(path: Path) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
-from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.application import APPLICATION, clear_errors, load_app
 
 __all__ = ["reset"]
 
@@ -33,7 +34,9 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
 
     if datadir is not None:
         os.environ[COMMAND_LINE_DATADIR] = datadir  # as `faust --datadir` does
-    app = load(application)
+    app = load_app(application)
+    if not hasattr(app, "streams"):
+        raise click.ClickException(_without_topology(application, app))
     with clear_errors():
         planned = plan_reset(app.streams.plan, admin_client(app.config))
         click.echo(planned)
@@ -41,3 +44,21 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
             click.confirm("Delete this for good?", abort=True)
         planned.carry_out()
     click.echo(f"{planned.group} is reset. Start its workers to process the input again.")
+
+
+def _without_topology(application: str, app: Any) -> str:
+    """The steps that take an application without a topology back to its beginning."""
+    from streamapp.runners.worker.faust_names import changelogs_of_agents, topics_of_agents
+
+    subjects = [application] if topics_of_agents(app) else []
+    subjects += [f"--group {consumer.name}" for consumer in app.consumers]
+    changelogs = changelogs_of_agents(app)
+    steps = [f"streamapp offsets reset {subject} --to-earliest --execute" for subject in subjects]
+    if changelogs:
+        steps.insert(0, f"delete the topics {', '.join(changelogs)} and the folder {app.conf.tabledir}")
+    return "\n  ".join(
+        [
+            f"{application} has no topology, so it has no internal topics to reset. Stop all workers, then:",
+            *steps,
+        ]
+    )

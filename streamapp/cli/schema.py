@@ -20,7 +20,7 @@ from streamapp.runners.last_records import last_records
 from streamapp.serdes.framing import Framing
 from streamapp.serdes.schema_diff import difference
 from streamapp.serdes.schema_registry import SchemaVersion
-from streamapp.topology.schemas import PlannedSchema, planned_schemas
+from streamapp.topology.schemas import PlannedRecords, PlannedSchema, planned_schemas
 
 __all__ = ["schema_group"]
 
@@ -98,8 +98,8 @@ def check(application: str, records: int) -> None:
             # Others write the records of a source, and may register a newer schema than the source reads with.
             failed |= planned.writes and change.kind in ("incompatible", "missing")
             _tell(change, planned)
-            if records:
-                failed |= _unreadable(app, planned, records)
+            if records and planned.records is not None:
+                failed |= _unreadable(app, planned.records, records)
     raise SystemExit(failed)
 
 
@@ -164,7 +164,7 @@ def _tell(change: Change, planned: PlannedSchema) -> None:
         click.echo(f"  {change.objection}")
 
 
-def _unreadable(app: Any, planned: PlannedSchema, count: int) -> bool:
+def _unreadable(app: Any, planned: PlannedRecords, count: int) -> bool:
     read = bad = 0
     framing = Framing(planned.serde, None) if planned.is_key else Framing(None, planned.serde)
     for record in last_records(settings_of(app.config), planned.topic, count):

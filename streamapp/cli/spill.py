@@ -26,9 +26,10 @@ NUMBERS = click.option(
 
 @click.group("spill")
 def spill_group() -> None:
-    """List, retry or discard the records that a producer keeps on disk in FOLDER, its spill_dir.
+    """List the records that a producer keeps on disk in FOLDER, its spill_dir; retry or discard those that brokers
+    refuse.
 
-    Stop the producer first. The commands list records as parcels. A parcel is a single record, or all records of a
+    Stop the producer first. Refused records are listed as parcels. A parcel is a single record, or all records of a
     transaction.
     """
 

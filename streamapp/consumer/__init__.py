@@ -1,5 +1,5 @@
-"""Consumers for applications: a function (the handler) is called for each record, in the order of each key or
-partition. With the default guarantee, only finished work is committed."""
+"""Consumers for applications: a function of yours, the handler, is called for each record. The records of a key, or of
+a partition, keep their order. With the default guarantee, a record is committed only after its call has returned."""
 
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.batching import Batch

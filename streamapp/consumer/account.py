@@ -17,7 +17,8 @@ __all__ = ["Account", "ConsumerMetrics", "ConsumerStatus", "described"]
 class ConsumerMetrics(NamedTuple):
     """The counts of a consumer since its start.
 
-    ``taken == done + in_work + waiting + skipped + dead + returned`` at every moment, so no record can get lost unseen.
+    ``taken == done + in_work + waiting + skipped + dead + returned`` at every moment. So the counts would show a lost
+    record.
 
     >>> metrics = ConsumerMetrics(taken=10, done=5, in_work=1, waiting=2, skipped=1, dead=1)
     >>> metrics.taken == sum(metrics[1:7])
@@ -31,7 +32,7 @@ class ConsumerMetrics(NamedTuple):
     in_work: int = 0
     """Records in calls of the handler that have not returned yet."""
     waiting: int = 0
-    """Records in memory that are not in a call of the handler, those behind a failed record included."""
+    """Records in memory that wait for a call of the handler, also behind a failed record."""
     skipped: int = 0
     """Records that were dropped after an error, without a dead letter."""
     dead: int = 0
@@ -39,12 +40,13 @@ class ConsumerMetrics(NamedTuple):
     returned: int = 0
     """Records that the consumer gave up before they were done, for example at a rebalance, a stop or a failure.
 
-    The records of which no offset is committed are read again, by the next owner of the partition or by this consumer.
+    A record that no commit names as done is read again, by the next owner of the partition or by this consumer.
     """
     parked: int = 0
     """Waiting records that are held back until a failed record of their key (or partition) is tried again."""
     already_done: int = 0
-    """Records that the last commit names as done by an earlier owner; the handler is not called for them again."""
+    """Records that an earlier owner of the partition has processed, as its last commit says. The handler is not called
+    for them again."""
     calls: int = 0
     """Calls of the handler that have ended."""
     call_seconds: float = 0.0
@@ -68,9 +70,9 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of a service that the handler needs and that fails; None if no service fails.
+    """The error of a service that the handler needs, while the service fails; otherwise None.
 
-    While the circuit breaker is open, the handler gets only one record at a time, to try the service again.
+    Meanwhile the handler gets only one record at a time, which tries the service again.
     """
     circuit_since: int | None
     """The time at which the service began to fail, in ms since the epoch."""
@@ -80,7 +82,8 @@ class ConsumerStatus:
     paused: tuple[str, ...]
     """Partitions that are not read now, because too many of their records wait."""
     transactions: bool = False
-    """True if the outputs of the handler and the offsets are committed together in Kafka transactions."""
+    """True with ``output=``: the outputs of the handler and the offsets are committed together in Kafka
+    transactions."""
 
     def as_json(self) -> dict[str, Any]:
         """This status as values of JSON, in the form of ``/status``."""
@@ -104,7 +107,7 @@ class Account:
     outputs: int = 0
 
     def metrics(self, in_work: int, waiting: int, parked: int) -> ConsumerMetrics:
-        """The counters, with the three numbers that are not counted but looked up."""
+        """The counts. The dispatcher gives the three numbers that this object does not count."""
         return ConsumerMetrics(
             self.taken,
             self.done,

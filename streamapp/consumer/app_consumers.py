@@ -24,7 +24,8 @@ _LOOK_SECONDS = 0.2
 class AppConsumers:
     """The consumers that `App.consume` made.
 
-    Each has a group of its own, ``<application id>-<name>``. The name is ``name=``, or else that of the function.
+    Each consumer has a group of its own, ``<application id>-<name>``. The name is ``name=`` of `App.consume`, or else
+    the function's name.
     """
 
     def __init__(self, app: Any) -> None:
@@ -60,7 +61,8 @@ class AppConsumers:
         self._by_name[group] = Consuming(options)
 
     def _add_pages(self) -> None:
-        """Adds ``/status`` and ``/metrics``: without a topology, no other part of the application serves them."""
+        """Adds the pages ``/status`` and ``/metrics`` to an application without a topology, which would not have
+        them."""
         application = {"application": self._app.config.application_id}
 
         async def status(view: Any, request: Any) -> Any:
@@ -85,8 +87,8 @@ class AppConsumers:
             self._app.add_future(self._watch(consuming))
 
     async def stop(self, seconds: float) -> None:
-        """Stops all consumers: each waits for its calls under way, and commits. Returns at the latest after ``seconds``
-        and logs a warning then."""
+        """Stops all consumers. Each waits for the calls of its handler that have begun, and commits. If a consumer is
+        not done after ``seconds``, the method logs a warning and returns."""
         self._stopping = True
         for consuming in self._by_name.values():
             consuming.stop()

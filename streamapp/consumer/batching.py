@@ -1,4 +1,5 @@
-"""Batches for handlers that take lists: their bounds, and their size, which follows the time that the handler takes."""
+"""Lists of records for handlers that take lists: their limits, and a length that follows from the duration of earlier
+calls."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ __all__ = ["AdaptiveSize", "Batch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Bounds of the lists that a handler gets. A list has records of one partition, and at least one record.
+    """The limits of the lists that a handler gets. All records of a list are from one partition. A list has at least
+    one record.
 
     - ``records``, ``bytes``: the most records and the most bytes of a list. Each record counts 200 bytes more than its
       data. A record larger than ``bytes`` is a list of its own.
     - ``linger_ms``: the time for which a list that is not full waits for more records (default: no wait).
-    - ``target_ms``: the wanted duration of a call. Lists become longer after faster calls with a full list, and shorter
-      after slower calls.
+    - ``target_ms``: the wanted duration of a call. Lists grow after a call with a full list that takes less time, and
+      shrink after a call that takes longer.
 
     Raises `ConfigError` for a value that is not a positive int (``linger_ms`` may be 0).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from streamapp.consumer.verdicts import short
+from streamapp.engine.judging import short
 from streamapp.on_error import Backoff
 
 __all__ = ["Circuit"]
@@ -14,7 +14,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Circuit:
-    """A circuit breaker: while a service fails, one record at a time asks for it, and all other records wait.
+    """A circuit breaker: while a service fails, only one record at a time goes to the handler, and tries the service.
+    All other records wait.
 
     The dispatcher holds its lock around every call. ``now`` is in seconds of the dispatcher's clock.
     """
@@ -26,7 +27,7 @@ class Circuit:
         self.since: int | None = None
         """The time at which the service began to fail, in ms since 1970."""
         self.due: float = 0.0
-        """When the next record may try the service, in seconds of the dispatcher's clock."""
+        """The time at which the next record may try the service, in seconds of the dispatcher's clock."""
 
     def opened(self, error: Exception, backoff: Backoff, now: float) -> None:
         """Notes that the service has failed, for the first time or again, and sets the time of the next attempt."""

@@ -1,8 +1,9 @@
 """`Commits`: the commits of one member of a consumer group, under each of the guarantees.
 
-By default, a position is committed after the records before this position are done. With a database (``offsets=``),
-the database saves the positions before Kafka does. With ``output=``, a Kafka transaction commits positions and outputs
-together (`OutputCommits`). With "at_most_once", brokers have to confirm a commit before the handler is called.
+By default, a position is committed after the records before this position are done. With a database (``offsets=``), the
+database saves a position first, and Kafka afterwards. With ``output=``, a Kafka transaction commits positions and
+outputs together (`OutputCommits`). With "at_most_once", brokers have to confirm the commit of a record before the
+handler is called for the record.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from streamapp.consumer.offset_sinks import SinkFenced
 from streamapp.consumer.output_commits import OutputCommits
 from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.sinking import Sinking
-from streamapp.consumer.verdicts import short
+from streamapp.engine.judging import short
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
@@ -81,7 +82,8 @@ class Commits:
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
         """Commits the partitions whose position has changed.
 
-        False: not all is committed. The next call tries again, unless the error has ended the consumer.
+        Returns False if a position could not be committed. The next call tries again, unless the error has ended the
+        consumer.
         """
         if self._outputs is not None:
             return self._outputs.commit(sources)
@@ -91,9 +93,10 @@ class Commits:
         return self._commit(positions)
 
     def settle(self) -> None:
-        """Finds out if the last transaction was committed, where this is unknown.
+        """Finds out if the last transaction of `OutputCommits` was committed, if this is not known. Ends a transaction
+        that is still open.
 
-        While a transaction is open, brokers do not give the committed positions of its partitions.
+        While a transaction is open, brokers do not tell the committed positions of its partitions.
         """
         if self._outputs is not None:
             self._outputs.settle()
@@ -106,9 +109,10 @@ class Commits:
     def _save(
         self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Saves the positions that no transaction of a handler has saved in the database. Returns all saved positions.
+        """Saves positions in the database, as far as no transaction of a handler has saved them yet. Returns all saved
+        positions.
 
-        Records that were skipped or became dead letters change the position without a transaction of the handler.
+        A skipped record, or one that became a dead letter, changes the position without a transaction of the handler.
         """
         saved = {}
         for source, position in positions.items():
@@ -157,9 +161,10 @@ class Commits:
         return False
 
     def commit_first(self, units: Sequence[Unit]) -> Sequence[Unit]:
-        """Commits the units before their handler is called (at most once), and returns the units that may be called.
+        """For "at_most_once": commits the records of the units before the handler is called. Returns the units whose
+        records are committed.
 
-        A unit without a certain commit is left out, because its records may come again.
+        If the commit of a unit is not certain, the unit is left out, and its records may be read again later.
         """
         waiting = list(units)
         while waiting and self._dispatcher.failure is None and not self._refused:

@@ -21,7 +21,8 @@ from streamapp.serdes.base import check_serde
 __all__ = ["ConsumeOptions", "ConsumeSettings", "Guarantee", "Ordered"]
 
 Ordered = Literal["key", "partition"]
-"""The records that are handled one after the other: those of a key, or all records of a partition."""
+"""With "key", the handler gets the records of a key one after the other; with "partition", all records of a
+partition."""
 
 Guarantee = Literal["at_least_once", "at_most_once", "exactly_once"]
 
@@ -43,14 +44,16 @@ class ConsumeSettings(TypedDict, total=False):
     value_serde: Serde[Any]
     """The serde for values (default: ``default_value_serde`` of the configuration, else bytes)."""
     ordered_by: Ordered
-    """The records that are handled one after the other: those of a ``"key"`` (default), or of a ``"partition"``."""
+    """With ``"key"`` (default), the handler gets the records of a key one after the other, and several keys at the same
+    time. With ``"partition"``, the handler gets all records of a partition one after the other."""
     parallelism: int
     """The largest number of calls of the handler at the same time (default 16)."""
     batch: Batch
     """With a `Batch`, the handler gets a list of records instead of one record."""
     on_error: OnError
-    """The answer to an exception of the handler, to a record that cannot be decoded, and to a refused output. The
-    default is the exception handler of the configuration for each of these cases, which is ``"fail"`` unless set."""
+    """The answer to an exception of the handler, to a record that cannot be decoded, and to an output that brokers
+    refuse. The default is the configuration's exception handler for each of these cases, which is ``"fail"`` unless
+    set."""
     guarantee: Guarantee
     """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` with ``output`` or ``offsets``."""
     offsets: OffsetSink
@@ -73,10 +76,10 @@ class ConsumeSettings(TypedDict, total=False):
     consumer with `HandlerTimeout`."""
     revoke_timeout_ms: int
     """The longest time in ms for which a rebalance waits for calls of the handler (default 10,000). If a call takes
-    longer, the next owner of the partition repeats its records (not with ``"at_most_once"``)."""
+    longer, the next owner of the partition calls the handler for its records again (not with ``"at_most_once"``)."""
     close_timeout_ms: int
     """The longest time in ms for which a stop waits for calls of the handler (default 30,000). If a call takes longer,
-    its records are repeated after the next start (not with ``"at_most_once"``)."""
+    the handler is called for its records again after the next start (not with ``"at_most_once"``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +183,12 @@ class ConsumeOptions:
         if self.on_error is None:
             return self.config.production_exception_handler
         return self.processing_answer
+
+    @property
+    def makes_letters(self) -> bool:
+        """True if failed records may become dead letters: in the dead-letter topic, or where a function sends them."""
+        answers = self.processing_answer, self.undecodable_answer, self.production_answer
+        return self.config.dead_letter_queue_topic is not None or any(map(callable, answers))
 
     def client(self) -> dict[str, Any]:
         """librdkafka's settings for a member of the group."""

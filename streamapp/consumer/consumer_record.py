@@ -26,8 +26,8 @@ class ConsumerRecord(Generic[K, V]):
     """A record with its topic, partition and offset.
 
     ``timestamp`` is in ms since the epoch. ``attempt`` is 1 in the first call of the handler for this record, and one
-    more after each error that the record has caused. The failure of a service does not count, nor does a batch of
-    several records that failed.
+    more after each error that the record has caused. An error does not count if a service has failed, or if the call
+    had several records.
 
     >>> ConsumerRecord("orders", 0, 17, 500, "o1", {"state": "paid"}).offset
     17

@@ -62,7 +62,7 @@ class Consuming:
         if options.output is not None:
             outputs = HandlerOutputs(options.name, options.output, options.config)
         letters: SyncReliableProducer[bytes, bytes] | None = None
-        if options.config.dead_letter_queue_topic is not None and outputs is None:
+        if options.makes_letters and outputs is None:
             letters = SyncReliableProducer(
                 options.name,
                 bootstrap_servers=options.config.bootstrap_servers,
@@ -77,7 +77,8 @@ class Consuming:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks the consumer to stop: its thread hands out no more records, commits, and sets `ended` at the end."""
+        """Asks the consumer to stop, and returns at once. The consumer's thread gives the handler no more records,
+        commits, and sets `ended`."""
         self._stopping.set()
         if self._thread is None:
             self.ended.set()
@@ -158,7 +159,7 @@ class Consuming:
         )
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until the consumer has ended. False: ``seconds`` have passed first."""
+        """Waits until the consumer has ended, and returns True. Returns False if ``seconds`` pass first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self.ended.is_set():
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())

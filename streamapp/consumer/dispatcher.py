@@ -22,11 +22,11 @@ from streamapp.consumer.circuit import Circuit
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.done_offsets import DoneOffsets, decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
-from streamapp.consumer.outputs import Step, WaitingOutputs
+from streamapp.consumer.outputs import Output, Step, WaitingOutputs
 from streamapp.consumer.room import Room
 from streamapp.consumer.turns import Turns
 from streamapp.consumer.verdicts import Settled
-from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.records import NO_HEADERS, OutputRecord, RecordBatch, TopicPartition
 
 __all__ = ["Dispatcher"]
 
@@ -52,7 +52,7 @@ class Dispatcher:
         self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
         self.stopping: bool = False
-        """True: no further record goes to the handler."""
+        """True after `stop`: no further record goes to the handler."""
 
     # ------------------------------------------------------------------ partitions come and go
 
@@ -61,8 +61,8 @@ class Dispatcher:
     ) -> None:
         """Adds a partition that the group has assigned to this member.
 
-        ``done`` are offsets after ``position`` whose records are done already. ``fence`` is the claim on the row of the
-        partition, if a database takes the offsets.
+        ``done`` are offsets after ``position`` whose records are done already. If a database saves the offsets,
+        ``fence`` is the number that its row for the partition has for this owner (`SavedOffset`).
         """
         partition = PartitionLanes(
             source, DoneOffsets(position, done), by_key=self._options.ordered_by == "key"
@@ -77,10 +77,10 @@ class Dispatcher:
     def close(
         self, sources: Collection[TopicPartition], seconds: float, meanwhile: Callable[[], None]
     ) -> bool:
-        """Hands out no more records of these partitions, and waits for their calls of the handler.
+        """Gives the handler no more records of these partitions, and waits for the calls that have begun.
 
-        Returns False if a call is still under way after ``seconds``. ``meanwhile`` is called every 50 ms or sooner,
-        because the waiting thread has other duties.
+        Returns False if a call has not returned after ``seconds``. The waiting thread calls ``meanwhile`` every 50 ms
+        or sooner, for its other work.
         """
         deadline = time.monotonic() + seconds
         with self.changed:
@@ -107,7 +107,7 @@ class Dispatcher:
     def forget(self, sources: Collection[TopicPartition]) -> None:
         """Removes partitions, for example because they belong to another member now.
 
-        Calls under way go on, but the dispatcher notes no outcome of them.
+        Calls of the handler that have begun go on, but the dispatcher ignores their outcome.
         """
         with self.changed:
             for source in sources:
@@ -147,8 +147,9 @@ class Dispatcher:
     def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
         """Takes records of a partition, in order of their offsets. Records that are done already are skipped.
 
-        If the partition is closed or not open, all records are dropped. If the offsets begin anew, the log was cut off
-        or the topic was created anew. Then only the fence of the partition is kept.
+        If the partition was never opened, or is closed by now, all records are left out. Offsets below those of earlier
+        records mean that the log was cut off, or that the topic was created anew. The partition then begins anew, and
+        keeps only its fence.
         """
         with self.changed:
             partition = self._partitions.get(source)
@@ -191,7 +192,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ records go
 
     def next_unit(self) -> Unit | None:
-        """The next unit to run, which counts as running from now on. None: no unit may run now.
+        """The next unit to run, which counts as running from now on; None if no unit may run now.
 
         The caller holds the lock.
         """
@@ -213,7 +214,7 @@ class Dispatcher:
 
     def next_time(self) -> float | None:
         """Seconds until the next retry, the next attempt of a failed service, or the end of the wait for a full batch.
-        None: nothing of these is due later.
+        None if none of these will come.
 
         The caller holds the lock.
         """
@@ -223,7 +224,8 @@ class Dispatcher:
         else:
             times += self._turns.times()
         now = self._clock()
-        # A lane that is due already waits for something else (such as a free thread), whose end wakes the pump.
+        # A lane whose time has come waits for something else, such as a free thread. The end of this wait wakes the
+        # pump.
         return min((at - now for at in times if at > now), default=None)
 
     def started(self, units: Iterable[Unit]) -> None:
@@ -233,7 +235,7 @@ class Dispatcher:
                 unit.partition.done.finish(item.offset for item in unit.items)
 
     def finished(self, unit: Unit, settled: Settled, seconds: float, called: int) -> None:
-        """Notes the outcome of a unit. The call took ``seconds``; the handler got ``called`` records."""
+        """Notes the outcome of a unit. The call of the handler has taken ``seconds``, and had ``called`` records."""
         partition, account = unit.partition, self._account
         with self.changed:
             began = self._running.pop(unit, None)
@@ -293,7 +295,8 @@ class Dispatcher:
     def positions(
         self, sources: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Position and metadata of each partition (of ``sources``, if given) that changed since its last commit."""
+        """Position and metadata for each partition in which they have changed since the last commit. ``sources``, if
+        given, are the only partitions in the result."""
         with self.changed:
             return self._positions(sources)
 
@@ -318,7 +321,7 @@ class Dispatcher:
     def step(self, sources: Collection[TopicPartition] | None = None) -> Step:
         """The next transaction: the result of `positions`, and the outputs of the calls that these positions include.
 
-        Partitions with a refused output are left out while they wait.
+        A partition with a refused output is left out until the time of its next attempt.
         """
         with self.changed:
             now = self._clock()
@@ -331,7 +334,8 @@ class Dispatcher:
             return Step(positions, partitions, self._outputs.of(positions))
 
     def step_committed(self, step: Step) -> None:
-        """Notes that Kafka has committed the transaction of a step. Partitions lost meanwhile count no position."""
+        """Notes that Kafka has committed the transaction of a step. The positions of partitions that were lost
+        meanwhile are ignored."""
         with self.changed:
             owned = [source for source, partition in step.partitions.items() if self.owns(partition)]
             self._outputs.committed(step.outputs, owned)
@@ -359,6 +363,11 @@ class Dispatcher:
                 self._outputs.replace(unit, settled.letters)
         if settled.fail is not None:
             self.fail(settled.fail)
+
+    def letter_again(self, output: Output, letter: OutputRecord) -> None:
+        """Puts another letter in the place of a dead letter that brokers refuse, for the next transaction."""
+        with self.changed:
+            self._outputs.exchange(output, letter)
 
     def repeat(self, unit: Unit) -> None:
         """Drops the waiting records of a batch's partition. `begin_anew` then reads all uncommitted records again.
@@ -410,13 +419,14 @@ class Dispatcher:
             self.changed.notify_all()
 
     def stop(self) -> None:
-        """Hands out no more records. Calls of the handler that are under way go on."""
+        """Gives the handler no more records. Calls of the handler that have begun go on."""
         with self.changed:
             self.stopping = True
             self.changed.notify_all()
 
     def running(self) -> list[tuple[Unit, float]]:
-        """The units whose call is under way, each with the seconds since its start; the longest call comes first."""
+        """The units whose call has not returned, each with the seconds since its start. The longest call comes
+        first."""
         with self.changed:
             now = self._clock()
             return sorted(
@@ -424,7 +434,7 @@ class Dispatcher:
             )
 
     def look(self) -> tuple[ConsumerMetrics, tuple[str, ...], tuple[str, ...]]:
-        """The counts, the names of the partitions, and of the paused ones, all of the same moment."""
+        """The counts, the names of the partitions, and the names of the paused partitions, all of the same moment."""
         with self.changed:
             partitions = self._partitions.values()
             metrics = self._account.metrics(

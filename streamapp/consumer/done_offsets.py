@@ -1,8 +1,8 @@
-"""`DoneOffsets`: the records of a partition that are done, also after the first one that is not.
+"""`DoneOffsets`: the records of a partition that are done, also those behind a record that is not done.
 
 Records of different keys finish in any order, but a committed position only says that all records before it are done.
-So the metadata of the commit names the records after the position that are done, too. A restart then repeats only
-records that are not done. Confluent's parallel consumer has the same idea.
+So the metadata of the commit also names the records after the position that are done. A restart then repeats only
+records that are not done. Confluent's parallel consumer does the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Iterable, Sequence
 __all__ = ["MOST_AHEAD", "DoneOffsets", "decode_done", "encode_done"]
 
 MOST_AHEAD = 20_000
-"""The largest distance of a record from the first offset that is not done; a record further ahead waits.
+"""The largest distance of a record from the first record that is not done. A record further ahead waits for its call.
 
-The limit bounds the metadata of a commit to 3,400 bytes. Brokers take at most 4,096 (``offset.metadata.max.bytes``).
+With this limit, the metadata of a commit has at most 3,400 bytes. Brokers take at most 4,096
+(``offset.metadata.max.bytes``).
 """
 
 _MARK = "sa1"
@@ -28,9 +29,9 @@ _END = "."
 class DoneOffsets:
     """The records of one partition that were received and are not done yet.
 
-    ``position`` is the offset to commit: that of the first record that is not done, or the one after the last record.
-    None: no record came yet, and the group has no committed offset. Offsets without a record (such as markers of
-    transactions) count as done.
+    ``position`` is the offset to commit: the offset of the first record that is not done. If all records are done, it
+    is the offset after the last record. None: no record has come yet, and the group has no committed offset. Offsets
+    without a record (such as markers of transactions) count as done.
 
     >>> done = DoneOffsets()
     >>> [done.take(offset) for offset in (5, 6, 9)]
@@ -65,7 +66,8 @@ class DoneOffsets:
         return self._end
 
     def take(self, offset: int) -> bool:
-        """Adds the next record; offsets ascend. False: this record was done before, for example by an earlier owner."""
+        """Adds the next record; offsets ascend. Returns False if this record is done already, for example by an earlier
+        owner."""
         self._end = offset + 1
         new = offset not in self._before
         if new:
@@ -83,7 +85,8 @@ class DoneOffsets:
                 self._highest = max(self._highest, offset)
 
     def committed(self, also: Iterable[int] = ()) -> tuple[int, str] | None:
-        """Position and metadata to commit, with ``also`` counted as done. None: there is no position yet."""
+        """Position and metadata to commit, as if the records ``also`` were done, too. None if there is no position
+        yet."""
         extra = set(also)
         open = [offset for offset in self._open if offset not in extra]
         position = open[0] if open else self._end
@@ -98,7 +101,7 @@ class DoneOffsets:
 
 
 def encode_done(position: int, done: Iterable[int]) -> str:
-    """The metadata of a commit: the offsets from ``position`` on that are done, as text. Empty: there are none.
+    """The metadata of a commit: the offsets from ``position`` on that are done, as text. Empty if there are none.
 
     >>> decode_done(100, encode_done(100, [101, 103, 104]))
     [101, 103, 104]

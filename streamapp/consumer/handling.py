@@ -1,4 +1,5 @@
-"""`Handling`: the steps of one call of the handler: decode the records, call, judge an error, send dead letters."""
+"""`Handling`: the steps of one call of the handler. The steps decode the records, call the handler, decide about an
+error, and send dead letters."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ from streamapp.consumer.offset_sinks import SinkFenced
 from streamapp.consumer.outputs import HandlerOutputs, OutputTransaction
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import HandlerTimeout, Settled, Verdicts
+from streamapp.engine.judging import with_clock
 from streamapp.producer import SyncReliableProducer
-from streamapp.producer.report import DeliveryReport
+from streamapp.producer.report import DeliveryError, DeliveryReport
+from streamapp.records import OutputRecord
 from streamapp.serdes.framing import Framing
 
 __all__ = ["Handling"]
@@ -31,7 +34,7 @@ Pairs = list[tuple[Item, ConsumerRecord[Any, Any]]]
 
 
 _Bound = tuple[Callable[[bytes], Any], Callable[[bytes], Any], Framing]
-"""The deserializers of key and value of a topic, and the place of schema ids."""
+"""The deserializers for key and value of a topic, and the `Framing` that moves schema ids out of headers."""
 
 
 class Handling:
@@ -74,10 +77,13 @@ class Handling:
             error = exc
         settled = self._settle(unit, pairs, error, wrong, sent)
         try:
-            for letter in self._send(settled):
-                letter.result()
+            for letter, report in self._send(settled):
+                try:
+                    report.result()
+                except DeliveryError as refused:
+                    self._send_again(letter, refused).result()
         except Exception as exc:
-            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc))
+            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, settled.letters))
         self._over(unit, settled, began, pairs)
 
     async def run_async(self, unit: Unit) -> None:
@@ -104,10 +110,13 @@ class Handling:
             error = exc
         settled = self._settle(unit, pairs, error, wrong, sent)
         try:
-            for letter in self._send(settled):
-                await asyncio.wrap_future(letter)
+            for letter, report in self._send(settled):
+                try:
+                    await asyncio.wrap_future(report)
+                except DeliveryError as refused:
+                    await asyncio.wrap_future(self._send_again(letter, refused))
         except Exception as exc:
-            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc))
+            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, settled.letters))
         self._over(unit, settled, began, pairs)
 
     def _prepared(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
@@ -180,25 +189,33 @@ class Handling:
             settled.outputs = outputs if error is None else []
         return settled
 
-    def _send(self, settled: Settled) -> list[Future[DeliveryReport]]:
-        """Sends dead letters. Their records are done only after brokers confirm the letters, so no record gets lost.
+    def _send(self, settled: Settled) -> list[tuple[OutputRecord, Future[DeliveryReport]]]:
+        """Sends dead letters, and waits until brokers confirm them. Only then do their records count as done, so no
+        record gets lost.
 
         A consumer with outputs (`KafkaOutput`) sends its dead letters in the transaction of the outputs instead.
         """
-        if not settled.letters or self._outputs is not None:
+        if self._outputs is not None:
             return []
+        return [(letter, self._send_soon(letter)) for letter in settled.letters]
+
+    def _send_again(self, letter: OutputRecord, refused: DeliveryError) -> Future[DeliveryReport]:
+        """Sends a letter with the time of the clock. Raises ``refused`` if the letter's time is not the cause."""
+        again = with_clock(letter, int(time.time() * 1000)) if refused.refused else None
+        if again is None:
+            raise refused
+        return self._send_soon(again)
+
+    def _send_soon(self, letter: OutputRecord) -> Future[DeliveryReport]:
         assert self._letters is not None
-        return [
-            self._letters.send_soon(
-                letter.topic,
-                key=letter.key,
-                value=letter.value,
-                timestamp=letter.timestamp,
-                headers=letter.headers,
-                partition=letter.partition,
-            )
-            for letter in settled.letters
-        ]
+        return self._letters.send_soon(
+            letter.topic,
+            key=letter.key,
+            value=letter.value,
+            timestamp=letter.timestamp,
+            headers=letter.headers,
+            partition=letter.partition,
+        )
 
     def _over(self, unit: Unit, settled: Settled, began: float, pairs: Pairs) -> None:
         self._dispatcher.finished(unit, settled, time.monotonic() - began, len(pairs))

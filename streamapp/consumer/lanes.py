@@ -36,9 +36,9 @@ class Item:
     """The time of the first error that this record has caused, in milliseconds of the dispatcher's clock."""
     alone: bool = False
     """True after a batch with this record has failed, or has given an output that brokers refuse. The record then gets
-    a call of its own, which shows if it is the cause."""
+    a call of its own, which shows if this record is the cause."""
     unsure: bool = False
-    """True if the database may have committed a transaction with this record without a confirmation."""
+    """True if nobody knows whether the database has committed a transaction with this record."""
 
     @property
     def size(self) -> int:
@@ -87,30 +87,36 @@ class PartitionLanes:
         self.holding: Lane | None = None
         """The lane of the record for which the whole partition waits (`Retry.in_place`)."""
         self.waiting: int = 0
-        """Records that wait, those behind a failed record included."""
+        """The number of records that wait, also behind a failed record."""
         self.waiting_bytes: int = 0
         self.parked: int = 0
-        """Records of lanes that wait for another attempt."""
+        """The number of records in lanes that wait for another attempt."""
         self.parked_bytes: int = 0
         self.in_work: int = 0
         self.start: tuple[int, Collection[int]] | None = None
         """The position at which this member began, and the records behind the position that were done."""
         self.held_until: float = 0.0
-        """The time of the dispatcher's clock before which nothing is committed, because brokers refuse an output."""
+        """Brokers refuse an output: until this time of the dispatcher's clock, nothing of the partition is
+        committed."""
         self.repeats: set[int] = set()
-        """Records of batches with a refused output: the partition begins anew when nothing is in work."""
+        """The records of batches with a refused output. The partition begins anew as soon as no call of the handler is
+        open."""
         self.suspects: frozenset[int] = frozenset()
         """All ``repeats`` of the partition before it began anew; each of these records gets a call of its own."""
         self.fence: int = 0
-        """The claim on the row of the partition, where a database takes the offsets."""
+        """If a database saves the offsets: the number that its row for the partition has for this owner
+        (`SavedOffset`)."""
         self.saving: threading.Lock = threading.Lock()
-        """A lock, held by a transaction of the database from the computing of the position until the commit."""
+        """A lock for transactions of the database. A transaction holds the lock from the computation of its position to
+        its commit."""
         self.saved: tuple[int, str] | None = None
-        """The last position that this member has saved in the database. None: none yet."""
+        """The last position that this member has saved in the database; None before the first one."""
         self.closed: bool = False
-        """True if no further record goes to the handler, for example because the partition goes to another member."""
+        """True if no further record of the partition goes to the handler, for example because the group gives the
+        partition to another member."""
         self.lost: bool = False
-        """True after `Dispatcher.forget`: nothing is committed any more, for example because of another owner."""
+        """True after `Dispatcher.forget`: nothing of the partition is committed any more, for example because another
+        member owns it."""
 
     def lane_name(self, item: Item) -> object:
         """The lane of a record.
@@ -138,14 +144,15 @@ class PartitionLanes:
         self._settle(lane)
 
     def turn_away(self, item: Item) -> Unit:
-        """A unit for a record that may not wait, because too many records wait for a retry already."""
+        """A unit for a record that cannot wait, because the records that wait for a retry have reached the limit of
+        `Retry`."""
         self.in_work += 1
         return Unit(self, ((Lane(object(), busy=True), [item]),), no_room=True)
 
     def take(self, most: int, most_bytes: int, now: float) -> Unit | None:
-        """The next unit: at most ``most`` records with ``most_bytes`` bytes, but at least one record.
+        """The next unit: at most ``most`` records with together ``most_bytes`` bytes, but at least one record.
 
-        None: no record may go to the handler now.
+        None if no record may go to the handler now.
         """
         if self.closed:
             return None
@@ -180,13 +187,13 @@ class PartitionLanes:
 
     @property
     def _limit(self) -> int:
-        """The first offset that has to wait: the metadata of a commit has no space for it (`MOST_AHEAD`)."""
+        """The first offset whose record has to wait, because the metadata of a commit would have no space for it
+        (`MOST_AHEAD`)."""
         return (self.done.position or 0) + MOST_AHEAD
 
     def _head(self, lane: Lane, most: int, room: int, *, first: bool) -> list[Item]:
-        """The first records of a lane that fit into the call that is put together.
-
-        ``first``: the call is still empty.
+        """The first records of a lane, as many as fit into the next call of the handler. ``first`` is true if this call
+        has no records yet.
         """
         found: list[Item] = []
         limit = self._limit
@@ -218,7 +225,7 @@ class PartitionLanes:
     def put_back(self, unit: Unit, left: Iterable[Item], due: float | None = None) -> None:
         """Notes that the call of a unit is over, and puts the records ``left`` back at the front of their lanes.
 
-        ``due`` is the time from which these lanes may go on. None: at once.
+        ``due`` is the time from which these lanes may go on; None means at once.
         """
         kept = set(left)
         for lane, items in unit.parts:

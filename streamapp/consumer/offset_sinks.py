@@ -27,8 +27,9 @@ class SinkFenced(StreamsError):
 class SavedOffset(NamedTuple):
     """The row of a partition in the offsets table.
 
-    ``position`` is the next offset to process, -1 before the first one is saved. ``metadata`` names records after the
-    position that are done, too. ``fence`` grows with each new owner, so that the database can refuse earlier ones.
+    ``position`` is the next offset to process, or -1 if none is saved yet. ``metadata`` names records after the
+    position that are done, too. ``fence`` is a number that grows with each new owner of the partition, so that the
+    database can refuse earlier owners.
     """
 
     position: int
@@ -39,9 +40,9 @@ class SavedOffset(NamedTuple):
 class OffsetSink(ABC):
     """A table of offsets in the application's own database, with a row for each partition of each group.
 
-    ``errors`` are all exceptions of the database's library. ``failures`` are those that mean that the database fails,
-    so that the record is not to blame. Each thread has its own connection. A transaction that saves an offset locks at
-    least the row of its partition until its end, so another transaction of the same partition waits.
+    ``errors`` are all exceptions of the database's library. ``failures`` are those of them whose cause is the database
+    and not a record. Each thread has its own connection. A transaction that saves an offset locks at least the row of
+    its partition until its end, so another transaction of the same partition waits.
     """
 
     errors: tuple[type[Exception], ...]
@@ -101,7 +102,8 @@ class OffsetSink(ABC):
         return SavedOffset(*row) if row is not None else SavedOffset(-1, "", 0)
 
     def save(self, connection: Any, group: str, source: TopicPartition, saved: SavedOffset) -> None:
-        """Saves a position as a part of the connection's transaction. Raises `SinkFenced` after a newer `claim`."""
+        """Saves a position in the open transaction of the connection. Raises `SinkFenced` if another member has claimed
+        the partition since."""
         mark = self._mark
         done = self._run(
             connection,

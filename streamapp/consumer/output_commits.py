@@ -34,14 +34,15 @@ _FINAL = {
     "the brokers",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "Raise offset.metadata.max.bytes of the brokers to 4096, their default",
 }
-"""Errors that would come again at every attempt, each with its remedy. They end the consumer."""
+"""Errors that would come again at every attempt, each with its remedy. Such an error ends the consumer."""
 
 
 class OutputCommits:
     """The Kafka transactions of one consumer, one at a time. Only the thread that polls calls this object.
 
-    If a connection breaks during a commit, nobody knows if the transaction was committed. `settle` finds out before the
-    next one begins: a new client of the same name ends the transaction, and then reads the committed positions.
+    If a connection breaks during a commit, nobody knows if the transaction is committed. `settle` finds out before the
+    next transaction begins. A new client of the same name ends the transaction, if it is still open, and then reads the
+    committed positions.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class OutputCommits:
     ) -> None:
         self._options, self._outputs, self._dispatcher = options, outputs, dispatcher
         self._client = client
-        # A static member ends at once what its predecessor of the same name has left open.
+        # A static member has the same name after a restart, so its first session at once ends a transaction that was
+        # left open.
         self._name = f"{options.name}-{options.config.group_instance_id or uuid.uuid4().hex[:12]}"
         self._seconds = options.config.transaction_timeout_ms / 1000
         self._unknown = UnknownTopics()
@@ -64,7 +66,7 @@ class OutputCommits:
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
         """Commits new positions together with the outputs.
 
-        False: the commit failed. The next call tries again, unless the error has ended the consumer.
+        Returns False if the commit fails. The next call tries again, unless the error has ended the consumer.
         """
         if not self.settle():
             return False
@@ -86,8 +88,8 @@ class OutputCommits:
         return False
 
     def _commit(self, session: TransactionSession, step: Step) -> bool:
-        # With the member id and the generation, brokers refuse the offsets of a member that the group has given up.
-        # Without a member id, they would accept offsets while the group is empty.
+        # By the member id and the generation, brokers refuse the offsets of a member that the group has removed.
+        # Without a member id, brokers would accept offsets if the group is empty.
         client = self._client()
         member = client.consumer_group_metadata()
         if not client.memberid():
@@ -109,8 +111,8 @@ class OutputCommits:
         """Finds out if the last transaction was committed, if this is unknown. Returns False if brokers do not answer
         yet.
 
-        Only the committed positions of partitions that this member still owns tell the outcome: another owner may have
-        moved the positions of other partitions on.
+        The method compares the committed positions with those of the transaction, for the partitions that this member
+        still owns. In other partitions, a new owner may have committed later positions.
         """
         step = self._unsettled
         if step is None:
@@ -127,7 +129,8 @@ class OutputCommits:
         return True
 
     def _stand_at(self, step: Step, owned: Iterable[TopicPartition]) -> bool:
-        """True if the committed positions of these partitions are those of the step: its transaction was committed."""
+        """True if the committed positions of these partitions are those of the step. The transaction of the step is
+        then committed."""
         found = committed(self._client(), owned, seconds=self._seconds)
         return all(
             each.offset == step.positions[TopicPartition(each.topic, each.partition)][0]
@@ -154,7 +157,8 @@ class OutputCommits:
             logger.warning("%s: not committed yet: %s", self._options.name, error)
 
     def close(self) -> None:
-        """Closes the client. A transaction that is still open is lost, and the next owner repeats its records."""
+        """Closes the client. A transaction that is still open is aborted, and the next owner calls the handler for its
+        records again."""
         self._give_session_up()
 
     def _give_session_up(self) -> None:

@@ -28,12 +28,14 @@ _MOST_RECORDS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOutput:
-    """A setting of a consumer: records that its handler sends are committed in one transaction with the offsets.
+    """A setting of a consumer (``output=``): records that its handler sends are committed in one transaction with the
+    offsets.
 
     So readers of committed records see the outputs of each input record exactly once, also after a failure (KIP-447).
-    The handler gets an `OutputTransaction` as a second argument. The serdes encode keys and values of the outputs
-    (default: the default serdes of the configuration, else bytes). Brokers abort a transaction that takes longer than
-    the configuration's ``transaction_timeout_ms``. Raises `ConfigError` for a wrong serde.
+    The setting needs ``guarantee="exactly_once"``. The handler gets an `OutputTransaction` as a second argument. The
+    serdes encode keys and values of the outputs (default: the default serdes of the configuration, else bytes). Brokers
+    abort a transaction that takes longer than the configuration's ``transaction_timeout_ms``. Raises `ConfigError` for
+    a wrong serde.
 
     >>> from streamapp import JsonSerde
     >>> KafkaOutput(value_serde=JsonSerde()).key_serde is None
@@ -127,7 +129,8 @@ class Output(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The content of one transaction: new positions of partitions, and the outputs of the calls that they include."""
+    """The content of one transaction: new positions of partitions, and the outputs of the calls whose records these
+    positions include."""
 
     positions: dict[TopicPartition, tuple[int, str]]
     partitions: dict[TopicPartition, PartitionLanes]
@@ -147,7 +150,7 @@ class WaitingOutputs:
 
     @property
     def full(self) -> bool:
-        """True from 10,000 records or 4 MiB of outputs on: no further call of the handler begins before the next
+        """True if 10,000 records or 4 MiB of outputs wait. No further call of the handler then begins before the next
         commit."""
         return self._records >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
 
@@ -170,7 +173,8 @@ class WaitingOutputs:
         return [output for source in sources for output in self._by_partition.get(source, ())]
 
     def committed(self, outputs: Collection[Output], owned: Collection[TopicPartition]) -> None:
-        """Removes outputs that are committed, as far as their partitions still belong to this member."""
+        """Removes outputs that are committed. Outputs of partitions that this member does not own any more are already
+        gone."""
         done = dict.fromkeys(owned, 0)
         for output in outputs:
             if output.source in done:
@@ -179,13 +183,20 @@ class WaitingOutputs:
             self._remove(source, count)
 
     def replace(self, unit: Unit, letters: Collection[OutputRecord]) -> None:
-        """Brokers refuse outputs of a call: none of its outputs goes to Kafka, but these dead letters."""
+        """Replaces all outputs of a call by these dead letters, because brokers refuse one of the outputs."""
         source = unit.partition.source
         kept = [output for output in self._by_partition.get(source, ()) if output.unit is not unit]
         self.drop(source)
         for output in kept:
             self._put(output)
         self.add(unit, (), letters)
+
+    def exchange(self, output: Output, record: OutputRecord) -> None:
+        """Puts another record in the place of an output, unless the partition of the output is lost meanwhile."""
+        waiting = self._by_partition.get(output.source, [])
+        for index, each in enumerate(waiting):
+            if each is output:
+                waiting[index] = output._replace(record=record)
 
     def drop(self, source: TopicPartition) -> None:
         """Drops the outputs of a lost partition. Its new owner calls the handler again and makes the outputs again."""

@@ -13,7 +13,8 @@ from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.handling import Handling
 from streamapp.consumer.lanes import Unit
-from streamapp.consumer.verdicts import HandlerTimeout, Settled, short
+from streamapp.consumer.verdicts import HandlerTimeout, Settled
+from streamapp.engine.judging import short
 from streamapp.errors import StreamsError
 
 __all__ = ["Pump"]
@@ -25,9 +26,10 @@ _SLOW_SECONDS = 30.0
 
 
 class Pump:
-    """Takes units from the dispatcher and has them run, on threads or on the event loop, until `stop`.
+    """Takes units from the dispatcher and runs them, on threads or on the event loop, until `stop`.
 
-    With the guarantee "at_most_once", ``commit_first`` commits units before they run, and returns those that may run.
+    With the guarantee "at_most_once", ``commit_first`` commits units before they run, and returns the units that may
+    run.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Pump:
         self._threads: list[threading.Thread] = []
         self._tasks: dict[Unit, asyncio.Task[None]] = {}
         self._named: set[Unit] = set()
-        """Units that a log line has called slow."""
+        """Units about which a log line has said that their call is slow."""
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"{options.name}-pump", daemon=True)
 
@@ -113,7 +115,7 @@ class Pump:
             try:
                 self._handling.run(unit)
             except BaseException as exc:  # SystemExit, for example, would end the thread without a message
-                self._broken(exc)
+                self._broken(unit, exc)
 
     def _begin(self, unit: Unit) -> None:
         assert self._loop is not None
@@ -123,7 +125,7 @@ class Pump:
         def over(task: asyncio.Task[None]) -> None:
             del self._tasks[unit]
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._broken(error)
+                self._broken(unit, error)
 
         task.add_done_callback(over)
 
@@ -131,19 +133,20 @@ class Pump:
         try:
             await self._handling.run_async(unit)
         except (SystemExit, KeyboardInterrupt) as exc:  # asyncio would end the event loop with them
-            self._broken(exc)
+            self._broken(unit, exc)
 
-    def _broken(self, error: BaseException) -> None:
+    def _broken(self, unit: Unit, error: BaseException) -> None:
         failure = StreamsError(f"{self._options.operator} ended with {short(error)}")
         failure.__cause__ = error
-        self._dispatcher.fail(failure)
+        self._dispatcher.finished(unit, Settled(back=unit.items, fail=failure), 0.0, 0)
 
     def _cancel(self) -> None:
         for task in list(self._tasks.values()):
             task.cancel()
 
     def _look_at_slow(self) -> None:
-        """Logs calls that take more than 30 s, and gives up calls that take more than ``handler_timeout_ms``."""
+        """Logs calls that take more than 30 s. Cancels a coroutine that takes more than ``handler_timeout_ms``; if a
+        plain function takes longer, the consumer ends."""
         limit = self._options.handler_timeout_ms / 1000
         running = self._dispatcher.running()
         self._named &= {unit for unit, _ in running}

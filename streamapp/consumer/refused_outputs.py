@@ -15,6 +15,7 @@ from streamapp.consumer.lanes import Unit
 from streamapp.consumer.outputs import Output, Step
 from streamapp.consumer.verdicts import Settled, Verdicts
 from streamapp.engine.collector import ResultRefused
+from streamapp.engine.judging import with_clock
 from streamapp.producer.session import RecordsRefused
 
 __all__ = ["RefusedOutputs"]
@@ -27,10 +28,10 @@ _GROWTH = 10
 
 
 class RefusedOutputs:
-    """Finds the calls whose outputs brokers refuse, and judges the records of these calls.
+    """Finds the calls of the handler whose outputs brokers refuse, and decides about the input records of these calls.
 
     Only the polling thread may use the object. Brokers refuse a request as a whole, although the cause may be one
-    record, or only the size of the request. If the cause is not clear, the records of a refused transaction are sent
+    record, or only the size of the request. If the cause is not clear, the outputs of a refused transaction are sent
     again, each in a request of its own. Later, requests grow again with each commit.
     """
 
@@ -38,11 +39,11 @@ class RefusedOutputs:
         self._dispatcher, self._verdicts = dispatcher, Verdicts(options)
         self._name = options.name
         self._together: int | None = None
-        """The most records of a request. None: as the client's settings say."""
+        """The largest number of records in a request; None for the number in the client's settings."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """librdkafka's settings for the next session, beside those of any producer."""
+        """librdkafka's settings for the next session, in addition to those of any producer."""
         return {} if self._together is None else {_BATCH: self._together}
 
     def committed(self) -> bool:
@@ -58,10 +59,10 @@ class RefusedOutputs:
         return True
 
     def judge(self, step: Step, refused: RecordsRefused) -> None:
-        """Gives its answer to each call whose output was refused.
+        """Applies ``on_error`` to the record of each call whose output was refused.
 
-        A refusal may not tell which outputs are meant. Then the next session sends each output in a request of its own,
-        and so finds out. A call with several records begins anew, with a call for each record.
+        If the refusal does not tell which outputs are the cause, the next session sends each output in a request of its
+        own. If the call had several records, each of them first gets a call of its own.
         """
         if self._together != 1 and self._vague(step, refused):
             self._together = 1
@@ -90,8 +91,10 @@ class RefusedOutputs:
         record, unit = output.record, output.unit
         text = refusal_text(error, record.key, record.value, record.timestamp)
         refusal = ResultRefused(text, REMEDIES.get(error.code(), ""), final=error.code() in FINAL)
-        if output.letter:
-            fatal = self._verdicts.letter_lost(unit, refusal)
+        if output.letter and (again := with_clock(record, int(time.time() * 1000))) is not None:
+            self._dispatcher.letter_again(output, again)
+        elif output.letter:
+            fatal = self._verdicts.letter_lost(unit, refusal, [record])
             self._dispatcher.refused(unit, Settled(back=unit.items, fail=fatal))
         elif len(unit.items) > 1:
             logger.warning(

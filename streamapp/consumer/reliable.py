@@ -44,7 +44,7 @@ class _Face:
         if dead_letter_queue_topic is not None:
             config = config.replace(dead_letter_queue_topic=dead_letter_queue_topic)
         self.config: StreamsConfig = config
-        """The cluster and the dead-letter topic; ``streamapp dlq`` reads them here."""
+        """The configuration, with the cluster and the dead-letter topic for ``streamapp dlq``."""
         try:
             options = ConsumeOptions(
                 name=name,
@@ -99,13 +99,14 @@ class ReliableConsumer(_Face):
     """Calls a function for each record of some topics, from an asyncio application; ``name`` is the consumer group.
 
     The function, called the handler, gets a `ConsumerRecord`. A coroutine function runs on the event loop, a plain
-    function on threads. With ``ordered_by="key"`` the records of a key are handled one after the other, and up to
-    ``parallelism`` keys at the same time. With ``"partition"``, the records of a partition are handled one after the
-    other.
+    function on threads. With ``ordered_by="key"``, the default, the handler gets the records of a key one after the
+    other, and up to ``parallelism`` keys at the same time. With ``"partition"``, it gets the records of a partition one
+    after the other, and several partitions at the same time.
 
-    The committed offset is that of the first record that is not done. The metadata of the commit names later records
-    that are done, so a restart does not repeat them. ``config`` has the cluster and the defaults; `ConsumeSettings`
-    describes the other settings. Raises `ConfigError` for a wrong setting.
+    The committed offset is that of the first record that is not done. The metadata of the commit names records after
+    this offset that are done, so a restart does not repeat them. ``config`` has the address of the cluster and the
+    defaults. ``bootstrap_servers``, ``client_properties`` and ``dead_letter_queue_topic`` replace the settings of the
+    same name in ``config``. `ConsumeSettings` describes the other settings. Raises `ConfigError` for a wrong setting.
 
     >>> async def charge(order):
     ...     print(order.key, order.value)

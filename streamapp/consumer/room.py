@@ -12,10 +12,11 @@ __all__ = ["Room"]
 
 
 class Room:
-    """Gives each partition an equal share of the buffer. A partition whose share is full is paused until half is free.
+    """Gives each partition an equal share of the buffer. A partition whose share is full is paused until half of the
+    share is free.
 
-    Records that wait behind a failed record do not count, because `Retry.max_records` and `Retry.max_bytes` limit them.
-    At these limits, a `Retry` with ``when_full="wait"`` pauses the partition, too.
+    Records that wait behind a failed record do not count, because ``max_records`` and ``max_bytes`` of `Retry` limit
+    them. At these limits, a `Retry` with ``when_full="wait"`` pauses the partition, too.
     """
 
     def __init__(self, options: ConsumeOptions, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
@@ -30,14 +31,14 @@ class Room:
         )
 
     def turns_away(self, partition: PartitionLanes) -> bool:
-        """True if a further record behind a failed one may not wait: such a record gets the answer of
-        `Retry.when_full`."""
+        """True if a further record may not wait behind a failed record. Such a record gets the answer ``when_full`` of
+        `Retry`."""
         retry = self._options.retry
         return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
 
     def change(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions to pause, and the partitions to resume. The caller must do both, because this object counts
-        them as paused and resumed from now on."""
+        """The partitions to pause, and the partitions to resume. From now on, this object counts them as paused and
+        resumed, so the caller must do both."""
         each = max(1, len(self._partitions))
         most = max(1, self._options.buffer_records // each)
         most_bytes = max(1, self._options.buffer_bytes // each)

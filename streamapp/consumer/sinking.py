@@ -1,4 +1,4 @@
-"""`Sinking`: transactions of a database that have the work of a handler and the position of its partition."""
+"""`Sinking`: transactions of a database that contain the work of a handler and the position of its partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes
 from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
-from streamapp.consumer.verdicts import short
+from streamapp.engine.judging import short
 from streamapp.records import TopicPartition
 
 __all__ = ["Sinking"]
@@ -67,9 +67,9 @@ class Sinking:
     ) -> None:
         """Calls ``call`` for the items in a transaction, which also saves the new position, and commits.
 
-        An earlier transaction of an item may have been committed without a confirmation. Such an item is looked up in
-        the database first, and left out if it is done. Raises `SinkFenced`, errors of the database, and errors of
-        ``call``.
+        If an earlier transaction of an item failed at its commit, the item may be done all the same. The method then
+        first looks in the database, and leaves the item out if it is done. Raises `SinkFenced`, errors of the database,
+        and errors of ``call``.
         """
         with ExitStack() as stack:
             position = self.sink.transaction(partial(self._work, stack, partition, items, call))
@@ -94,7 +94,7 @@ class Sinking:
             todo = [item for item in items if item.offset >= saved.position and item.offset not in done]
         if todo:
             call(todo, connection)
-        # The lock comes last, and stays until the commit: the partition's next transaction has to know of this one.
+        # The lock is held until the commit, because the next position of the partition must include this transaction.
         stack.enter_context(partition.saving)
         position = self._dispatcher.position_with(partition, [item.offset for item in items])
         self.sink.save(connection, self._group, partition.source, SavedOffset(*position, partition.fence))

@@ -101,7 +101,8 @@ class Subscription:
                 )
 
     def poll(self) -> None:
-        """Fetches records of partitions whose buffer is not full, and commits when it is time.
+        """Fetches records of partitions whose share of the buffer is not full, and commits if the commit interval is
+        over.
 
         The callbacks of a rebalance also run in this call.
         """
@@ -133,7 +134,8 @@ class Subscription:
 
     @property
     def _poll_seconds(self) -> float:
-        """The duration of the next poll, short if a thread may wait for its end, because nothing can wake a poll."""
+        """The duration of the next poll. Nothing can end a poll early, so it is short if a thread may wait for its
+        end."""
         if self._options.guarantee == "at_most_once" or self._dispatcher.paused:
             return _SHORT_POLL_SECONDS
         return min(_POLL_SECONDS, max(0.0, self._commit_at - time.monotonic()))
@@ -168,7 +170,8 @@ class Subscription:
                 self._join_anew(0.0)
 
     def _follow_files(self) -> None:
-        """Joins the group anew after a change of the certificates. First finishes and commits, as in a rebalance."""
+        """Joins the group anew after a change of the certificate files. First waits for the calls of the handler and
+        commits, as in a rebalance."""
         if self._files.changed():
             sources = self._dispatcher.sources
             self.finish(sources, self._options.revoke_timeout_ms / 1000)
@@ -177,7 +180,8 @@ class Subscription:
             self._join_anew(_CLOSE_SECONDS)
 
     def _join_anew(self, seconds: float) -> None:
-        """Joins the group with a new client, after waiting up to ``seconds`` for the leave of the old one."""
+        """Joins the group with a new client. Before, waits up to ``seconds`` until the old client has left the
+        group."""
         self._dispatcher.forget(self._dispatcher.sources)
         self._leave(seconds)
         self._gone_since = None
@@ -249,7 +253,8 @@ class Subscription:
         client.incremental_unassign(partitions)
 
     def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:
-        """Hands out no more records of these partitions, and waits up to ``seconds`` for their calls of the handler."""
+        """Gives the handler no more records of these partitions, and waits up to ``seconds`` for the calls that have
+        begun."""
         self._dispatcher.close(sources, seconds, self.commits.serve)
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class Turns:
         self._sizes[source].took(records, seconds * 1000)
 
     def next(self, now: float, *, probe: bool) -> Unit | None:
-        """The next unit, or None. A ``probe`` has one record, because the service may still fail."""
+        """The next unit, or None. With ``probe``, the unit has only one record, because the service may still fail."""
         for _ in range(len(self._order)):
             source = self._order[0]
             self._order.rotate(-1)

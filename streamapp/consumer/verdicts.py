@@ -19,15 +19,17 @@ from streamapp.engine.judging import (
     dead_letter,
     hides_text,
     judge,
+    record_at,
     said,
     service_failed,
+    short,
     topics_of,
 )
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord, TopicPartition
 
-__all__ = ["HandlerTimeout", "Settled", "Verdicts", "short"]
+__all__ = ["HandlerTimeout", "Settled", "Verdicts"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -42,7 +44,8 @@ class HandlerTimeout(StreamsError):
 
 @dataclass(slots=True)
 class Settled:
-    """The outcome of one call of the handler. Each of its records is in ``done``, ``skipped``, ``dead`` or ``back``."""
+    """The outcome of one call of the handler. Each record of the call is in one of the fields ``done``, ``skipped``,
+    ``dead`` and ``back``."""
 
     done: list[Item] = field(default_factory=list)
     skipped: list[Item] = field(default_factory=list)
@@ -50,12 +53,12 @@ class Settled:
     back: list[Item] = field(default_factory=list)
     """Records that need another call. They go back to the front of their lanes."""
     letters: list[OutputRecord] = field(default_factory=list)
-    """Dead letters, which brokers confirm before the outcome counts, or (`KafkaOutput`) commit with the positions.
-    Otherwise a crash would lose their records."""
+    """Dead letters. Brokers must confirm them before the outcome counts, or a crash would lose their records. With
+    `KafkaOutput`, they are committed with the positions instead."""
     outputs: list[OutputRecord] = field(default_factory=list)
     """Outputs to commit in one transaction with the positions."""
     delay_ms: int | None = None
-    """The time until the next attempt for ``back``. None: at once."""
+    """The time until the next attempt for the records ``back``; None means at once."""
     pause: Exception | None = None
     """The error of a service that fails; the circuit breaker opens."""
     fail: Exception | None = None
@@ -138,12 +141,11 @@ class Verdicts:
             settled.back, settled.letters = [item], []
         return settled
 
-    def letter_lost(self, unit: Unit, error: Exception) -> ProcessingFailed:
-        """The end of the consumer: brokers do not take the dead letter of a record."""
-        topic = self._config.dead_letter_queue_topic
-        failed = ProcessingFailed(
-            self._message(unit, unit.items[0], error, f"has a dead letter that {topic} does not take")
-        )
+    def letter_lost(self, unit: Unit, error: Exception, letters: Sequence[OutputRecord]) -> ProcessingFailed:
+        """The error that ends the consumer if brokers do not take one of these dead letters of a call."""
+        what = f"has a dead letter that {topics_of(letters)} does not take"
+        remedy = f". {error.remedy}" if isinstance(error, ResultRefused) and error.remedy else ""
+        failed = ProcessingFailed(f"{self._message(unit, unit.items[0], error, what)}{remedy}")
         failed.__cause__ = error
         return failed
 
@@ -234,11 +236,7 @@ class Verdicts:
         message = self._message(unit, item, error, what)
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
-            letter = dead_letter(topic, context, error, what, self._config)
-            if isinstance(error, BrokerError):
-                # Brokers may have refused a record for its timestamp, and must not refuse the letter, too.
-                letter = letter._replace(timestamp=min(item.timestamp, int(time.time() * 1000)))
-            letters = (letter,)
+            letters = (dead_letter(topic, context, error, what, self._config, int(time.time() * 1000)),)
         settled.letters += letters or ()
         if answer == "fail":
             remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'
@@ -270,10 +268,5 @@ class Verdicts:
         )
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
-        where = f"record of {unit.partition.source} at offset {item.offset}"
+        where = record_at(*unit.partition.source, item.offset)
         return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
-
-
-def short(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {error}"[:500] if str(error) else type(error).__name__

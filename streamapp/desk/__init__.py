@@ -1,4 +1,4 @@
 """The failure desk: lists, edits, tries, replays and discards dead letters.
 
-For readers of committed records, a replay writes the record of each open letter exactly once.
+Readers of committed records see the replayed record of each open letter exactly once, even after a crash.
 """

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import passes
-from streamapp.broker.refused import REMEDIES, refusal_text
-from streamapp.broker.requests import CHECK_KAFKA, NO_ANSWER
+from streamapp.broker.consumer import next_message
+from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
+from streamapp.broker.requests import CHECK_KAFKA, advice
 from streamapp.config import StreamsConfig
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks, marks_topic
 from streamapp.errors import BrokerError, ConfigError, StreamsError
-from streamapp.records import Headers, TopicPartition, create_time
+from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
 from streamapp.runners.connection import client_of, settings_of
 
 __all__ = ["FailureDesk", "read_record"]
@@ -30,12 +30,14 @@ __all__ = ["FailureDesk", "read_record"]
 _BATCH = 500
 """The largest number of dead letters in one transaction."""
 _PATIENCE_SECONDS = 30.0
+_STEP_SECONDS = 0.1
 _ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
 """The id of a letter, with numbers that Kafka can have."""
 
 
 class FailureDesk:
-    """Reads the dead letters of an application, and replays, edits and discards them.
+    """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
+    function that selects letters, for example `LetterFilter.matches`.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
@@ -54,12 +56,13 @@ class FailureDesk:
     # ------------------------------------------------------------------ reading
 
     def letters(self) -> tuple[list[Letter], Marks]:
-        """All letters with their edits, by partition and offset, and the marks."""
+        """All letters, ordered by partition and offset, and the marks, which tell the state of each letter. An edited
+        letter has its new key and value."""
         marks = self._read_marks()
         return list(self._edited(marks, _read(self._config, self.topic))), marks
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
-        """The letter with this id, and the marks. Raises `StreamsError` if no letter has the id."""
+        """The letter with this id, and the marks of all letters. Raises `StreamsError` if no letter has the id."""
         partition, _, offset = id.partition("-")
         if _ID.fullmatch(id) is None:
             raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
@@ -70,14 +73,15 @@ class FailureDesk:
     def whole(self, letter: Letter) -> Letter:
         """The letter with the key and value of its record.
 
-        The letter of a record that failed after waiting in an operator's buffer has no key and value. The desk reads
-        both from the source topic. Raises `StreamsError` if the topic does not have the record any more.
+        A letter lacks key and value if its record waited in a buffer or record cache before it failed. The desk then
+        reads both from the source topic. Raises `StreamsError` if the topic does not have the record any more.
         """
         if not letter.lacks_record:
             return letter
-        where = letter.said("topic"), int(letter.said("partition")), int(letter.said("offset"))
         try:
-            record = read_record(self._config, *where)
+            if letter.place is None:
+                raise StreamsError(f"the letter says {letter.origin}, which is no place of a record")
+            record = read_record(self._config, *letter.place)
         except StreamsError as error:
             raise StreamsError(
                 f"letter {letter.id} has no record, because the record had waited in a buffer, and its source "
@@ -107,44 +111,68 @@ class FailureDesk:
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
     ) -> int:
-        """Writes the records of matching open letters to the topics that they came from; returns their number.
+        """Writes the records of matching open letters to the topics from which they came; returns their number.
 
-        Records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``, letters
-        that were replayed or discarded are replayed, too. A record and the mark "replayed" of its letter are in one
-        transaction, so a crash neither loses nor repeats a replay.
+        The records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``,
+        letters that were replayed or discarded are replayed, too. ``progress`` is called after each transaction, with
+        the number of records so far. A record and the mark "replayed" of its letter are in one transaction, so a crash
+        neither loses nor repeats a replay.
 
         Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
         """
+        wanted, written, alone = set[str](), set[str](), set[str]()
+        while True:
+            try:
+                self._replay(matches, force, rate, progress, wanted, written, alone)
+                return len(written)
+            except _Refused as refused:
+                # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
+                if len(refused.letters) == 1:
+                    raise
+                alone |= refused.letters
+
+    def _replay(
+        self,
+        matches: Callable[[Letter], bool],
+        force: bool,
+        rate: float | None,
+        progress: Callable[[int], None],
+        wanted: set[str],
+        written: set[str],
+        alone: Collection[str],
+    ) -> None:
+        """Replays letters, and adds their ids to ``written``. Each letter of ``alone`` has a transaction of its own.
+
+        The first call puts the ids of all letters to replay into ``wanted``. Later calls leave newer letters out.
+        """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.letters()  # after `_Transactions` has fenced earlier desks
-            chosen = [each for each in letters if matches(each) and (force or marks.state(each.id) == "open")]
+            chosen = [
+                each
+                for each in letters
+                if (each.id in wanted if wanted else matches(each))
+                and each.id not in written
+                and (force or marks.state(each.id) == "open")
+            ]
+            wanted.update(each.id for each in chosen)
             back = [(each, self.whole(each).replayed(self.topic)) for each in chosen]
             self._check_targets({record.topic for _, record in back})
-            batches = iter(back)
-            size = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
-            written = 0
-            while batch := list(islice(batches, size)):
+            most = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
+            at = 0
+            while at < len(back):
                 began = self._clock()
-                rows = [
-                    (
-                        record.topic,
-                        record.partition,
-                        record.key,
-                        record.value,
-                        record.timestamp,
-                        record.headers,
-                    )
-                    for _, record in batch
-                ]
+                together = takewhile(lambda each: each[0].id not in alone, back[at : at + most])
+                batch = list(together) or [back[at]]
+                rows = [_Row(each.id, record) for each, record in batch]
                 rows += [
                     self._mark(each, marks.marked(each.id, "replayed", self._now())) for each, _ in batch
                 ]
                 transactions.write(rows)
-                written += len(batch)
-                progress(written)
-                if rate is not None and written < len(back):
+                at += len(batch)
+                written.update(each.id for each, _ in batch)
+                progress(len(written))
+                if rate is not None and at < len(back):
                     time.sleep(max(0.0, len(batch) / rate - (self._clock() - began)))
-            return written
 
     def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
         """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""
@@ -169,8 +197,8 @@ class FailureDesk:
                 )
             transactions.write([self._mark(letter, marks.edited(id, key, value, self._now()))])
 
-    def _mark(self, letter: Letter, mark: bytes) -> tuple[Any, ...]:
-        return self._marks_topic, None, letter.id.encode(), mark, self._now(), ()
+    def _mark(self, letter: Letter, mark: bytes) -> _Row:
+        return _Row(letter.id, OutputRecord(self._marks_topic, letter.id.encode(), mark, self._now()))
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
@@ -184,8 +212,24 @@ class FailureDesk:
             )
 
 
+class _Row(NamedTuple):
+    """A record of a transaction, and the id of its letter."""
+
+    letter: str
+    record: OutputRecord
+
+
+class _Refused(BrokerError):
+    """Brokers refuse a request with records of these letters."""
+
+    def __init__(self, reason: str, letters: Set[str]) -> None:
+        super().__init__(reason)
+        self.letters = letters
+
+
 class _Transactions:
-    """The transactions of one desk. At the beginning of the ``with`` block, brokers fence earlier desks."""
+    """The transactions of one desk. From the beginning of the ``with`` block on, brokers refuse the transactions of
+    earlier desks."""
 
     def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
         KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
@@ -205,15 +249,22 @@ class _Transactions:
     def __exit__(self, *_: object) -> None:
         self._producer.flush(0)
 
-    def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Writes rows (topic, partition, key, value, timestamp, headers) in one transaction: all of them, or none."""
+    def write(self, rows: Sequence[_Row]) -> None:
+        """Writes rows in one transaction: all of them, or none. Raises `_Refused` if brokers refuse a row."""
         if not rows:
             return
+        failed: list[tuple[_Row, KafkaError]] = []
         self._ask("begin_transaction")
         try:
             for row in rows:
-                self._produce(*row)
+                self._produce(row, failed)
             failpoints.hit("desk-written")
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while self._ask("flush", _STEP_SECONDS) and not failed and time.monotonic() < deadline:
+                pass
+            refused = [(row, error) for row, error in failed if is_refusal(error)]
+            if refused:
+                raise self._refusal(refused)
             self._ask("commit_transaction", _PATIENCE_SECONDS)
             failpoints.hit("desk-committed")
         except BaseException:
@@ -221,36 +272,52 @@ class _Transactions:
                 self._producer.abort_transaction(_PATIENCE_SECONDS)
             raise
 
-    def _produce(
-        self,
-        topic: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-    ) -> None:
-        where = {} if partition is None else {"partition": partition}
-        try:
-            self._producer.produce(
-                topic,
-                value=value,
-                key=key,
-                timestamp=create_time(timestamp),
-                headers=list(headers),
-                **where,
-            )
-        except KafkaException as error:
-            reason = error.args[0]
-            if reason.code() in (KafkaError._FATAL, KafkaError._STATE):  # the consequence of an earlier error
-                self._ask("commit_transaction", _PATIENCE_SECONDS)
-            text = f"a record for {topic} cannot be sent: {refusal_text(reason, key, value, timestamp)}"
-            raise BrokerError(f"{text}{_remedy(reason)}") from error
+    def _produce(self, row: _Row, failed: list[tuple[_Row, KafkaError]]) -> None:
+        record, deadline = row.record, time.monotonic() + _PATIENCE_SECONDS
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.append((row, error))
+
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=-1 if record.partition is None else record.partition,
+                    on_delivery=delivered,
+                    timestamp=create_time(record.timestamp),
+                    headers=list(record.headers),
+                )
+                break
+            except BufferError:  # the client's queue is full until brokers have taken some records
+                if time.monotonic() > deadline:
+                    raise BrokerError(
+                        f"brokers have taken no record for {_PATIENCE_SECONDS:g} s. {CHECK_KAFKA}"
+                    ) from None
+                self._producer.poll(_STEP_SECONDS)
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.code() in (
+                    KafkaError._FATAL,
+                    KafkaError._STATE,
+                ):  # the consequence of an earlier error
+                    self._ask("commit_transaction", _PATIENCE_SECONDS)
+                raise self._refusal([(row, reason)]) from error
         self._producer.poll(0)
 
-    def _ask(self, name: str, *arguments: Any) -> None:
+    def _refusal(self, refused: Sequence[tuple[_Row, KafkaError]]) -> _Refused:
+        (row, error), record = refused[0], refused[0][0].record
+        text = refusal_text(error, record.key, record.value, record.timestamp)
+        return _Refused(
+            f"letter {row.letter}: a record for {record.topic} cannot be sent: {text}{advice(error, REMEDIES)}",
+            {each.letter for each, _ in refused},
+        )
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
         try:
-            getattr(self._producer, name)(*arguments)
+            return getattr(self._producer, name)(*arguments)
         except KafkaException as error:
             reason = error.args[0]
             if reason.code() in (
@@ -262,12 +329,9 @@ class _Transactions:
                     "another desk began to write, so this desk was stopped; its open transaction was aborted. "
                     "Use one desk at a time"
                 ) from error
-            raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}{_remedy(reason)}") from error
-
-
-def _remedy(error: KafkaError) -> str:
-    remedy = CHECK_KAFKA if error.code() in NO_ANSWER else REMEDIES.get(error.code(), "")
-    return remedy and f". {remedy}"
+            raise BrokerError(
+                f"{name.replace('_', ' ')} failed: {reason.str()}{advice(reason, REMEDIES)}"
+            ) from error
 
 
 def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) -> Letter:
@@ -336,19 +400,8 @@ def _consumer(config: StreamsConfig) -> _Closing:
 
 def _next(consumer: Consumer, topic: str) -> Any:
     """The next record; None at the end of the partition. Raises `BrokerError`."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            return message
-        if error.code() == KafkaError._PARTITION_EOF:
-            return None
-        if not passes(error):
-            raise BrokerError(f"{topic} cannot be read: {error.str()}")
-    raise BrokerError(f"{topic} cannot be read: brokers have not answered for {_PATIENCE_SECONDS:g} s")
+    message = next_message(consumer, topic, _PATIENCE_SECONDS)
+    return message if message.error() is None else None
 
 
 def _letter(message: Any) -> Letter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ _KAFKA = "__streams.errors."
 REPLAY = "__streamapp.replay."
 """The prefix of the headers that a replayed record has.
 
-They name the letter and its operator, say if the letter was edited, and count the replays.
+These headers name the letter and its operator, say if the letter was edited, and count the replays.
 """
 
 
@@ -36,9 +37,9 @@ class Letter:
         return f"{self.partition}-{self.offset}"
 
     def said(self, name: str) -> str:
-        """The value of the error header with this name; empty if the header is missing.
+        """The value of the letter's error header with this name; empty if the header is missing.
 
-        ``name`` is the name without its prefix, such as ``message``.
+        ``name`` is the header's name without the prefix, such as ``message``.
         """
         known = dict(self.headers)
         value = known.get(f"{_KAFKA}{name}", known.get(f"{LETTER}{name}"))
@@ -62,20 +63,40 @@ class Letter:
 
     @property
     def _source(self) -> str:
-        """The topic of the failed record; empty if a punctuator failed. Letters of earlier versions say "null"."""
+        """The topic of the failed record; empty if a punctuator failed. For a punctuator, letters of earlier versions
+        have the text "null"."""
         topic = self.said("topic")
         return "" if topic == "null" else topic
 
     @property
+    def place(self) -> tuple[str, int, int] | None:
+        """Topic, partition and offset of the failed record. None: the letter does not name all three."""
+        partition, offset = _number(self.said("partition"), 9), _number(self.said("offset"), 18)
+        if not self._source or partition is None or offset is None:
+            return None
+        return self._source, partition, offset
+
+    @property
     def lacks_record(self) -> bool:
-        """True if the letter has no key and value, but names the place of its record (`FailureDesk.whole` reads it)."""
-        known = self._source != "" and self.said("offset").isdecimal()
+        """True if the letter has no key and value, but names the place of its record. `FailureDesk.whole` then reads
+        the record."""
+        known = self._source != "" and self.said("offset") != ""
         return self.key is None and self.value is None and not self.edited and known
 
     @property
     def own_headers(self) -> Headers:
-        """The headers of the record itself, without error headers."""
-        return tuple(each for each in self.headers if not each[0].startswith((_KAFKA, LETTER)))
+        """The headers of the record itself, without the error headers of this letter.
+
+        The record may be a dead letter, too, and keeps its own error headers.
+        """
+        removed: set[str] = set()
+        kept: list[tuple[str, bytes | None]] = []
+        for each in reversed(self.headers):
+            if each[0].startswith((_KAFKA, LETTER)) and each[0] not in removed:
+                removed.add(each[0])
+            else:
+                kept.append(each)
+        return tuple(reversed(kept))
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Letter:
         """The letter with another key and value."""
@@ -92,28 +113,37 @@ class Letter:
                 f"letter {self.id} names no source topic, so it cannot be replayed; discard the letter. A punctuator, "
                 "or another producer, wrote it"
             )
-        before = dict(self.own_headers).get(f"{REPLAY}times")
+        before = _number((dict(self.own_headers).get(f"{REPLAY}times") or b"").decode(errors="replace"), 9)
         provenance: Headers = (
             (f"{REPLAY}letter", f"{dead_letters}-{self.partition} at {self.offset}".encode()),
             (f"{REPLAY}operator", self.operator.encode()),
             (f"{REPLAY}edited", b"true" if self.edited else b"false"),
-            (f"{REPLAY}times", str(int(before or b"0") + 1).encode()),
+            (f"{REPLAY}times", str((before or 0) + 1).encode()),
         )
         kept = tuple(each for each in self.own_headers if not each[0].startswith(REPLAY))
-        time, partition = self.said("timestamp"), self.said("partition")
+        time = _number(self.said("timestamp"), 18)
         return OutputRecord(
             topic,
             self.key,
             self.value,
-            int(time) if time else self.timestamp,
+            self.timestamp if time is None else time,
             kept + provenance,
-            int(partition) if partition.isdecimal() else None,
+            _number(self.said("partition"), 9),
         )
+
+
+def _number(text: str, digits: int) -> int | None:
+    """The number in a header. None: another producer has written a text that is no number, or that is too long.
+
+    >>> _number("17", 9), _number("-", 9), _number("12345678901", 9)
+    (17, None, None)
+    """
+    return int(text) if re.fullmatch(rf"\d{{1,{digits}}}", text, re.ASCII) else None
 
 
 @dataclass
 class Group:
-    """The number of letters with the same operator, cause and topic.
+    """The letters with the same operator, cause and topic, counted.
 
     ``first`` and ``last`` are the earliest and the latest timestamp, in milliseconds since 1970.
     """

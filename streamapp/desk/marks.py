@@ -1,4 +1,5 @@
-"""Marks of dead letters: replayed, discarded or edited. A second, compacted topic has the marks of a dead-letter topic.
+"""Marks of dead letters: replayed, discarded or edited. Beside each dead-letter topic, a compacted topic has the marks
+of its letters.
 
 A replay writes its records and their marks in one transaction, so a letter is replayed only once, even after a crash.
 """
@@ -26,7 +27,7 @@ def marks_topic(dead_letters: str) -> str:
 
 @dataclass
 class Marks:
-    """The marks by the id of their letter. Call `apply` for each record of the marks' topic, in order."""
+    """Id of a letter -> its mark. Call `apply` for each record of the marks' topic, in order."""
 
     by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
 

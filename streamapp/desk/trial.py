@@ -21,7 +21,7 @@ class Trial:
     """The result of `try_record` and `tried`."""
 
     outputs: tuple[OutputRecord, ...]
-    """Records for topics that are not internal, including dead letters."""
+    """Records that were written to topics that are not internal, including dead letters."""
     drops: dict[tuple[str, str], int]
     """The number of dropped records by operator (or store) and reason."""
     parked: tuple[ParkedStatus, ...]
@@ -30,7 +30,7 @@ class Trial:
     """The message of the exception that a function or a serde has raised; None if nothing has raised. Only `tried`
     sets this field."""
     stops: bool = False
-    """True: a worker would stop at the record."""
+    """True if a worker would end with an error at this record."""
 
 
 def try_record(
@@ -47,10 +47,10 @@ def try_record(
 ) -> Trial:
     """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
 
-    With ``raises``, each exception of a user's function ends the trial with `ProcessingFailed`, and ``on_error`` and
-    the exception handlers have no effect. Without ``raises``, both answer as in a worker, and `ProcessingFailed` is
-    raised where a worker would stop. Raises another `StreamsError` if the record cannot be tried, for example if the
-    topology does not read the topic.
+    With ``raises``, each exception of a user's function ends the trial with `ProcessingFailed`; ``on_error`` and the
+    exception handlers have no effect. Without ``raises``, ``on_error`` and the exception handlers decide as in a
+    worker. `ProcessingFailed` then means that a worker would end with an error. Raises another `StreamsError` if the
+    record cannot be tried, for example if the topology does not read the topic.
 
     With ``masked``, the message of the exception is as in a log: ``show_record`` of the configuration masks the record.
     Without ``masked``, the message has the record and the text of the exception.
@@ -78,7 +78,7 @@ def try_record(
 def runs_of(
     topology: Topology, config: StreamsConfig, record: OutputRecord, *, masked: bool = False
 ) -> Callable[[bool], Trial]:
-    """`try_record` as a function of ``raises``."""
+    """A function that calls `try_record` with these arguments; its only parameter is ``raises``."""
     return lambda raises: try_record(
         topology,
         config,
@@ -93,9 +93,9 @@ def runs_of(
 
 
 def tried(run: Callable[[bool], Trial]) -> Trial:
-    """The exception of a record, and the results that a worker would have.
+    """The exception that a record causes, and the results that a worker would have.
 
-    ``run`` is the function that `runs_of` gives. If a function of the user raises, the record runs a second time, with
+    ``run`` is the result of `runs_of`. If a function of the user raises, the record is tried a second time, with
     ``on_error`` and the exception handlers. Raises `StreamsError` if the record cannot be tried.
     """
     try:

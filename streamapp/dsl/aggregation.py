@@ -37,7 +37,7 @@ Merger = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Aggregation:
-    """The functions of an aggregation, from which a grouping makes its operator."""
+    """The functions of an aggregation. A grouping by key or window makes its operator from these functions."""
 
     prefix: str
     """The beginning of the generated names of operator and store."""
@@ -104,17 +104,17 @@ def zero() -> int:
 
 
 def add_one(key: Any, value: Any, count: int) -> int:
-    """Counts one more."""
+    """The count after a record or row was added."""
     return count + 1
 
 
 def subtract_one(key: Any, value: Any, count: int) -> int:
-    """Counts one less, because a row has left the group."""
+    """The count after a row has left the group."""
     return count - 1
 
 
 def sum_of_both(key: Any, first: int, second: int) -> int:
-    """The count of a session that was merged from two."""
+    """The count of a session that two sessions have become."""
     return first + second
 
 

@@ -1,4 +1,5 @@
-"""``on_error=`` of the DSL: wraps an operator so that it follows the answer, and refuses answers that do not fit."""
+"""``on_error=`` of the DSL: puts an operator into a wrapper that carries out the answer, and refuses answers that do
+not fit the operator."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def answered(
 ) -> Fixed:
     """The step of a stream's operator with its ``on_error``.
 
-    The serdes are those of the records that the operator gets. A `Retry` without serdes of its own uses them for the
-    records that wait.
+    ``key_serde`` and ``value_serde`` belong to the records that the operator gets. They encode records that wait,
+    unless the `Retry` has serdes of its own.
     """
     if on_error is None:
         return Fixed(operator)
@@ -149,8 +150,8 @@ def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Choo
 def refuse_answers(on_error: OnError | None, where: str) -> None:
     """Raises `TopologyError` if an aggregation of a table has ``on_error``.
 
-    When a row changes, such an aggregation subtracts the row's old value. If this value was left out after an error,
-    the aggregate would be wrong.
+    When a row changes, such an aggregation subtracts the row's old value. A value that was not added because of an
+    error must not be subtracted later.
     """
     if on_error is not None:
         raise TopologyError(

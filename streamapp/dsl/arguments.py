@@ -1,4 +1,4 @@
-"""Checks of the DSL's arguments, so that a wrong one fails where it is given and not at the first record."""
+"""Checks of the DSL's arguments, so that the call with a wrong argument raises the error, and not the first record."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_materialized(
 
 
 def check_stores(names: tuple[Any, ...], operator: str) -> None:
-    """Raises `TopologyError` if a store is not given as a name, for example as a `StoreSpec`."""
+    """Raises `TopologyError` if a store is given in another form than its name, for example as a `StoreSpec`."""
     for name in names:
         if not isinstance(name, str):
             raise TopologyError(

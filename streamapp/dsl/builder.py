@@ -74,12 +74,12 @@ class StreamsBuilder:
         """A stream of the records of one or several topics, which must exist. (``StreamsBuilder.stream``)
 
         ``topic`` is a name, a list of names, or a compiled pattern, which stands for all topics whose whole name
-        matches when the runner starts. Two streams of the same topics share one source. ``timestamp_extractor(record,
-        partition_time)``
-        returns a record's timestamp in ms, and a record for which it returns a negative number is dropped. Its default
-        is ``default_timestamp_extractor``, or else the record's own timestamp. A record without a timestamp of its own
-        then raises `StreamsError`. ``on_error`` decides about records that the serdes cannot decode (default:
-        ``deserialization_exception_handler``).
+        matches when the runner starts. Two streams of the same topics share one source. ``on_error`` decides about
+        records that the serdes cannot decode (default: ``deserialization_exception_handler``).
+
+        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms; a negative result drops the
+        record. The default is ``default_timestamp_extractor`` of the configuration. Without any extractor, the
+        timestamp of the record in Kafka counts, and a record without one raises `StreamsError`.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
@@ -119,12 +119,12 @@ class StreamsBuilder:
         than the row's still overwrites the row. Only a versioned table (``Materialized(history_retention=...)``) treats
         such an update as an earlier version.
 
-        The table has a store with a changelog only for a name or a ttl in ``materialized``, or for later methods such
+        The table has a store with a changelog only if ``materialized`` has a name or a ttl, or for a later method such
         as `KTable.join`. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the
         changelog, except for a table with a ttl.
 
         ``on_error`` decides about records that the serdes cannot decode (default:
-        ``deserialization_exception_handler``). If the answer is to go on, the row of the key stays as before.
+        ``deserialization_exception_handler``). If the answer drops such a record, the row of its key stays as before.
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -176,10 +176,10 @@ class StreamsBuilder:
     ) -> GlobalKTable[K, V]:
         """A topic as a table of which every process has all rows. (``StreamsBuilder.globalTable``)
 
-        So a stream can join the table by any key, and with any number of partitions. A process reads the topic to its
-        end before it processes any other record, and later applies new records as they come. Records without a key are
-        dropped. The table needs no changelog, because its topic has all rows. The table cannot be versioned or have a
-        ttl. ``on_error`` decides about records that the serdes cannot decode (default:
+        So a stream can join the table by any key, and the numbers of partitions may differ. Before a process processes
+        any other record, it reads the topic to its end. Later it applies new records as they come. Records without a
+        key are dropped. The table needs no changelog, because its topic has all rows. The table cannot be versioned or
+        have a ttl. ``on_error`` decides about records that the serdes cannot decode (default:
         ``deserialization_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
@@ -249,8 +249,7 @@ class StreamsBuilder:
         (``StreamsBuilder.addGlobalStore``)
 
         ``processor_supplier`` gives the processor that fills the store. This processor gets all records of the topic,
-        including those without a key. All other processors may only read the store. A write by them raises
-        `StreamsError`.
+        including those without a key. All other processors can only read the store: a write raises `StreamsError`.
 
         ``on_error`` decides about records that the serdes cannot decode, and about exceptions of the processor. The
         defaults are ``deserialization_exception_handler`` and ``processing_exception_handler``.
@@ -293,9 +292,9 @@ class StreamsBuilder:
         """The topology of all streams and tables so far, with the configured optimisations. (``StreamsBuilder.build``)
 
         May be called more than once. Raises `TopologyError` for a name that is used twice, and for an unknown store.
-        Also refused are a topic that two streams read in different ways, and a topic of a table that another table or
-        stream reads. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a store or internal topic without a
-        given name raises `TopologyError`, too.
+        Two streams that read a topic in different ways (serdes, extractor, ``on_error``) are refused. So is another
+        table or stream that reads the topic of a table. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a
+        store or internal topic without a given name raises `TopologyError`, too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()

@@ -40,9 +40,10 @@ class CogroupedKStream(Generic[K, VA]):
     """Several grouped streams whose records update the same aggregates, each stream with its own aggregator. (Kafka
     Streams: ``CogroupedKStream``, KIP-150.)
 
-    `KGroupedStream.cogroup` makes the first one. The aggregates are in one store. Records without a key are dropped and
-    counted; without windows, and with sliding windows, also records without a value. A repartition topic drops records
-    without a key uncounted. The topics of all streams need the same number of partitions.
+    `KGroupedStream.cogroup` makes this object from the first stream, and `cogroup` adds the others. The aggregates are
+    in one store. Records without a key are dropped; without windows, and with sliding windows, records without a value
+    are dropped, too. ``drops`` counts all of them. As in Kafka Streams, the metric ``dropped_records`` leaves out drops
+    before a repartition topic. The topics of all streams need the same number of partitions.
 
     >>> from streamapp.testing import try_out
     >>> def counted(clicks, views):
@@ -271,11 +272,12 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)
 
-        The aggregate of a new window is ``initializer()``. Each stream has a stream time of its own, which decides
-        whether its records are late. `WindowedKTable.late_records` of the result gives the late records of all streams.
+        The aggregate of a new window is ``initializer()``. Each stream has a stream time of its own, by which its
+        records are late or not. `WindowedKTable.late_records` of the result gives the late records of all streams.
 
-        The common store has one stream time. If a stream is far behind the others, its rows are already expired in the
-        store, and each of its records begins a new aggregate. A longer ``retention`` of ``materialized`` avoids this.
+        The common store has only one stream time, and deletes rows that are ``retention`` of ``materialized`` behind
+        this time. If a stream is further behind the others, its rows are deleted at once, and each of its records
+        begins a new aggregate. A longer ``retention`` avoids this.
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -315,9 +317,10 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session. (``SessionWindowedCogroupedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. A record calls ``merger(key, first, second)`` for each
-        session that the record joins. ``first`` begins with ``initializer()``, and ``second`` is the session's
-        aggregate.
+        The aggregate of a new session is ``initializer()``. If a record joins sessions, ``merger(key, first, second)``
+        is called for each session, whose aggregate is ``second``. In the first call, ``first`` is ``initializer()``;
+        later it is the result of the call before. The aggregator then adds the record. If the aggregator returns None,
+        the session is deleted.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

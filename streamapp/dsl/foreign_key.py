@@ -8,9 +8,10 @@ Each row of the left table subscribes to a row of the right table, over two inte
     result table <- TableSource <- ResponseJoin <- <response topic> <-----------------------------------+
 
 The operators between the two topics run in the task that has the right table's row. `SubscriptionReceive` keeps the
-subscriptions in a store by (foreign key, primary key). `SubscriptionJoin` answers a new subscription.
-`ForeignTableJoin` sends a changed row to all its subscribers. Each answer has a hash of the left value at the time of
-its subscription. So `ResponseJoin` can drop an answer if the left row has changed in the meantime.
+subscriptions in a store by (foreign key, primary key). `SubscriptionJoin` answers a new subscription with the right
+row. `ForeignTableJoin` sends a changed right row to all its subscribers. Each subscription has a hash of the left
+value, and each answer repeats the hash. So `ResponseJoin` can drop an answer if the left row has changed in the
+meantime.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def join_on_foreign_key(
     )
     graph.add(receive, registration_source)
     right_view = right._step.view()
-    # Names have numbers, so they are made in the order of Kafka Streams.
+    # Generated names have numbers from a counter, so these calls have the order of Kafka Streams.
     subscription_join_name = named("-subscription-join-foreign", _PROCESSOR)
     foreign_join_name = named("-foreign-join-subscription", _PROCESSOR)
     response_topic = named("-subscription-response", _RESPONSE) + "-topic"

@@ -24,7 +24,7 @@ class Node:
     grace_ms: int | None = None
     """The time from the end of a window to its close, for a windowed aggregation; None for all other nodes."""
     checks_versions = False
-    """True if the operator behaves differently behind a versioned table (KIP-914)."""
+    """True if the operator works in another way when it reads a versioned table (KIP-914)."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -166,8 +166,8 @@ class TableSourceNode(Node):
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
         self.expires: bool = step.spec.kind.ttl_ms > 0
-        """True if rows expire (ttl). The topic cannot serve as their changelog then, because it has no tombstones for
-        expired rows."""
+        """True if rows expire (ttl). The topic then cannot serve as the changelog, because the topic gets no tombstones
+        for expired rows."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
         self._on_error = on_error
 
@@ -221,7 +221,7 @@ class SinkNode(Node):
 
 
 class RepartitionNode(Node):
-    """A repartition topic with the sink that writes it and the source that reads it. Has the name of the source."""
+    """A repartition topic, with its sink and its source. The node has the name of the source."""
 
     drop_null_keys = False
 
@@ -274,7 +274,7 @@ class GroupedTableRepartitionNode(Node):
 
 
 class TableJoinNode(Node):
-    """A table-table join, with a processor for each side and a merger. Has the name of the merger."""
+    """A table-table join, with a processor for each side and a merger. The node has the name of the merger."""
 
     checks_versions = True
 
@@ -336,7 +336,7 @@ class StreamJoinNode(Node):
 
     @property
     def needs_both_sides(self) -> bool:
-        """True if somebody reads the late records of a side, so that one processor cannot replace both sides."""
+        """True if the topology reads the late records of a side. One processor then cannot replace both sides."""
         return self._this[1].late is not None or self._other[1].late is not None
 
     def write(self, topology: Topology) -> None:

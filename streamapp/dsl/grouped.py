@@ -48,15 +48,16 @@ VA = TypeVar("VA")
 class KGroupedStream(Described[K, V]):
     """A stream grouped by key, for an aggregation. (Kafka Streams: ``KGroupedStream``.)
 
-    Aggregations without windows drop records whose key or value is None. The drops are counted, except those of a
+    Aggregations without windows drop records whose key or value is None. The drops are counted, except those before a
     repartition topic. Records that come out of order are aggregated like all others. A result's timestamp is the
-    largest timestamp of its records. Each aggregation has a store with a changelog, unless
-    ``Materialized(logging=False)`` says otherwise. If the key may have changed, the aggregation also has a repartition
-    topic before it.
+    largest timestamp of its records. Each aggregation has a store, with a changelog unless
+    ``Materialized(logging=False)`` is given. If the key may have changed, a repartition topic comes before the
+    aggregation.
 
-    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). If the answer is
-    to go on, the aggregate stays as it was. A `Retry` is not possible, because windows could close while the record
-    waits.
+    ``name`` is the name of the operator, and ``materialized`` has the settings of the store (`Materialized`).
+    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). If the answer
+    drops the record, the aggregate stays as it was. A `Retry` is not possible, because windows could close while the
+    record waits.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])
@@ -87,7 +88,7 @@ class KGroupedStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KTable[K, int]:
-        """Counts the records of each key. (``KGroupedStream.count``)
+        """Counts the records of each key. Drops records without a key or a value. (``KGroupedStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
@@ -215,9 +216,9 @@ class KGroupedStream(Described[K, V]):
         return sources
 
     def _repartition(self, store: str, store_is_named: bool) -> RepartitionNode:
-        """The repartition node, whose name comes from the grouping, or else from the store.
+        """The repartition node. Its name comes from the grouping, or if the grouping has no name, from the store.
 
-        Several aggregations of a grouping with a name share one node.
+        All aggregations of a grouping with a name share one node.
         """
         context = self._context
         node = repartition_node(
@@ -237,8 +238,8 @@ class KGroupedTable(Described[K, V]):
     ``KGroupedTable``.)
 
     When a row changes, its old value is subtracted from the aggregate of its group, then its new value is added. Rows
-    whose group or value is None are in no group. A result's timestamp is the largest timestamp of the changes in it.
-    Each aggregation has a store, and a repartition topic before it.
+    whose group or value is None are in no group. A result's timestamp is the largest timestamp of all changes of its
+    group. Each aggregation has a store, and a repartition topic before it.
 
     Aggregations have no ``on_error``. If a row's new value were left out after an error, a later change of the row
     would still subtract this value.
@@ -292,8 +293,8 @@ class KGroupedTable(Described[K, V]):
         """Combines the values of each group. (``KGroupedTable.reduce``)
 
         When a row changes, ``subtractor(aggregate, old)`` is called with its old value, then ``adder(aggregate, new)``
-        with its new value. The first value of a group is its first result. If the last result is None, the group's row
-        is deleted.
+        with its new value. The first value of a group is its first result. If the last of these calls returns None, the
+        group's row is deleted.
 
         >>> from operator import add, sub
         >>> from streamapp.testing import try_out
@@ -325,8 +326,8 @@ class KGroupedTable(Described[K, V]):
         """Combines the rows of each group into an aggregate of any type. (``KGroupedTable.aggregate``)
 
         The aggregate of a new group is ``initializer()``. When a row changes, ``subtractor(key, old, aggregate)`` is
-        called with its old value, then ``adder(key, new, aggregate)`` with its new value. If the last result is None,
-        the group's row is deleted.
+        called with its old value, then ``adder(key, new, aggregate)`` with its new value. If the last of these calls
+        returns None, the group's row is deleted.
 
         >>> from streamapp.testing import try_out
         >>> def together(stream):

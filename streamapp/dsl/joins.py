@@ -34,10 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinCall", "joined"]
 
+_SERDES = ("key_serde", "value_serde", "other_value_serde")
+
 
 @dataclass(frozen=True)
 class JoinCall:
-    """The arguments of `KStream.join` and its siblings. Some of them are only for one kind of join."""
+    """The arguments of `KStream.join`, `KStream.left_join` and `KStream.outer_join`. Some are only for one kind of
+    join."""
 
     kind: Literal["inner", "left", "outer"]
     joiner: Callable[..., Any]
@@ -72,6 +75,8 @@ class JoinCall:
         given = [argument for argument in arguments if getattr(self, argument) is not None]
         if given:
             hint = "; name it with stream_joined=StreamJoined(name)" if "name" in given else ""
+            if self.stream_joined is not None and given[0] in _SERDES:
+                hint = f": give StreamJoined({', '.join(f'{each}=...' for each in given)})"
             raise TopologyError(f"{stream}: a join {join} takes no {', '.join(given)}{hint}")
 
 
@@ -97,6 +102,8 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
     call.refuse(stream.name, "with a stream", "name", "grace", "key_selector")
     if call.windows is None:
         raise TopologyError(f"joining {stream.name} with stream {other.name} needs windows: JoinWindows")
+    if call.stream_joined is not None:
+        call.refuse(stream.name, "with stream_joined", *_SERDES)
     given = call.stream_joined or StreamJoined(
         key_serde=call.key_serde, value_serde=call.value_serde, other_value_serde=call.other_value_serde
     )
@@ -118,7 +125,7 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
 
 def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCall) -> KStream[Any, Any]:
     """The join with a table, which looks up a row for each record: at once, or a grace period later."""
-    call.refuse(stream.name, "with a table", "key_selector")
+    call.refuse(stream.name, "with a table", "key_selector", "other_value_serde")
     name, value_serde, left = call.name, call.value_serde, call.kind == "left"
     if name is not None:
         check_name(name)
@@ -216,7 +223,7 @@ def _join_global_table(
     stream: KStream[Any, Any], table: GlobalKTable[Any, Any], call: JoinCall
 ) -> KStream[Any, Any]:
     """The join with a global table, which looks up a row for each record, by the key that ``key_selector`` gives."""
-    call.refuse(stream.name, "with a global table", "grace")
+    call.refuse(stream.name, "with a global table", "grace", *_SERDES)
     key_selector = call.key_selector
     if key_selector is None:
         raise TopologyError(

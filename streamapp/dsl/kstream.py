@@ -56,8 +56,12 @@ class KStream(Described[K, V]):
 
     ``name`` is the name of the operator (default: a generated name, the same as in Kafka Streams). ``on_error`` decides
     about a record for which the function raises: an `OnError`, see docs/failures.md. Its default is
-    ``processing_exception_handler`` of the configuration. Wrong arguments raise `TopologyError` or `ConfigError` at
-    once. Only `StreamsBuilder.build` finds some mistakes, for example a name that is used twice.
+    ``processing_exception_handler`` of the configuration. ``key_serde`` and ``value_serde`` encode the records in the
+    topic or store of a method; the default is the stream's serdes, then those of the configuration. ``materialized``
+    has the settings of a table's store (`Materialized`).
+
+    Wrong arguments raise `TopologyError` or `ConfigError` at once. `StreamsBuilder.build` finds the other mistakes, for
+    example a name that is used twice.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -90,7 +94,7 @@ class KStream(Described[K, V]):
     ) -> None:
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self.repartition_required = repartition_required
-        """True if an operator may have changed the key. A record is then perhaps not in the partition of its key, so a
+        """True if an operator may have changed the key. A record may then be outside of the partition of its key, so a
         grouping or join first sends the records through a repartition topic."""
         self._repartitioned: RepartitionNode | None = None
 
@@ -219,7 +223,7 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """Replaces each record by one record with the same key for each value of ``fn(value)``.
+        """Turns each record into several with the same key: one for each value that ``fn(value)`` returns.
         (``KStream.flatMapValues``)
 
         With ``with_key`` the call is ``fn(key, value)``.
@@ -254,7 +258,8 @@ class KStream(Described[K, V]):
     ) -> KStream[K, V]:
         """Calls ``fn(key, value)`` for each record, then hands the record on unchanged. (``KStream.peek``)
 
-        After a failure, records may be processed again, and the function is called for them again.
+        After a failure, the records since the last commit are processed again, and the function is called for them
+        again.
 
         >>> from streamapp.testing import try_out
         >>> _ = try_out(lambda words: words.peek(print), [("a", "to be")])
@@ -267,7 +272,8 @@ class KStream(Described[K, V]):
     ) -> None:
         """Calls ``fn(key, value)`` for each record. No operator can follow. (``KStream.foreach``)
 
-        After a failure, records may be processed again, and the function is called for them again.
+        After a failure, the records since the last commit are processed again, and the function is called for them
+        again.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -312,7 +318,7 @@ class KStream(Described[K, V]):
         """As `process`, with a `FixedKeyProcessor`, which must not change the key. (``KStream.processValues``, KIP-820)
 
         Because the key stays, later groupings and joins need no repartition topic, unless an earlier operator changed
-        the key. If the processor forwards another key while it processes a record, `StreamsError` is raised.
+        the key. A processor that forwards another key than that of the record in ``process`` gets a `StreamsError`.
 
         >>> from streamapp import FixedKeyProcessor, Record
         >>> from streamapp.testing import try_out
@@ -392,19 +398,20 @@ class KStream(Described[K, V]):
         """Replaces the value of each record by ``await fn(value)``, or with ``with_key`` by ``await fn(key, value)``.
 
         Many calls run at the same time. On a worker the coroutines run on Faust's event loop, up to ``concurrency``
-        calls for each task. A task with this number of records in the step takes no further record, while other tasks
-        go on. Two calls for the same key may overlap.
+        calls for each task. A task with ``concurrency`` records whose calls or results are pending takes no further
+        record, while other tasks go on. Two calls for the same key may overlap.
 
-        With ``order="key"``, the results of each key come out in the order of its records. Until the next commit, or
-        until the step is full, a slow call then delays only the results of its key. With ``order="partition"``, all
-        results of a task come out in the order of its records. When a commit is due, the task takes no record until all
-        open calls have ended. After a crash, some calls are made again, even with ``exactly_once_v2``.
+        With ``order="key"``, the results of each key come out in the order of its records. A slow call then delays the
+        results of its key, and other records only at the next commit or at the limit of ``concurrency``. With
+        ``order="partition"``, all results of a task come out in the order of its records. When a commit is due, the
+        task takes no record until all open calls have ended. After a crash, some calls are made again, even with
+        ``exactly_once_v2``.
 
-        A call that takes longer than ``timeout`` (default: 5 s) is cancelled, and raises a ``TimeoutError``. If the
-        call raises a ``TimeoutError``, ``on_timeout`` gives the result instead. ``on_timeout`` gets the same arguments
-        as ``fn``. Other exceptions are handled as in all other operators (``on_error``, or
-        `StreamsConfig.processing_exception_handler`), but a `Retry` is not possible. The function is also called for
-        null values. Kafka Streams has no such operator, and Spark refuses it.
+        A call that takes longer than ``timeout`` (default: 5 s) is cancelled, and raises a ``TimeoutError``. After any
+        ``TimeoutError`` of the call, ``on_timeout`` gives the result instead, if it is given. ``on_timeout`` is a plain
+        function with the same arguments as ``fn``. Other exceptions are handled as in all other operators
+        (``on_error``, or `StreamsConfig.processing_exception_handler`), but a `Retry` is not possible. The function is
+        also called for null values. Kafka Streams has no such operator, and Spark refuses this one.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> async def greet(name: str) -> str:
@@ -519,24 +526,31 @@ class KStream(Described[K, V]):
         The result has the key of the record and the value ``joiner(left, right)``, or with ``with_key``
         ``joiner(key, left, right)``.
 
-        - With a stream: each pair of records with the same key whose times are as close as ``windows`` says. A result
-          has the larger timestamp of the two. Both sides are kept in window stores, by default with changelogs.
+        - With a stream: each pair of records with the same key whose timestamps are as close as ``windows`` says. A
+          result has the larger timestamp of the two. Both sides are kept in window stores, by default with changelogs.
           ``stream_joined`` gives names to the join and its stores.
         - With a table: the row that the table has for the key when the record is processed. A versioned table gives the
           row that was valid at the record's timestamp. Updates of the table cause no results. A result has the
-          timestamp of the record. ``grace`` is for versioned tables (KIP-923). Each record then waits until stream time
-          is ``grace`` past the record, so that later updates of the table count, too.
+          timestamp of the record. With ``grace``, which is for versioned tables (KIP-923), each record waits until
+          stream time is ``grace`` past the record. So updates of the table that come in the meantime count, too.
         - With a global table: the row of the key ``key_selector(key, value)``. Every process has the whole table, so
           the stream may have any number of partitions.
 
         Records without a match are dropped. Records without a value, or without the key by which they are joined, are
         dropped and counted. The two sides must have equally many partitions. If the key of a stream may have changed, a
-        repartition topic comes first, and drops records without a key uncounted. A join with a global table needs
-        neither. For records that come too late for a join of two streams, see `JoinedKStream.late_records`.
+        repartition topic comes first. Records without a key are dropped there, and count only in ``drops``. A join with
+        a global table needs neither equal partitions nor a repartition topic. For records that come too late for a join
+        of two streams, see `JoinedKStream.late_records`.
+
+        ``key_serde`` and ``value_serde``, and ``other_value_serde`` for the values of the other stream, encode the
+        records in repartition topics and stores. The default is the serdes of the streams. Beside ``stream_joined``,
+        which has serdes of its own, these arguments raise `TopologyError`. A join with a table takes no
+        ``other_value_serde``, and a join with a global table takes no serdes.
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
         a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams
-        takes ``on_error`` only if it is an inner join; if the joiner raises, none of the record's pairs comes out.
+        takes ``on_error`` only if it is an inner join. If the joiner raises for one pair of a record, no pair of this
+        record comes out.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -663,10 +677,10 @@ class KStream(Described[K, V]):
         (``KStream.leftJoin``, KIP-962)
 
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
-        without a match gives its result when its window is closed (timestamp + window + grace < stream time), with the
-        record's timestamp. The cases in which `outer_join` gives the result at once are the same here. In a join with a
-        table, each record gives its result at once. With ``grace``, each record waits as in `join`, and a record
-        without a key raises `StreamsError`. Records without a value are dropped and counted.
+        without a match gives its result when its window is closed (timestamp + window + grace < stream time). The
+        result has the record's timestamp. The cases in which `outer_join` gives the result at once are the same here.
+        In a join with a table, each record gives its result at once. With ``grace``, each record waits as in `join`,
+        and a record without a key raises `StreamsError`. Records without a value are dropped and counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -699,6 +713,9 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[False] = False,
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
@@ -710,6 +727,9 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[True],
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     def outer_join(
@@ -720,6 +740,9 @@ class KStream(Described[K, V]):
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join` with a stream, but records of both sides without a match give results, too.
@@ -743,6 +766,9 @@ class KStream(Described[K, V]):
             with_key=with_key,
             windows=windows,
             stream_joined=stream_joined,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
             on_error=on_error,
         )
         return joins.joined(self, other, call)
@@ -752,8 +778,9 @@ class KStream(Described[K, V]):
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """One stream with the records of both streams, in no particular order between the two. (``KStream.merge``)
 
-        The result knows a serde if both streams have the same serde object. If the key of either stream may have
-        changed, a later grouping or join needs a repartition topic.
+        The result has the serdes of the two streams if both have the same serde object; otherwise later operators need
+        a serde of their own. If the key of either stream may have changed, a later grouping or join needs a repartition
+        topic.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda one, two: one.merge(two), [("a", 1)], [("b", 2)])
@@ -778,7 +805,7 @@ class KStream(Described[K, V]):
         )
 
     def split(self, name: str | None = None, *, on_error: OnError | None = None) -> BranchedKStream[K, V]:
-        """Splits the stream into branches, which the methods of the result add. (``KStream.split``)
+        """Begins to split the stream; the methods of the result add the branches. (``KStream.split``)
 
         ``name`` is the beginning of the branches' names. ``on_error`` decides about exceptions of the predicates.
 
@@ -805,9 +832,9 @@ class KStream(Described[K, V]):
         """Writes the records to a topic, which must exist. (``KStream.to``)
 
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
-        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition. If it
-        returns None, or is not given, Kafka's default partitioner chooses by the bytes of the key. Without a key, the
-        record goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its window
+        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may return the partition of a
+        record. Without it, or if it returns None, Kafka's default partitioner chooses by the bytes of the key. A record
+        without a key goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its window
         decides, so all windows of a key are in one partition. ``on_error`` decides about a record that the serdes
         cannot serialize, or that brokers refuse (default: ``production_exception_handler``).
 
@@ -836,9 +863,9 @@ class KStream(Described[K, V]):
 
         The topic is ``<application id>-<name>-repartition``. ``partitioner`` may choose the partition instead of the
         key. ``partitions`` is the number of partitions. The default is the number of a topic with which this topic is
-        joined or co-grouped, otherwise the largest number of the input topics. Other tasks run the operators behind the
-        topic, so more partitions give more parallelism. Records without a key are dropped, unless a left or outer join
-        reads them.
+        joined or co-grouped. Otherwise the default is the largest number among the input topics of the stream. Each
+        partition has its own task for the operators behind the topic, so more partitions give more parallelism. Records
+        without a key are dropped, unless a left or outer join reads them.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()
@@ -860,9 +887,10 @@ class KStream(Described[K, V]):
         """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
 
-        Records without a key are dropped; counted, unless a repartition topic drops them. The table has a store with a
-        changelog only for a name or a ttl in ``materialized``, or for later methods such as `KTable.join`. If the key
-        may have changed, a repartition topic comes first.
+        Records without a key are dropped, and ``drops`` counts them. If the key may have changed, a repartition topic
+        comes first. As in Kafka Streams, the metric ``dropped_records`` leaves out drops before it. The table has a
+        store with a changelog only if ``materialized`` has a name or a ttl, or for a later method such as
+        `KTable.join`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])
@@ -879,7 +907,7 @@ class KStream(Described[K, V]):
     ) -> KGroupedStream[K, V]:
         """Groups the records by their key, for an aggregation such as ``count()``. (``KStream.groupByKey``)
 
-        If the key may have changed, the aggregation reads a repartition topic, and ``name`` is part of its name.
+        If the key may have changed, the aggregation reads a repartition topic, whose name contains ``name``.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.group_by_key().count(), [("UA", 1), ("DL", 1), ("UA", 1)])
@@ -909,7 +937,7 @@ class KStream(Described[K, V]):
         """Groups the records by a new key, ``fn(key, value)``, for an aggregation such as ``count()``.
         (``KStream.groupBy``)
 
-        The records go through a repartition topic, and ``name`` is part of its name. Records whose new key is None are
+        The records go through a repartition topic, whose name contains ``name``. Records whose new key is None are
         dropped.
 
         >>> from streamapp.testing import try_out

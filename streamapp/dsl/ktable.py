@@ -47,13 +47,14 @@ class KTable(Described[K, V]):
     """A table with the latest value of each key; keys have the type K and values the type V. (Kafka Streams:
     ``KTable``.)
 
-    The value None deletes a row. Methods return new tables, which follow the changes of this one. A derived table has a
-    store only if ``materialized`` names one; `join` has other rules. Without a store, the rows are computed when a join
-    reads them. An update with a smaller timestamp than the row's still overwrites the row, unless the table is
+    The value None deletes a row. Methods return new tables, which follow the changes of this one. A new table has a
+    store only if ``materialized`` names one (`join` has other rules). Without a store, a row is computed each time a
+    join reads it. An update with a smaller timestamp than the row's still overwrites the row, unless the table is
     versioned.
 
+    ``name`` is the name of the operator, and ``materialized`` has the settings of the store (`Materialized`).
     ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). If the
-    answer is to go on, the row is not in the result, as if the function had returned None. A `Retry` is not possible,
+    answer drops the row, the result lacks the row, as if the function had returned None. A `Retry` is not possible,
     because readers of the table would miss the change while it waits.
 
     >>> from streamapp.testing import try_out
@@ -87,9 +88,10 @@ class KTable(Described[K, V]):
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self._step = step
         self.queryable_store_name = queryable_store_name
-        """The name of the table's store for queries; None if ``materialized`` gave the table no name.
+        """The name of the table's store for queries. None if ``materialized`` gave the table no name.
 
-        The result of a join may have a generated name. After a foreign-key join, a store of this name may be missing.
+        For the result of a join, the name may be a generated one. After a foreign-key join, there may be a name but no
+        store.
         """
 
     def filter(
@@ -103,8 +105,8 @@ class KTable(Described[K, V]):
         """The rows for which ``predicate(key, value)`` is true. (``KTable.filter``)
 
         If a row changes and the predicate becomes false, the row is deleted from the result. The predicate never gets
-        the value None. The result may have deletions of rows that were never in the result. If this table, or a table
-        from which it is derived, already has a store without versions, such deletions are left out.
+        the value None. The result may emit deletions of rows that it never had. Such deletions are left out if this
+        table, or a table from which it is derived, already has a store without versions.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
@@ -197,9 +199,8 @@ class KTable(Described[K, V]):
 
         ``supplier`` is the transformer's class, or a function that returns a new one, because each task needs its own.
         ``store_names`` are the stores that the transformer uses. For a deletion, the transformer gets None. If
-        ``materialized`` names no store, the result is not stored. The transformer may then be called again:
-        when a join reads the row, and to compute the old result of a changed row. The transformer cannot forward
-        records.
+        ``materialized`` names no store, the result is not stored. The transformer is then called again when a join
+        reads the row, and for the old result of a changed row. The transformer cannot forward records.
 
         >>> from streamapp.testing import try_out
         >>> class Doubled:
@@ -260,9 +261,10 @@ class KTable(Described[K, V]):
     ) -> KGroupedTable[K2, V2]:
         """Groups the rows for an aggregation. ``fn(key, value)`` returns (group, value). (``KTable.groupBy``)
 
-        A repartition topic carries the old and the new value of each change. So a row that moves to another group is
-        subtracted from its old group. A row for which the function returns None, or a pair with None, is in no group.
-        The function is called for the old and for the new value of a row, but never gets the value None.
+        A repartition topic carries the old and the new value of each change. So an aggregation can subtract a row from
+        its old group when the row moves to another group. A row for which the function returns None, or a pair with
+        None, is in no group. The function is called for the old and for the new value of a row, but never gets the
+        value None.
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "window"), ("bob", "aisle"), ("ann", "aisle")]
@@ -284,8 +286,9 @@ class KTable(Described[K, V]):
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """Holds the changes of the table back, so that fewer are handed on. (``KTable.suppress``, KIP-328)
 
-        `Suppressed.until_window_closes` holds them until a window is closed, so that only its final result comes out.
-        `Suppressed.until_time_limit` holds the changes of a key for a span of stream time after the first held change.
+        `Suppressed.until_window_closes` holds the changes of a window until the window is closed, so that only its
+        final result comes out. `Suppressed.until_time_limit` holds the changes of a key for a span of stream time after
+        the first held change, and then hands on the last change.
 
         >>> from streamapp import BufferConfig, StreamsBuilder, StringSerde, Suppressed
         >>> text = StringSerde()
@@ -314,10 +317,10 @@ class KTable(Described[K, V]):
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
 
         The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
-        timestamp of its two rows. With ``foreign_key``, a result of a change of the right row has the timestamp of this
-        change. Both tables, or the tables from which they are derived, get stores, because each side has to look up the
-        other side's rows. For a join by the same key, both topics need the same number of partitions. A foreign-key
-        join uses two internal topics, so the numbers may differ.
+        timestamp of its two rows. With ``foreign_key``, a change of the right row gives a result with the timestamp of
+        this change. Both tables, or the tables from which they are derived, get stores, because each side has to look
+        up the other side's rows. For a join by the same key, both tables need topics with the same number of
+        partitions. A foreign-key join has two internal topics between the tables, so the numbers may differ.
 
         The result of a join by the same key has a store if ``materialized`` is given. The result of a foreign-key join
         has a store if ``materialized`` names one, or if a later method needs one.
@@ -345,8 +348,8 @@ class KTable(Described[K, V]):
     ) -> KTable[K, VR]:
         """As `join`, but a row of this table without a match is in the result, too. (``KTable.leftJoin``)
 
-        The joiner then gets None for the right side. With ``foreign_key``, the same is true for a row whose foreign key
-        is None.
+        The joiner then gets None for the right side. With ``foreign_key``, a row whose foreign key is None counts as a
+        row without a match.
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):

@@ -1,5 +1,5 @@
-"""Late records as a stream, instead of the usual loss: windowed aggregations drop records of closed windows, and joins
-miss pairs."""
+"""Late records as a stream. Windowed aggregations drop records of closed windows, and joins of two streams miss pairs.
+With this stream, an application can process such records in another way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ V = TypeVar("V")
 VA = TypeVar("VA")
 
 Giver = tuple[str, Node, AggregateStep | StreamJoinStep]
-"""An operator with a side output of late records: its name, the node that writes it, and its step."""
+"""An operator with a second output, for late records: its name, its node, and its step."""
 
 
 def late_stream(
@@ -35,7 +35,8 @@ def late_stream(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> KStream[Any, Any]:
-    """The stream of the late records of some operators. Each operator has at most one such stream."""
+    """The stream of the late records of one operator or of several operators. Each operator has at most one such
+    stream."""
     for _, _, step in givers:
         if step.late is not None:
             raise TopologyError(
@@ -80,8 +81,8 @@ class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
 
         Each record comes out of this stream once and unchanged (key, value, timestamp, headers). A record comes out
         even if only some of its hopping or sliding windows are closed. Records without a key, and for sliding windows
-        also records without a value, never count as late. Late records are still counted in ``dropped_records``. Kafka
-        Streams only counts them, and has no such stream.
+        also records without a value, never count as late. The metric ``dropped_records`` counts late records, too.
+        Kafka Streams has only this count, and no such stream.
 
         >>> from streamapp import LongSerde, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

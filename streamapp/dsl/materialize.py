@@ -43,13 +43,13 @@ class Materialized:
 
     - ``store_type``: ``rocksdb`` (on disk), ``in_memory``, or ``lru``, which keeps only the ``max_entries`` rows that
       were used last, in memory. Reads also find the rows that a record cache still has.
-    - ``caching``: True (the default, unless ``statestore_cache_max_bytes`` is 0) for a record cache: only the last
-      update of a row before each flush goes downstream. Versioned tables, global tables and tables with a ttl have no
-      record cache, nor have sessions and sliding windows with ``EmitStrategy.ON_WINDOW_CLOSE``.
+    - ``caching``: True, the default, for a record cache: only the last update of a row before each flush goes
+      downstream. With ``statestore_cache_max_bytes=0`` there is no record cache. Versioned tables, global tables and
+      tables with a ttl have none, nor have sessions and sliding windows with ``EmitStrategy.ON_WINDOW_CLOSE``.
     - ``logging``: True, the default, for a changelog, from which the store is restored. ``topic_config`` has settings
       of the changelog topic.
-    - ``retention``: the time for which windows are kept, by default and at least their size + grace. Sessions need
-      gap + grace, and sliding windows twice their length + grace.
+    - ``retention``: the stream time for which windows are kept. The default is also the least: size + grace, for
+      sessions gap + grace, for sliding windows twice their length + grace.
     - ``history_retention``: makes the table versioned, with earlier values for this time (KIP-889).
       ``segment_interval`` is the span of time whose windows or versions are deleted together.
     - ``timestamped``: False for a table without windows whose store on disk does not keep the timestamps of its rows.
@@ -180,7 +180,8 @@ def _table_kind(context: Context, m: Materialized) -> StoreKind:
 
 
 def refuse_ttl(materialized: Materialized | None, table: str, remedy: str) -> None:
-    """Raises `TopologyError` if ``materialized`` has a ttl, for tables that cannot have one. ``remedy`` says why."""
+    """Raises `TopologyError` if ``materialized`` has a ttl, for tables that cannot have one. ``remedy`` is the advice
+    in the error."""
     if materialized is not None and materialized.ttl is not None:
         raise TopologyError(f"{table} cannot have a ttl of its own: {remedy}")
 

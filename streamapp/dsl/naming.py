@@ -1,8 +1,8 @@
 """Names of nodes, stores and internal topics: given by the user, or generated as in Kafka Streams.
 
 A generated name contains a number, which a counter gives in the order of the calls of the DSL. As in Kafka Streams,
-most calls with a given name use up a number, too. So a user can name such an operator, and the generated names of the
-others stay.
+most calls with a name of the user's choice use up a number, too. So if the user gives an operator a name, the generated
+names of all other operators stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The counter of one builder, and a list of stores and internal topics with generated names (`note_generated`)."""
+    """The counter of one `StreamsBuilder`, and a list of the stores and internal topics with generated names
+    (`note_generated`)."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -38,7 +38,8 @@ def optimize(graph: Graph, optimizations: Set[str]) -> None:
 
 
 def _merge_duplicate_sources(graph: Graph) -> None:
-    """Makes one source of all streams of the same topics or the same pattern, because a topic is read only once."""
+    """Makes one source for all streams of the same topics or the same pattern, because a topology may have only one
+    source for a topic."""
     by_topic: dict[str, SourceNode] = {}
     by_pattern: dict[re.Pattern[str], SourceNode] = {}
     for node in list(graph.root.children):
@@ -117,10 +118,11 @@ def _rename_in_copartitions(graph: Graph, old: str, new: str) -> None:
 
 
 def _repartitions_by_key_changer(graph: Graph) -> dict[Node, dict[RepartitionNode, None]]:
-    """The repartition nodes that are needed because of each key-changing operation.
+    """Key-changing operation -> the repartition nodes that are needed because of this operation, for a merge into one
+    topic.
 
-    A repartition node behind a further operation that changes values is left out. A merged topic would have to contain
-    the value before this operation, whose serde is not known.
+    A repartition node is left out if an operation between the two changes values. The merged topic would have to
+    contain the value before this operation, whose serde is not known.
     """
     found: dict[Node, dict[RepartitionNode, None]] = {}
     for node in graph.nodes:

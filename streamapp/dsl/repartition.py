@@ -28,8 +28,9 @@ def repartition_node(
 ) -> RepartitionNode:
     """The node of the topic ``<prefix>-repartition``. ``named`` is true if the user chose the prefix.
 
-    As in Kafka Streams, each node uses up three numbers of the generated names. These names are used only if the prefix
-    is a generated name, too. ``names`` is None for a node that an optimisation makes, which uses up no numbers.
+    As in Kafka Streams, each node uses up three numbers of the counter in ``names``. Its parts get the names with these
+    numbers only if the prefix is a generated name, too. ``names`` is None for a node that an optimisation makes, which
+    uses up no numbers.
     """
     topic = prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
     sink, filter_name, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"

@@ -42,9 +42,9 @@ def appended(
 
     ``named`` is true if the user chose the name of the operator, which the stores and topics of a `Retry` get, too.
 
-    With retry topics, this node merges the results of the first attempt and of the retries. ``make_node`` makes the
-    operator's node from a name and a step, the description of the operator. The serdes are those of the records that
-    the operator gets, and encode a record that waits for a retry.
+    With retry topics, the returned node merges the results of the first attempt and of the retries. ``make_node`` makes
+    the operator's node from a name and a step, the description of the operator. ``key_serde`` and ``value_serde``
+    belong to the records that the operator gets, and encode a record that waits for a retry.
     """
     in_stages = staged(stream._context, operator, on_error, name, key_serde, value_serde)
     if in_stages is not None:

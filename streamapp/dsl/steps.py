@@ -1,8 +1,8 @@
 """Steps: descriptions of operators that may still change while the user describes the topology.
 
-Later calls change an earlier operator. For example, a join needs stores of both its tables, and a grouping needs old
-values in a table's changes. So a node has a step, which takes note of these needs. When the topology is written, the
-step makes the operator, which is immutable.
+A later call may change an earlier operator. For example, a join needs stores of both its tables, and a grouping needs
+old values in a table's changes. So each node has a step instead of an operator, and later calls change the step. When
+the topology is written, the step makes the operator, which is immutable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Step:
     """The description of a node's operator, and its stores."""
 
     def operator(self, versioned: bool) -> Operator:
-        """The operator. ``versioned`` is true if it reads a versioned table."""
+        """The operator. ``versioned`` is true if the operator reads a versioned table."""
         raise NotImplementedError
 
     def stores(self) -> Sequence[StoreSpec]:
@@ -68,7 +68,7 @@ class StreamJoinStep(Fixed):
     """One side of a stream-stream join."""
 
     late: str | None = None
-    """The name of the child that gets late records; None if nobody reads them."""
+    """The name of the child that gets late records; None if the topology does not read late records."""
     on_error: Answer | Chooser | None = None
 
     def operator(self, versioned: bool) -> Operator:
@@ -99,7 +99,7 @@ class TableStep(Step):
         self.send_old: bool = False
 
     def enable_old_values(self, force: bool) -> bool:
-        """Asks the table to send the old value with each change. Returns True if it will.
+        """Asks the table to send the old value with each change. Returns True if the table will do so.
 
         A table read from a topic needs a store for old values. Such a store is added only with ``force``.
         """
@@ -183,7 +183,7 @@ class AggregateStep(TableStep):
         self._spec, self._make_operator, self._view = spec, make_operator, view
         self._on_error = on_error
         self.late: str | None = None
-        """The name of the child that gets late records; None if nobody reads them."""
+        """The name of the child that gets late records; None if the topology does not read late records."""
         self.idle_timeout_ms: int | None = None
 
     def enable_old_values(self, force: bool) -> bool:
@@ -194,8 +194,8 @@ class AggregateStep(TableStep):
         return self._view
 
     def close_when_idle(self, timeout_ms: int) -> None:
-        """Makes windows close by the wall clock after ``timeout_ms`` without records. The longest time-out of several
-        calls counts."""
+        """Makes stream time follow the wall clock after ``timeout_ms`` without records, so that windows close. If there
+        are several calls, the longest time-out counts."""
         self.idle_timeout_ms = max(timeout_ms, self.idle_timeout_ms or 0)
 
     def operator(self, versioned: bool) -> Operator:
@@ -207,7 +207,7 @@ class AggregateStep(TableStep):
         else:
             assert isinstance(operator, WindowedAggregate)
             operator = replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
-        # Results are not held back (holds=False), because the record cache hands them on later anyway.
+        # With a record cache, results are not held back (holds=False), because the cache hands them on later anyway.
         return guarded(operator, self._on_error, holds=False)
 
     def stores(self) -> Sequence[StoreSpec]:

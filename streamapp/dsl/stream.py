@@ -24,7 +24,7 @@ class Described(Generic[K, V]):
     """The base of streams, tables and groupings: a node of the graph, with the types of its keys and values."""
 
     _hints: ClassVar[Mapping[str, str]] = {}
-    """Advice for methods of other libraries, which a user may try here: the name of the method and the right call."""
+    """The names of methods of other libraries that a user may try here -> the right call, for the error."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class Described(Generic[K, V]):
             )
 
     def _copartition(self, *others: Described[Any, Any]) -> frozenset[str]:
-        """Notes that all these need topics with the same number of partitions. Returns their sources."""
+        """Notes that this stream or table and the others need topics with the same number of partitions. Returns their
+        sources."""
         for other in others:
             self._same_builder(other)
         sources = self._sources.union(*(other._sources for other in others))
@@ -85,7 +86,7 @@ def stream_behind(
     *,
     repartition_required: bool,
 ) -> KStream[Any, Any]:
-    """The stream of results of ``node``, a step that was added behind ``stream``."""
+    """The stream of the results of ``node``, which was added behind ``stream``."""
     context = stream._context
     return context.faces.stream(
         context,
@@ -99,7 +100,7 @@ def stream_behind(
 
 
 def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any, Any, Any], Any]:
-    """The joiner as a function of key, left and right value."""
+    """The joiner as a function of key, left and right value, also if the joiner itself takes only the two values."""
     if with_key:
         return joiner
     return lambda key, left, right: joiner(left, right)

@@ -96,8 +96,8 @@ def repartitioned_for_join(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> KStream[Any, Any]:
-    """The stream behind a repartition topic before a join. Several joins of a stream share the topic, unless they give
-    it a name."""
+    """The stream behind a repartition topic before a join. All joins of a stream without a name of the user's choice
+    share one such topic."""
     context = stream._context
     key_serde, value_serde = key_serde or stream.key_serde, value_serde or stream.value_serde
     operator = f"the join of {stream.name}"

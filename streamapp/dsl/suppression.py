@@ -66,7 +66,7 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
     if suppressed.idle_timeout_ms is not None:
         for aggregation in _window_aggregations(table._node):
             aggregation.close_when_idle(suppressed.idle_timeout_ms)
-    # Readers of a buffered key see the old value of its first update.
+    # While the buffer holds updates of a key, joins read the value from before the first of these updates.
     table._step.enable_old_values(True)
     step = SuppressStep(table._step, spec, operator, lambda parent: SuppressView(parent, store))
     node = ProcessorNode(node_name, step)

@@ -110,8 +110,8 @@ def _join_by_key(
 
 
 class _Swapped:
-    """The joiner for the right side, whose own value comes first. `_Swapped` is a class, because a lambda cannot be
-    pickled."""
+    """The joiner with its two arguments in the other order, for the right side. `_Swapped` is a class, because a lambda
+    cannot be pickled."""
 
     def __init__(self, joiner: Callable[[Any, Any], Any]) -> None:
         self._joiner = joiner

@@ -1,7 +1,8 @@
 """`WindowKind`: the interface through which the DSL uses a kind of window, and its three implementations.
 
-A kind gives the DSL its operator, its store, the serde of its keys, its view, and the time of a final result. A new
-kind is a `WindowKind` in a file of its own, which is registered for the class that defines the windows:
+A kind makes the operator of an aggregation, its store, the serde of its keys, and its view for joins. A kind also gives
+the time of a final result. A new kind is a `WindowKind` in a file of its own, which is registered for the class that
+defines the windows:
 
     @window_kind.register
     def _(windows: MyWindows) -> WindowKind: ...
@@ -112,7 +113,8 @@ class _Aligned(WindowKind):
             partial(kinds.TimestampedWindow, size_ms=size, advance_ms=advance),
             size + self._windows.grace_ms,
             "the window size plus the grace period",
-            # Final results are cached, too, so that windows survive a jump of stream time, as in Kafka Streams.
+            # As in Kafka Streams, the store has a record cache even with final results. A jump of stream time may
+            # expire a window in the store before its result came out, but the cache still has the window.
             final_cached=True,
         )
 

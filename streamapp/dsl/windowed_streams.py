@@ -108,9 +108,9 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     """A stream grouped by key and by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
     ``TimeWindowedKStream``.)
 
-    Records without a key are dropped, and sliding windows also drop records without a value. A record goes into those
-    of its windows that are open, and is counted as late once for each closed window. Sliding windows count a record
-    once if all are closed. A result's timestamp is the largest timestamp of the window's records.
+    Records without a key are dropped, and sliding windows also drop records without a value. A record is added to those
+    of its windows that are open, and is counted as late once for each window that is closed. If all its sliding windows
+    are closed, the record is counted only once. A result's timestamp is the largest timestamp of the window's records.
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out
@@ -218,9 +218,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     """A stream grouped by key and by sessions. (Kafka Streams: ``SessionWindowedKStream``.)
 
     The key of a result has the start and the end of its session. So when a session grows or two sessions merge, the old
-    results are deleted (None) before the new one comes out. Without a record cache, the old result of a longer session
-    is also deleted first if the session keeps its bounds. A result's timestamp is the end of its session. Records
-    without a key are dropped.
+    results are deleted (None) before the new one comes out. A record inside a session leaves start and end as they are.
+    Without a record cache, the old result is deleted first in this case, too, unless start equals end. A result's
+    timestamp is the end of its session. Records without a key are dropped.
 
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out
@@ -259,6 +259,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each session. (``SessionWindowedKStream.count``)
+
+        When a record extends or merges sessions, the table deletes each old row (None), and then adds the row of the
+        new session.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
@@ -308,9 +311,10 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         """Combines the values of each session with ``aggregator(key, value, aggregate)``.
         (``SessionWindowedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. A record calls ``merger(key, first, second)`` for each
-        session that the record joins. ``first`` begins with ``initializer()``, and ``second`` is the session's
-        aggregate.
+        The aggregate of a new session is ``initializer()``. If a record joins sessions, ``merger(key, first, second)``
+        is called for each session, whose aggregate is ``second``. In the first call, ``first`` is ``initializer()``;
+        later it is the result of the call before. The aggregator then adds the record. If the aggregator returns None,
+        the session is deleted.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from streamapp.engine.judging import record_at
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, RecordSource
 
 __all__ = ["CurrentRecord"]
@@ -35,6 +36,13 @@ class CurrentRecord:
         """The batch that has the record's bytes."""
         self._raw: tuple[bytes | None, bytes | None] = _NOTHING
         """The bytes of the record's key and value, if ``batch`` is None."""
+
+    @property
+    def at(self) -> str:
+        """The present place in the input, for errors: the record, or a punctuation."""
+        if self.topic is None:
+            return "punctuation"
+        return record_at(self.topic, self.partition, self.offset)
 
     @property
     def source_partition(self) -> int:

@@ -18,10 +18,11 @@ __all__ = ["extract_head", "try_head"]
 
 
 def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
-    """Decodes the record at the head, and gives it the timestamp of the extractor.
+    """Decodes the first record of the queue (the head), and gives this record the timestamp of the extractor.
 
-    If a record has a negative timestamp, the record is dropped and the next record is tried. The same happens with a
-    record that cannot be decoded, if the exception handler drops the record. Returns None if the queue is empty.
+    If the extractor gives a negative timestamp, the record is dropped and the next record becomes the head. The same
+    happens with a record that cannot be decoded, if the exception handler drops the record. Returns None if no record
+    is left.
 
     Raises `StreamsError` if the extractor raises or gives no int, or if the task must stop (see
     `Failures.deserialization`).
@@ -57,10 +58,12 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
 
 
 def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
-    """Drops records at the head that cannot be decoded, until a record can be decoded or the queue is empty.
+    """Asks the exception handler about each first record of the queue that cannot be decoded, and drops the record if
+    the handler says so.
 
-    Raises `StreamsError` if the exception handler does not drop such a record (`Failures.deserialization`). The decoded
-    key and value are not kept, so the task decodes the record again when it processes the record.
+    Ends at a record that can be decoded, or when the queue is empty. Raises `StreamsError` if the handler does not drop
+    the record (`Failures.deserialization`). The decoded key and value are not kept, so the task decodes the record
+    again when it processes the record.
     """
     while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
         if _decode_head(task, failures, queue, batch) is not None:

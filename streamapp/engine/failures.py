@@ -21,11 +21,12 @@ from streamapp.engine.judging import (
     masked,
     no_fault_of_the_record,
     said,
+    send_letter,
     service_failed,
     topics_of,
 )
 from streamapp.engine.running_task import RunningTask
-from streamapp.errors import BrokerError, RecordDropped
+from streamapp.errors import RecordDropped
 from streamapp.on_error import Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord
 from streamapp.serdes.types import excerpt
@@ -209,7 +210,7 @@ class Failures:
         answer, letters = judge(on_error, lambda: self.context(node, attempt), error, message, topic)
         if letters is not None:
             for letter in letters:
-                self._task.collector.send(*letter)
+                self._send(letter, node)
         elif topic is not None and answer != "skip":
             self._send_dead_letter(topic, error, node, what, attempt)
             letters = (OutputRecord(topic, None, None, None),)
@@ -254,27 +255,18 @@ class Failures:
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
-        where = (
-            f"record of {task.topic}-{task.partition} at offset {task.offset}"
-            if task.topic
-            else "punctuation"
-        )
-        return f"{node} (task {task.task_id}): {where} {what}: {said(error, self._config)}"
+        return f"{node} (task {task.task_id}): {task.at} {what}: {said(error, self._config)}"
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
-        task = self._task
-        context = self.context(node, attempt)
-        letter = dead_letter(topic, context, error, what, self._config)
-        if isinstance(error, BrokerError):
-            # Brokers may have refused the record for its timestamp, and must not refuse the letter for the same reason.
-            letter = letter._replace(timestamp=min(context.timestamp, task.wall_clock_ms()))
+        now = self._task.wall_clock_ms()
+        self._send(dead_letter(topic, self.context(node, attempt), error, what, self._config, now), node)
+
+    def _send(self, letter: OutputRecord, node: str) -> None:
         try:
-            task.collector.send(*letter)
-        except ResultRefused:
-            now = task.wall_clock_ms()
-            if context.timestamp <= now:
-                raise
-            task.collector.send(*letter._replace(timestamp=now))  # its time may be why brokers refuse it
+            send_letter(self._task.collector.send, letter, self._task.wall_clock_ms())
+        except ResultRefused as refused:
+            what = f"has a dead letter that {letter.topic} does not take"
+            raise ProcessingFailed(f"{self._message(refused, node, what)}. {refused.remedy}") from refused
 
 
 def _users_function(error: BaseException) -> str:

@@ -15,7 +15,8 @@ class Feed:
     """Reads the inputs of a running task: the next batch of an input whenever the task has none of its records left.
 
     ``ended`` are inputs that have no records and need no reader. ``goes_on`` are inputs of which a later task will read
-    more records. At the end of such an input, the other inputs wait, because earlier records may still come.
+    more records. At the end of such an input, the other inputs wait, because the later task may read records with
+    earlier timestamps than theirs.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 def makes_letters(plan: Plan) -> bool:
     """True if records of global topics can become dead letters.
 
-    A dead-letter topic in the configuration takes them. Without such a topic, a function may make letters for a topic
-    of its own. Such a function is the handler for deserialization or processing, or ``on_error`` of a global table.
+    The result is True if ``dead_letter_queue_topic`` is set, or if a function can make letters for topics of its own.
+    This function may be the handler for deserialization or processing, or ``on_error`` of a global table.
     """
     config = plan.config
     handlers = config.deserialization_exception_handler, config.processing_exception_handler
@@ -35,9 +35,10 @@ class GlobalLetters:
     """The letters that one process has made and that are perhaps not written yet.
 
     Every process reads the global topics from their beginning, so every process makes each letter. Only one process,
-    which has the first task of the application, writes letters. This writer commits them together with positions in the
-    global topics, in the consumer group of the application. Each other process keeps a letter until the committed
-    position is behind the letter's record. If such a process becomes the writer, it writes the letters that are left.
+    which has the first task of the application, writes letters. This writer commits the letters together with positions
+    in the global topics, in the consumer group of the application. Each other process keeps a letter until the
+    committed position is behind the letter's record. If the writer changes, the new writer writes the letters that it
+    still keeps.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

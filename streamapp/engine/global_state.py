@@ -33,6 +33,7 @@ class GlobalState:
         letters: TakeLetter | None = None,
     ) -> None:
         self._sessions: dict[str, TaskSession] = {}
+        self._current: TaskSession | None = None
         rows = rows or RowMemory(plan.config.memory.rows)
         for store in plan.global_stores:
             collector = LetterCollector(letters or _written_elsewhere)
@@ -58,13 +59,19 @@ class GlobalState:
             for name, store in session.task.own_stores.items()
         }
 
+    @property
+    def at(self) -> str | None:
+        """The record that `process` works on, for an error. None: no record."""
+        return None if self._current is None else self._current.task.at
+
     def process(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Applies records of one partition of a global topic."""
-        session = self._sessions[partition.topic]
+        session = self._current = self._sessions[partition.topic]
         session.task.partition = partition.partition
         session.task.enqueue(partition, batch)
         session.task.process()
         session.commit_alone()
+        self._current = None
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to read, by partition."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.errors import (
     BrokerError,
     ProcessorStateError,
@@ -28,9 +29,14 @@ __all__ = [
     "judge",
     "masked",
     "no_fault_of_the_record",
+    "record_at",
     "said",
+    "send_letter",
     "service_failed",
+    "short",
+    "text_of",
     "topics_of",
+    "with_clock",
 ]
 
 _MOST_TEXT = 16_000
@@ -91,7 +97,7 @@ def judge(
             answer = on_error(context(), error)
         except Exception as fatal:
             raise ProcessingFailed(
-                f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {message}"
+                f"the exception handler itself failed ({short(fatal)}) for: {message}"
             ) from fatal
     letters: tuple[OutputRecord, ...] | None = None
     if isinstance(answer, Response):
@@ -109,9 +115,17 @@ def judge(
 
 
 def dead_letter(
-    topic: str, context: ErrorContext, error: Exception, what: str, config: StreamsConfig
+    topic: str,
+    context: ErrorContext,
+    error: Exception,
+    what: str,
+    config: StreamsConfig,
+    now_ms: int | None = None,
 ) -> OutputRecord:
-    """The usual dead letter of a record: the record itself, with headers that describe the failure."""
+    """The usual dead letter of a record: the record itself, with headers that describe the failure.
+
+    ``now_ms`` is the time of the clock. A letter for a result that brokers refuse is never ahead of this time.
+    """
     headers = (
         *context.headers,
         *error_headers(error),
@@ -131,7 +145,40 @@ def dead_letter(
             )
         ),
     )
-    return OutputRecord(topic, context.key, context.value, context.timestamp, headers)
+    letter = OutputRecord(topic, context.key, context.value, context.timestamp, headers)
+    if isinstance(error, BrokerError) and now_ms is not None:
+        # Brokers may have refused the result for its timestamp, and must not refuse the letter for the same reason.
+        return with_clock(letter, now_ms) or letter
+    return letter
+
+
+def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
+    """The letter with the time of the clock, for brokers that have refused the letter.
+
+    None: the letter is not ahead of the clock, so brokers have another reason. By default, brokers take no record that
+    is more than an hour ahead (``message.timestamp.after.max.ms``). A header of the letter keeps the time of its
+    record.
+
+    >>> with_clock(OutputRecord("dead", None, b"late", 9_000), 1_000).timestamp
+    1000
+    """
+    if letter.timestamp is None or letter.timestamp <= now_ms:
+        return None
+    return letter._replace(timestamp=now_ms)
+
+
+def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) -> None:
+    """Sends a dead letter with ``send``, the method of a `Collector`. A refused letter goes out `with_clock`.
+
+    Raises `ResultRefused` if brokers refuse the letter for another reason.
+    """
+    try:
+        send(*letter)
+    except ResultRefused:
+        again = with_clock(letter, now_ms)
+        if again is None:
+            raise
+        send(*again)
 
 
 def hides_text(error: BaseException, config: StreamsConfig) -> bool:
@@ -146,7 +193,34 @@ def said(error: BaseException, config: StreamsConfig) -> str:
     kind = type(error).__name__
     if hides_text(error, config):
         return f"{kind} (its text is hidden, because show_record is set)"
-    return f"{kind}: {error}" if str(error) else kind
+    return f"{kind}: {text}" if (text := text_of(error)) else kind
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception. The class of the exception may be the user's, and its ``__str__`` may raise."""
+    try:
+        return str(error)
+    except Exception as wrong:
+        return f"the exception has no text, because its __str__ raises {type(wrong).__name__}"
+
+
+def short(error: BaseException) -> str:
+    """An exception in one line.
+
+    >>> short(ValueError("no flight")), short(TimeoutError())
+    ('ValueError: no flight', 'TimeoutError')
+    """
+    kind, text = type(error).__name__, text_of(error)
+    return f"{kind}: {text}"[:500] if text else kind
+
+
+def record_at(topic: str, partition: int, offset: int) -> str:
+    """The place of a record, in a message.
+
+    >>> record_at("flights", 2, 81)
+    'record of flights-2 at offset 81'
+    """
+    return f"record of {topic}-{partition} at offset {offset}"
 
 
 def masked(show: Callable[[bytes | None, bytes | None], str], key: bytes | None, value: bytes | None) -> str:
@@ -170,7 +244,7 @@ def error_headers(error: Exception) -> Headers:
     return (
         ("__streams.errors.exception", name.encode()),
         ("__streams.errors.stacktrace", _cut(stack)),
-        ("__streams.errors.message", _cut(str(error))),
+        ("__streams.errors.message", _cut(text_of(error))),
     )
 
 

@@ -14,11 +14,14 @@ from collections.abc import Callable, Mapping
 
 from streamapp.errors import StreamsError
 
-__all__ = ["BACKFILL", "RememberedTimes", "decode_metadata", "encode_metadata"]
+__all__ = ["BACKFILL", "TOPIC_ID", "RememberedTimes", "decode_metadata", "encode_metadata", "topic_ids_in"]
 
 BACKFILL = "backfill:"
 """The beginning of the metadata while a backfill on Spark is unfinished. A task that reads this word does not start,
 because the changelogs already have state that belongs to later offsets."""
+
+TOPIC_ID = "topic id "
+"""The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
 
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
@@ -71,6 +74,19 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
         return partition_time, {}  # Java writes no number of names if there are none
 
 
+def topic_ids_in(text: str) -> frozenset[str]:
+    """The ids of the topic in which an offset with this metadata was committed.
+
+    Empty if the metadata names no topic, as that of Kafka Streams. Kafka Streams copies unknown names, so metadata may
+    have several ids.
+
+    >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
+    frozenset({'A1'})
+    """
+    known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
+    return frozenset(name.removeprefix(TOPIC_ID) for name in known if name.startswith(TOPIC_ID))
+
+
 def _remembered(data: bytes) -> dict[str, int]:
     remembered: dict[str, int] = {}
     at = _HEAD.size + _INT.size
@@ -102,9 +118,11 @@ class RememberedTimes:
         self._readers[name] = read
         return self._recalled.get(name, -1)
 
-    def encode(self, partition_time: int) -> str:
-        """The metadata for the offset of one input."""
+    def encode(self, partition_time: int, topic_id: str | None) -> str:
+        """The metadata for the offset of one input. ``topic_id`` is the id of its topic, if known."""
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
+        if topic_id is not None:
+            known[f"{TOPIC_ID}{topic_id}"] = 0
         return encode_metadata(partition_time, known)
 
     def recall(self, metadata: str) -> int:

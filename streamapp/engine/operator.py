@@ -16,6 +16,7 @@ from streamapp.records import Headers, RecordContext
 if TYPE_CHECKING:
     from streamapp.engine.processor import PunctuationType
     from streamapp.on_error import Answer, Chooser, ErrorContext
+    from streamapp.serdes.base import Serde
 
 __all__ = [
     "Change",
@@ -167,8 +168,10 @@ class OperatorFailures(Protocol):
     """The task's answer to an exception, for an operator with ``on_error``."""
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """Drops the record as the answer says. Raises `ProcessingFailed` if the answer is to stop. Errors of the disk,
-        the brokers or the schema registry are raised again."""
+        """Follows ``on_error`` for the current record, after the operator ``node`` has raised ``error``.
+
+        The record is dropped, with a dead letter if the answer says so. Raises `ProcessingFailed` if the answer is to
+        stop. Errors of the disk, the brokers or the schema registry are raised again."""
 
     def settle(
         self,
@@ -179,7 +182,7 @@ class OperatorFailures(Protocol):
         attempt: int = 1,
         reason: str = "failed",
     ) -> None:
-        """Follows the answer for a record whose last attempt has failed, or that exceeds the limits of its `Retry`."""
+        """As `operator`, for a record whose last attempt has failed, or that exceeds the limits of its `Retry`."""
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
         """The current record as the first argument of an exception handler."""
@@ -227,6 +230,13 @@ class Operator:
     @property
     def side_outputs(self) -> tuple[str, ...]:
         """The names of children for special records, for example late ones. `NodeContext.forward` leaves them out."""
+        return ()
+
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        """The serdes that the operator binds itself, beside those of the stores and topics of its sub-topology.
+
+        `planned_schemas` needs these serdes, because a worker registers their schemas, too.
+        """
         return ()
 
     def bind(self, ctx: NodeContext) -> ProcessFn:

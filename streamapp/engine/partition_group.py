@@ -47,8 +47,8 @@ class PartitionGroup:
     def ready(self, caught_up: Collection[TopicPartition]) -> bool:
         """True if the task may process a record: no input makes the other inputs wait.
 
-        An input makes the others wait while it has no record. The wait ends ``max_idle_ms`` after the input is in
-        ``caught_up``, the inputs that are read to their ends.
+        An input makes the others wait while it has no record. (An input whose records were all dropped just now does
+        not.) The wait ends ``max_idle_ms`` after the input is in ``caught_up``, the inputs that are read to their ends.
         """
         now = None
         for queue in self.queues.values():

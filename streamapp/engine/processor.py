@@ -135,8 +135,7 @@ class ProcessorContext(Protocol[KForward, VForward]):
         callback: Callable[[int], None],
         start_time: datetime | int | None = None,
     ) -> Cancellable:
-        """Calls ``callback(timestamp)`` at intervals (timedelta or ms). If several intervals have passed, one call
-        comes.
+        """Calls ``callback(timestamp)`` at intervals (timedelta or ms), but only once if several intervals have passed.
 
         ``type`` chooses the clock, and the timestamp is the time of this clock in ms. By stream time the first call
         comes with the first record; by the wall clock, one interval from now. With ``start_time`` (datetime, or ms

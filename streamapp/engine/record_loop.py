@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import repeat
 
@@ -32,7 +32,7 @@ class RecordLoop:
         subtopology: Subtopology,
         failures: Failures,
         punctuators: Punctuators,
-        partition_group: type[PartitionGroup],
+        partition_group: Callable[..., PartitionGroup],
     ) -> None:
         self._task = task
         self._subtopology = subtopology

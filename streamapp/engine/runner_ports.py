@@ -54,8 +54,8 @@ class TaskRules:
     The defaults are the rules of workers.
     """
 
-    partition_group: type[PartitionGroup] = PartitionGroup
-    """The class that chooses the next record among several inputs."""
+    partition_group: Callable[..., PartitionGroup] = PartitionGroup
+    """Makes the object that chooses the next record among several inputs."""
     any_partition: bool = False
     """True: a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
     log_each_write: bool = False
@@ -95,6 +95,8 @@ class TaskEnvironment:
     run_async: RunAsync | None = None
     """Runs the coroutines of asynchronous steps. None: a topology with such steps is refused."""
     rules: TaskRules = TaskRules()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's ids of inputs, which each commit names in its metadata. Ids may be missing."""
 
 
 class StateHome(Protocol):

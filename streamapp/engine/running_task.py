@@ -45,6 +45,10 @@ class RunningTask(TaskContext, Protocol):
     any_partition: bool
     """True: a partitioner may choose a partition that the topic does not have (`TaskRules.any_partition`)."""
 
+    @property
+    def at(self) -> str:
+        """The present place in the input, for errors: the record, or a punctuation."""
+
     def store(self, name: str) -> Any:
         """A store of this task, or a global store. Raises `InvalidStoreError`."""
 

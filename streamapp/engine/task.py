@@ -62,6 +62,7 @@ class Task(CurrentRecord):
         self.application_id: str = plan.application_id
         self.collector: Collector = environment.collector
         self.global_stores: Mapping[str, Any] = environment.global_stores
+        self._topic_ids = environment.topic_ids
         self.wall_clock_ms: Callable[[], int] = environment.wall_clock_ms
         self.log_each_write: bool = rules.log_each_write
         self.retries_at_once: bool = rules.retries_at_once
@@ -130,8 +131,8 @@ class Task(CurrentRecord):
                 raise StreamsError(f"failed to initialize processor {name}: {kind}{error}") from error
 
     def close(self) -> None:
-        """Closes processors and the backend. Changes since the last commit are dropped, because the next task of this
-        partition processes their records again."""
+        """Closes the task's processors and its state backend. Changes since the last commit are dropped, because the
+        next task of this partition processes their records again."""
         self._async_steps.cancel()
         for _, processor, _ in self._processors:
             processor.close()
@@ -250,7 +251,7 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ commit
 
     def drained(self) -> bool:
-        """True if no record is in an asynchronous step or on the way to one. A commit waits for this.
+        """True if no record is in an asynchronous step or on the way to one. A commit waits until this is so.
 
         The rows of record caches come to asynchronous steps behind a table when the caches are flushed. So the method
         flushes the caches of a task with such steps, and `pending` counts the rows.
@@ -272,8 +273,9 @@ class Task(CurrentRecord):
         self._stores.log_changes()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
-        """Writes state and changelog offsets to the backend, in one write. Called after the commit has succeeded.
+        """Writes the changed rows of the stores to their backends. Called after the commit has succeeded.
 
+        For persistent stores, one write has the rows and the changelog offsets.
         ``changelog_offsets`` has the end offset of each changelog partition that the task writes. After a restart, the
         restore begins at this offset.
         """
@@ -292,13 +294,14 @@ class Task(CurrentRecord):
 
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
-        """The metadata texts to commit with the positions: times that no changelog has, in Kafka Streams' encoding.
+        """The metadata texts to commit with the positions, in Kafka Streams' encoding: times that no changelog has, and
+        the ids of the topics.
 
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
         return {
-            partition: self._times.encode(queue.partition_time)
+            partition: self._times.encode(queue.partition_time, self._topic_ids.get(partition.topic))
             for partition, queue in self._loop.queues.items()
             if partition in self.positions
         }

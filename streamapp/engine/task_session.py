@@ -101,8 +101,9 @@ class TaskSession:
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
         """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
 
-        Raises `TaskCorruptedError` if local state is ahead of its changelog, or if a compacted changelog has lost
-        records that the state needs.
+        Raises `TaskCorruptedError` in two cases. The offset of the local state is larger than the end offset of its
+        changelog. Or a changelog with ``cleanup.policy=compact`` begins after this offset, so that records are lost
+        which the state needs.
         """
         lacking = []
         local = self.task.changelog_offsets
@@ -119,8 +120,8 @@ class TaskSession:
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
         """The first offset to read of a changelog.
 
-        ``local`` is the offset up to which the local state is complete, ``first`` and ``end`` are the ends of the log.
-        Raises `TaskCorruptedError` in the same cases as `restorations`.
+        ``local`` is the offset up to which the local state is complete. ``first`` and ``end`` are the first offset and
+        the end offset of the changelog. Raises `TaskCorruptedError` in the same cases as `restorations`.
         """
         store = self.changelogs[tp]
         if local > end:

@@ -116,9 +116,11 @@ class TaskStores:
     def persist(
         self, changelog_offsets: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
     ) -> None:
-        """Writes state and the next offset of each changelog to the backend, in one write.
+        """Writes the changed rows of each store to its backend.
 
-        If a source topic serves as changelog, its offset is in ``positions``.
+        Persistent stores share one backend. One write has their rows, and the next offset of each of their changelogs.
+        The offset comes from ``changelog_offsets``, or from ``positions`` if a source topic serves as changelog. If it
+        is missing there, the backend keeps the earlier offset. In-memory stores get their rows and no offsets.
         """
         writes, memory = WriteSet(), WriteSet()
         for name, store in self.by_name.items():

@@ -24,9 +24,10 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp, or `StreamsError` if the record has none.
+    """The record's own timestamp. Raises `StreamsError` if the timestamp is negative, which means that there is none.
 
-    Sources use this extractor, unless they or the configuration (``default_timestamp_extractor``) have another one.
+    Sources use this extractor, unless they or the configuration (``default_timestamp_extractor``) have another one. In
+    the example, the record's own timestamp is 500, and the partition time 400.
 
     >>> fail_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, 500, "N1", "late", ()), 400)
     500
@@ -40,7 +41,8 @@ def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> in
 
 
 def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp. A record without a timestamp is dropped with a warning.
+    """The record's own timestamp. For a record without a timestamp, as in the example, the extractor logs a warning and
+    returns a negative number. The record is then dropped.
 
     >>> log_and_skip_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
     -1
@@ -53,7 +55,8 @@ def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: in
 def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
     """The record's own timestamp, or, if the record has none, the largest timestamp of its partition so far.
 
-    Raises `StreamsError` if no earlier record of the partition has a timestamp.
+    Raises `StreamsError` if no earlier record of the partition has a timestamp. In the example, the record has no
+    timestamp, and the partition time is 400.
 
     >>> use_partition_time_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
     400

@@ -67,7 +67,7 @@ def reconcile_on_spark(
     size. Each line of the source has the form of `expectation`.
 
     ``source`` is a file, a folder or a URI of text that all executors can read. ``client`` has librdkafka's settings.
-    Raises `BrokerError`, and `ConfigError` for a source that Spark cannot read or a line that is wrong.
+    Raises `BrokerError`, and `ConfigError` for a source that Spark cannot read, or a line without this form.
     """
     from pyspark.sql import functions as F
 

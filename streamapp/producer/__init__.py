@@ -1,6 +1,8 @@
-"""Producers for applications without a topology. With ``spill_dir``, a local log keeps records while brokers are away.
+"""Producers for applications without a topology. With ``spill_dir``, a log on disk keeps records while brokers are
+away.
 
-Applications with a database can write records into an outbox table in their own transactions.
+An application with a database can also write records into an outbox table, in its own transactions. A relay then sends
+the records to Kafka.
 """
 
 from streamapp.producer.aio import ReliableProducer, Transaction

@@ -24,23 +24,24 @@ V = TypeVar("V")
 class ReliableProducer(ProducerFace[K, V]):
     """Sends records to Kafka from an asyncio application; `SyncReliableProducer` is its twin for threads.
 
-    ``name`` stands in metrics and logs, and begins the transactional ids. A record is confirmed by all in-sync replicas
-    (``acks=all``, idempotent), or waits in the local log, or its report is an error. The key of a record decides its
-    partition, as in Java's client (murmur2), unless ``partition=`` is given. Records without a key go to one partition
-    for a while, then to another, because larger batches are cheaper.
+    ``name`` stands in metrics and logs, and is the beginning of the transactional ids. A record has one of three
+    outcomes. All in-sync replicas confirm the record (``acks=all``, idempotent); or the local log takes it; or its
+    report is an error. The key of a record decides its partition, as in Java's client (murmur2), unless ``partition=``
+    is given. Records without a key go to one partition for a while, then to another, because larger batches are
+    cheaper.
 
     - ``key_serde``, ``value_serde``: the serdes for keys and values (default: bytes as they are).
     - ``linger_ms``, ``batch_size``, ``compression_type``: as in Kafka's producers (``linger.ms`` ...).
     - ``buffer_records``, ``buffer_bytes``: limits for the records in memory that brokers have not confirmed.
     - ``when_full``: at such a limit, `send` waits (``"wait"``) or raises `BufferFull` (``"refuse"``). With ``"spill"``,
-      the buffer moves to the local log from three quarters of a limit on.
-    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers have not confirmed a
-      record after ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka exactly
-      once and in order, also after a kill of this process. A log of ``spill_max_bytes`` takes no more records, except
-      those in memory at the end of the producer.
+      all records in memory go to the local log as soon as they reach three quarters of a limit.
+    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers confirm nothing for
+      ``spill_after_ms`` while records wait, all records in memory go to this log. From the log, records go to Kafka
+      exactly once and in order. After a kill of this process, the next producer with this folder sends them. A log of
+      ``spill_max_bytes`` takes no more records, except those in memory at the end of the producer.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
-    - ``delivery_timeout_ms``: without transactions, the report of a record not confirmed in this time is an error. A
-      record that is sent again after a refused request may take up to twice this time.
+    - ``delivery_timeout_ms``: without transactions, the report of a record that is not confirmed in this time is an
+      error. If brokers refuse a request, its other records are sent again, and may take up to twice this time.
     - ``close_timeout_ms``: the longest time for which the end of the ``async with`` block waits for confirmations.
 
     ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. Raises `ConfigError` for a wrong
@@ -73,12 +74,13 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when the record is safe.
 
-        A record is safe on brokers or, with ``spill_dir``, in the local log on disk (docs/producing.md). ``timestamp``
-        is in ms since the epoch (default: now). A call that is cancelled while it waits for space sends nothing. A
-        later cancellation does not stop the record.
+        A record is safe when brokers have confirmed it or, with ``spill_dir``, when it is in the local log on disk
+        (docs/producing.md). ``timestamp`` is in ms since the epoch (default: now). A call that is cancelled while it
+        waits for space in the buffer sends nothing. After that, a cancellation does not stop the record.
 
-        Raises `DeliveryError` if the record was not confirmed, and `SerializationError`. Raises `BufferFull` if the
-        buffer has no space and the call does not wait (``when_full``), or if the record is larger than the buffer.
+        Raises `DeliveryError` if the record was not confirmed, and `SerializationError` if a serde refuses key or
+        value. Raises `BufferFull` if the buffer has no space and the call does not wait (``when_full``), or if the
+        record is larger than the buffer.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return (await _deliver(self._core, parcel))[0]
@@ -108,8 +110,9 @@ class ReliableProducer(ProducerFace[K, V]):
     async def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
 
-        A count is used for five minutes, and then asked for again. While brokers do not answer, the last count holds.
-        Raises `BrokerError` if the topic does not exist, or if brokers have not answered yet.
+        The producer keeps a count for five minutes, and then asks brokers again. While brokers do not answer, the
+        result is the last count. Raises `BrokerError` if the topic does not exist, or if brokers have never told its
+        count.
 
         >>> async def order(producer: ReliableProducer, shop: int) -> None:
         ...     partition = shop % await producer.partition_count("orders")
@@ -134,7 +137,7 @@ class ReliableProducer(ProducerFace[K, V]):
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
-        Records of the local log count, too. Returns False if ``timeout_ms`` pass first (None: no limit).
+        Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit).
         """
         return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
 
@@ -159,7 +162,8 @@ class Transaction(TransactionFace[K, V]):
 
 
 def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:
-    """Sets the result of a report's future on its event loop, from any thread."""
+    """Sets the future ``report`` to the outcome of ``delivered``, on the event loop of ``report``. Any thread may
+    call."""
 
     def settle() -> None:
         if report.done():  # cancelled

@@ -48,11 +48,12 @@ class SyncReliableProducer(ProducerFace[K, V]):
     ) -> DeliveryReport:
         """Sends a record, and returns its report when the record is safe.
 
-        A record is safe on brokers or, with ``spill_dir``, in the local log on disk (docs/producing.md). ``timestamp``
-        is in ms since the epoch (default: now).
+        A record is safe when brokers have confirmed it or, with ``spill_dir``, when it is in the local log on disk
+        (docs/producing.md). ``timestamp`` is in ms since the epoch (default: now).
 
-        Raises `DeliveryError` if the record was not confirmed, and `SerializationError`. Raises `BufferFull` if the
-        buffer has no space and the call does not wait (``when_full``), or if the record is larger than the buffer.
+        Raises `DeliveryError` if the record was not confirmed, and `SerializationError` if a serde refuses key or
+        value. Raises `BufferFull` if the buffer has no space and the call does not wait (``when_full``), or if the
+        record is larger than the buffer.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return _deliver(self._core, parcel).result()[0]
@@ -69,8 +70,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
     ) -> Future[DeliveryReport]:
         """Takes a record, and returns the future of its report, without waiting for brokers.
 
-        The records of a thread for a partition arrive in the order of these calls. If the buffer is full, the call
-        waits for space, or raises `BufferFull` with ``when_full="refuse"``.
+        If one thread makes the calls, the records of a partition arrive in the order of the calls. If the buffer is
+        full, the call waits for space, or raises `BufferFull` with ``when_full="refuse"``.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: Future[DeliveryReport] = Future()
@@ -89,8 +90,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
 
-        A count is used for five minutes, and then asked for again. While brokers do not answer, the last count holds.
-        Raises `BrokerError` if the topic does not exist, or if brokers have not answered yet.
+        The producer keeps a count for five minutes, and then asks brokers again. While brokers do not answer, the
+        result is the last count. Raises `BrokerError` if the topic does not exist, or if brokers have never told its
+        count.
 
         >>> def order(producer: SyncReliableProducer, shop: int) -> None:
         ...     partition = shop % producer.partition_count("orders")
@@ -115,7 +117,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
-        Records of the local log count, too. Returns False if ``timeout_ms`` pass first (None: no limit).
+        Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit).
         """
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 

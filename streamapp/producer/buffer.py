@@ -27,7 +27,7 @@ class Buffer:
         self._most_records, self._most_bytes = records, size
         self.records: int = 0
         self.bytes: int = 0
-        """The bytes in use now, as ``records`` is the number of records."""
+        """The bytes in use now; ``records`` is the number of records in use."""
         self._line: deque[tuple[int, int, Future[None]]] = deque()
         self._lock = threading.Lock()
 
@@ -58,7 +58,7 @@ class Buffer:
     def try_reserve(self, records: int, size: int) -> bool:
         """Reserves space if it is free now; returns False otherwise."""
         place = self.reserve(records, size)
-        # A place that could be cancelled was not given.
+        # A reservation that can still be cancelled has got no space yet.
         return place.done() or not place.cancel()
 
     def release(self, records: int, size: int) -> None:

@@ -58,7 +58,8 @@ class Core:
         if not options.transactional:
             self._channel = IdempotentChannel(options, self._buffer, self._counts)
             return
-        # The sender opens its client in another thread. A test client finds wrong settings here, before the log exists.
+        # The sender opens its client later, in another thread. This client for a test finds wrong settings before the
+        # log exists.
         with opening(options.producer()):
             Producer(options.producer())
         name = f"{options.name}-{uuid.uuid4().hex[:12]}"

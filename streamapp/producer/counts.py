@@ -18,7 +18,7 @@ _SAMPLES = 1_000
 class ProducerMetrics(NamedTuple):
     """The counts of a producer since its start. At every moment, ``events == confirmed + unconfirmed + failed``.
 
-    ``spilled`` is a part of ``unconfirmed``.
+    ``spilled`` counts records that are also in ``unconfirmed``.
 
     >>> metrics = ProducerMetrics(events=10, confirmed=6, unconfirmed=3, failed=1, spilled=2)
     >>> metrics.events == metrics.confirmed + metrics.unconfirmed + metrics.failed
@@ -26,7 +26,7 @@ class ProducerMetrics(NamedTuple):
     """
 
     events: int = 0
-    """Records that the producer took, and records that an earlier process left in the local log."""
+    """Records that the producer has taken, together with records that an earlier process left in the local log."""
     confirmed: int = 0
     """Records that brokers have confirmed."""
     unconfirmed: int = 0
@@ -108,7 +108,7 @@ class Counts:
             self._retries += times
 
     def settled(self, seconds: float | None) -> bool:
-        """Waits until no record is unconfirmed. False: ``seconds`` passed first."""
+        """Waits until no record is unconfirmed, and returns True. Returns False if ``seconds`` pass first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             while self._unconfirmed:

@@ -35,8 +35,8 @@ class OutboxRow(NamedTuple):
 class OutboxDatabase(ABC):
     """The outbox table of one database: `PostgresOutbox` or `SqliteOutbox`.
 
-    ``errors`` are the exception classes of the database's library. After an error of these, the next call opens a new
-    connection. The object has one connection, so only one thread at a time may use it.
+    ``errors`` are the exception classes of the database's library. After such an error, the next call opens a new
+    connection. The object has one connection, so only one thread at a time may use the object.
     """
 
     errors: tuple[type[Exception], ...]
@@ -79,9 +79,11 @@ class OutboxDatabase(ABC):
             self._run(f"INSERT INTO {self.table}_identity VALUES ({self._mark})", uuid.uuid4().hex[:12])
 
     def identity(self) -> str:
-        """The random name in the second table, which `create` writes. Tables that are created anew have another name.
+        """The random name of this outbox, which `create` writes into a second table. If the tables are created anew,
+        the name is another one.
 
-        So marks of earlier tables do not count for new tables, whose ids begin with 1 again.
+        The name is a part of the bookmarks in Kafka. So the bookmarks of earlier tables do not count for new tables,
+        whose ids begin with 1 again.
         """
         return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
 

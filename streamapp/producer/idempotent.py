@@ -3,8 +3,8 @@ order.
 
 Brokers refuse a batch of records as a whole, though often one record is the cause, or only the size of the batch.
 Java's producer splits a batch that is too large (KAFKA-3995). This channel splits each refused batch, unless brokers
-name the records to blame: each record of the batch goes alone. Later records wait, so the order of each partition
-stays.
+name the records that are the cause. Each record of the batch is then sent alone. Later records wait, so the order of
+each partition stays.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _NOT_WRITTEN = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
 )
-"""Errors that say for certain that no topic has the record, so that an application may send the record again."""
+"""Errors after which certainly no topic has the record, so that an application may send the record again."""
 _SPLIT = 4
-"""The factor by which batches become smaller after a batch that was too large, although each of its records fits."""
+"""After a batch that was too large, although each of its records fits, batches are smaller by this factor."""
 
 
 class _Waiting(NamedTuple):
@@ -73,17 +73,17 @@ class IdempotentChannel:
         self._buffer, self._counts = buffer, counts
         self._numbers = itertools.count()
         self._handing = threading.Lock()
-        """Guards `_held`, and the order of `put`."""
+        """A lock for `_held`, which also keeps the order of the calls of `put`."""
         self._held: list[_Waiting] | None = None
-        """Records that came while others are sent again. None: records go to librdkafka at once."""
+        """Records that have come while others are sent again. None while records go to librdkafka at once."""
         self._back: list[_Waiting] = []
         """Records that librdkafka gave back unsent."""
         self._refused: dict[tuple[str, int], list[_Refused]] = {}
         """Records of refused requests, by topic and partition."""
         self._told_apart: set[tuple[str, int]] = set()
-        """Partitions for which brokers named the records to blame."""
+        """Partitions for which brokers have named the records that are the cause of a refusal."""
         self._guilty = 0
-        """Records that brokers refused alone, since suspects were sent."""
+        """The number of records that brokers have refused while `_send_alone` sends each record alone."""
         self._files = CertificateFiles(self._settings)
         self._client = self._open(together=True)
         self._closed = False
@@ -104,7 +104,7 @@ class IdempotentChannel:
                 self._held = [waiting]
 
     def _produce(self, client: PlainClient, waiting: _Waiting) -> bool:
-        """Hands a record to librdkafka. False: the client has ended."""
+        """Hands a record to librdkafka. Returns False if the client has ended."""
         try:
             client.produce(
                 waiting.parcel.records[0], waiting.partition, partial(self._report, client, waiting)
@@ -207,7 +207,7 @@ class IdempotentChannel:
     # After the end of a client.
 
     def _send_again(self) -> None:
-        """Sends the records that the ended client gives back: first those of refused requests, each alone."""
+        """Sends the records that the ended client gives back. Records of refused requests come first, each alone."""
         with self._handing:
             if self._held is None:
                 self._held = []
@@ -225,7 +225,8 @@ class IdempotentChannel:
         self._hand_over()
 
     def _judge(self) -> list[list[_Refused]]:
-        """Fails the records that are to blame for a refused request, and returns those that may be to blame."""
+        """Fails the records that are the cause of a refused request. Returns the records of requests whose cause is not
+        known."""
         suspects: list[list[_Refused]] = []
         for where, group in self._refused.items():
             if len(group) > 1 and where not in self._told_apart:
@@ -244,7 +245,7 @@ class IdempotentChannel:
     def _send_alone(self, suspects: list[list[_Refused]]) -> None:
         """Sends each record in a request of its own, and waits for the reports.
 
-        If brokers take every record, a request was too large only as a whole. Requests are then smaller from now on.
+        If brokers take every record, a request was too large only as a whole. Later requests are then smaller.
         """
         self._guilty = 0
         self._client = self._open(together=False)
@@ -264,7 +265,8 @@ class IdempotentChannel:
             self._batch_size = max(1, min(self._batch_size, *sizes) // _SPLIT)
 
     def _hand_over(self) -> None:
-        """Gives all waiting records to the new client. From then on, `put` does so."""
+        """Gives all waiting records to the new client. Afterwards, `put` gives each new record to this client at
+        once."""
         waiting, self._back = self._back, []
         while self._send_in_order(waiting):
             with self._handing:
@@ -274,10 +276,11 @@ class IdempotentChannel:
                     return
 
     def _send_in_order(self, waiting: list[_Waiting]) -> bool:
-        """Gives records to librdkafka once more. False: the client has ended, and the others stay in `_back`.
+        """Gives records to librdkafka again, in the order of `put`. Returns False if the client has ended; the rest is
+        then in `_back`.
 
-        The new client counts from the moment when it gets a record, so a record may take ``delivery_timeout_ms`` once
-        more.
+        The new client measures ``delivery_timeout_ms`` from the moment at which it gets the record, so a record may
+        take up to twice this time.
         """
         waiting.sort()
         for index, each in enumerate(waiting):

@@ -44,7 +44,7 @@ class Ledger:
         self._new: dict[str, list[int]] = {}
         self.expected: int = 0
         self.found: int = 0
-        """The sums of the expected and of the found names."""
+        """The sum of all ``times`` that `find` got; ``expected`` is the same for `expect`."""
         try:
             self._rows = Rdict(self._path, Options(raw_mode=True))
         except Exception as error:

@@ -16,8 +16,8 @@ from streamapp.runners.connection import client_of
 __all__ = ["ProducerOptions", "WhenFull"]
 
 WhenFull = Literal["wait", "refuse", "spill"]
-"""The answer to a full buffer: `send` waits, or raises `BufferFull`. With "spill", a nearly full buffer moves to the
-local log."""
+"""With "wait", `send` waits while the buffer is full; with "refuse", it raises `BufferFull`. With "spill", the records
+of a nearly full buffer go to the local log."""
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _POSITIVE = (
@@ -99,7 +99,7 @@ class ProducerOptions:
             "compression.type": self.compression_type,
             "linger.ms": self.linger_ms,
             "batch.size": self.batch_size,
-            # streamapp's buffer has the bounds, not librdkafka's queue.
+            # streamapp's buffer limits the records in memory, so librdkafka's queue needs no limit.
             "queue.buffering.max.messages": 0,
             "queue.buffering.max.kbytes": 2_147_483_647,
         }

@@ -32,9 +32,9 @@ class Outbox(Generic[K, V]):
     Only a record whose transaction commits is sent. If brokers refuse the record for good, its row stays in the table
     with the reason (column ``refused``), and later rows are sent.
 
-    Rows are sent in the order of their ids, but two transactions at the same time may commit in another order. To keep
-    the order of a key, let each transaction first change the row of this key in a table of the application. The second
-    transaction then waits for the first one.
+    Rows are sent in the order of their ids. But if two transactions run at the same time, the one with the larger ids
+    may commit first. To keep the order of a key, let each transaction first change the row of this key in a table of
+    the application. The second transaction then waits for the first one.
 
     >>> import sqlite3, tempfile
     >>> from streamapp import JsonSerde, StringSerde
@@ -76,7 +76,8 @@ class Outbox(Generic[K, V]):
     ) -> None:
         """Adds a record in the current transaction of the connection (or cursor). The caller commits.
 
-        ``timestamp`` is in milliseconds since 1970 (default: now). Raises `SerializationError`.
+        ``timestamp`` is in milliseconds since 1970 (default: now). Raises `SerializationError` if a serde refuses key
+        or value.
         """
         connection.execute(
             *self.statement(

@@ -1,4 +1,4 @@
-"""`Parcel`: the records that go through a producer as one, a single record or the records of a transaction."""
+"""`Parcel`: a single record, or the records of a transaction, which stay together on their way through a producer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Parcel:
     def reports(
         self, places: tuple[tuple[int | None, int | None], ...] | None = None, *, spilled: bool = False
     ) -> tuple[DeliveryReport, ...]:
-        """The delivery reports of the records. ``places`` has partition and offset of each, if they are known."""
+        """The delivery reports of the records. ``places`` has partition and offset of each record; None if they are not
+        known."""
         seconds = time.monotonic() - self.born
         known = places or ((None, None),) * len(self.records)
         return tuple(

@@ -48,7 +48,7 @@ class PartitionCounts:
         if self._admin is None:
             self._admin = LastingAdmin({**self._client, "log_level": 0})
         try:
-            # The question without a name: brokers might create a topic that is asked for by its name.
+            # The request names no topic, because brokers might create a topic that a request names.
             topics = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
         except KafkaException:
             return None

@@ -1,4 +1,4 @@
-"""`PlainClient`: one librdkafka producer without transactions, and what is known of its connections."""
+"""`PlainClient`: one librdkafka producer without transactions, which also notes the errors of its connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["PlainClient"]
 _NOTHING_SENT = re.compile(
     r"in state (?:INIT|DOWN|TRY_CONNECT|CONNECT|SSL_HANDSHAKE|AUTH\w*|APIVERSION_QUERY)\b"
 )
-"""The end of librdkafka's message about a connection that was never ready for a request."""
+"""The end of librdkafka's message about a connection that failed before it could carry a request."""
 _SAME_ERROR_SECONDS = 30.0
 """librdkafka does not repeat the same error of a connection within this time."""
 
@@ -30,7 +30,8 @@ _GAPLESS = "enable.gapless.guarantee"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for lines of librdkafka about the end of a client at a refusal, which is no failure here."""
+    """False for librdkafka's log lines about a client that ended because of a refused batch. Such an end is no failure
+    here."""
     line = record.getMessage()
     return not (_GAPLESS in line or "gap-less guarantee" in line)
 
@@ -44,7 +45,8 @@ class PlainClient:
     a request of its own.
 
     ``together`` sets librdkafka's ``enable.gapless.guarantee``, with which a refusal is a fatal error of the client. So
-    no record of a partition passes the refused records. `give_back` takes the other records out of librdkafka.
+    no later record of a partition is written before the refused records are handled. `give_back` takes the other
+    records out of librdkafka.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class PlainClient:
         partition: int,
         report: Callable[[KafkaError | None, Message], None],
     ) -> None:
-        """Takes a record. ``partition`` -1: the key decides. Raises `KafkaException`."""
+        """Takes a record. With ``partition`` -1, the key decides the partition. Raises `KafkaException`."""
         self._producer.produce(
             record.topic,
             record.value,

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
@@ -27,6 +27,7 @@ __all__ = [
     "account",
     "count_of",
     "expectation",
+    "identified",
     "identity_of",
     "reconcile",
     "republish",
@@ -60,7 +61,7 @@ class Reconciliation(NamedTuple):
     unknown: int
     """Records of the topic that the source does not have."""
     unidentified: int
-    """Records of the topic without an id. They are in no other number."""
+    """Records of the topic without an id. The other numbers do not include these records."""
 
     @property
     def equal(self) -> bool:
@@ -69,10 +70,10 @@ class Reconciliation(NamedTuple):
 
 
 def identity_of(expression: str) -> Identity:
-    """The function that an expression stands for. The expression says which part of a record is its id.
+    """A function that returns the id of a record: the part of the record that ``expression`` names.
 
     The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object). Raises
-    `ConfigError`.
+    `ConfigError` for any other expression.
 
     >>> identity_of("body")
     Traceback (most recent call last):
@@ -89,11 +90,32 @@ def identity_of(expression: str) -> Identity:
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
 
 
-def count_of(identity: Identity, window_ms: int) -> Identity:
-    """An identity that also has the window of a record, to compare counts of each window.
+def identified(expression: str, name: str, record: OutputRecord) -> OutputRecord:
+    """The record as a republication sends it: a reader finds its id ``name`` in the part that ``expression`` names.
 
-    The id is the start of the window in ms, a tab, and the id of ``identity``. The timestamp of the record decides the
-    window, as for tumbling windows (`TimeWindows`).
+    If the part is a header, the record gets this header. Raises `ConfigError` if key or value have another id, because
+    every later comparison would miss the record again.
+
+    >>> identified("header:id", "o1", OutputRecord("orders", None, b"paid", None)).headers
+    (('id', b'o1'),)
+    """
+    kind, _, header = expression.partition(":")
+    if kind == "header":
+        record = record._replace(headers=((header, name.encode()),))
+    found = identity_of(expression)(record.key, record.value, record.timestamp or 0, record.headers)
+    if found != name:
+        has = "no id" if found is None else f"the id {found!r}"
+        raise ConfigError(
+            f"the record has {has} in its {expression}, but the line has the id {name!r}: give both the same id"
+        )
+    return record
+
+
+def count_of(identity: Identity, window_ms: int) -> Identity:
+    """An `Identity` with which records are counted by window and id, and not by id alone.
+
+    The new id of a record is the start of its window in ms, a tab, and the id that ``identity`` gives. The timestamp of
+    the record decides the window, as for tumbling windows (`TimeWindows`).
     """
 
     def name(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> str | None:
@@ -120,7 +142,8 @@ class Span(NamedTuple):
         )
 
     def check_windows(self, window_ms: int) -> None:
-        """Raises `ConfigError` if a limit divides a window of this size, because the source has the whole count."""
+        """Raises `ConfigError` if a limit is inside a window of this size, because the source has one count for the
+        whole window."""
         for limit in self:
             if limit is not None and limit % window_ms:
                 raise ConfigError(
@@ -133,10 +156,13 @@ EVERYTHING = Span()
 
 
 def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tuple[str, int] | None:
-    """Name and number of records from one line of a source; None if the line's time is outside of ``span``.
+    """The id in one line of a source, and the number of records with this id; None if the line's time is outside of
+    ``span``.
 
-    A line that is only an id has no time, so ``span`` does not leave the line out. Raises `ConfigError`, also for a
-    JSON object without "timestamp" if ``span`` has a limit.
+    Without ``window_ms``, a line is an id, or a JSON object with "id". A line that is only an id has no time, so
+    ``span`` does not leave the line out. With ``window_ms``, a line is the start of a window, an id and a count,
+    separated by tabs. The id in the result is then the start and the id, as `count_of` gives them. Raises `ConfigError`
+    for any other line, and for a JSON object without "timestamp" if ``span`` has a limit.
 
     >>> expectation("o1", None), expectation("3600000\\to1\\t2", 3_600_000)
     (('o1', 1), ('3600000\\to1', 2))
@@ -161,7 +187,8 @@ def expectation(line: str, window_ms: int | None, span: Span = EVERYTHING) -> tu
 def source_object(line: str, span: Span = EVERYTHING) -> dict[str, Any] | None:
     """The object in a line of JSON, which has "id". None if its "timestamp" is outside of ``span``.
 
-    Raises `ConfigError`, also for an object without "timestamp" if ``span`` has a limit.
+    Raises `ConfigError` for a line that is no such object, and for an object without "timestamp" if ``span`` has a
+    limit.
 
     >>> source_object('{"id": "o2", "timestamp": 5000}')["id"]
     'o2'
@@ -194,8 +221,8 @@ def reconcile(
     """Compares the ids of a source with those of a topic's committed records, up to the topic's present end.
 
     ``expected`` has each id of the source, and how often the topic should have it. Only records of the topic whose
-    timestamps are within ``span`` count. The ids are counted in ``ledger``, on disk, so memory
-    does not grow with the topic. Raises `BrokerError`.
+    timestamps are within ``span`` count. The ids are counted in ``ledger``, on disk, so memory does not grow with the
+    topic. Raises `BrokerError` if Kafka does not answer.
     """
     for name, times in expected:
         ledger.expect(name, times)
@@ -251,13 +278,14 @@ def _records(
         heard = time.monotonic()
         while waiting:
             for message in consumer.consume(10_000, 1.0):
-                heard = time.monotonic()
                 number, error = message.partition() or 0, message.error()
-                if error is not None:
-                    if no_right_to_group(error):
-                        continue
-                    if error.code() != KafkaError._PARTITION_EOF:
+                at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+                if error is not None and not at_end:
+                    if not passes(error):
                         raise BrokerError(f"{topic} cannot be read: {error.str()}")
+                    continue
+                heard = time.monotonic()
+                if at_end:
                     waiting.discard(number)
                 elif number in waiting:
                     end, offset = ends[TopicPartition(topic, number)], message.offset() or 0
@@ -278,10 +306,14 @@ def republish(
     *,
     per_second: float,
 ) -> int:
-    """Sends the records that the topic lacks, in transactions, at most ``per_second``. Returns how many were sent.
+    """Sends those of ``records`` that the topic lacks, in transactions. Returns the number of sent records.
 
-    Open the session before `reconcile` reads the topic. A new session ends the transaction that a killed republication
-    has left open, so no missing record can still arrive. After a kill, run the command again from the start.
+    ``records`` has the id and the record of each. The topic lacks the ids that `reconcile` has not found, as noted in
+    ``ledger``. At most ``per_second`` records are sent per second.
+
+    Open ``session`` before `reconcile` reads the topic. A killed republication may have left a transaction open, and
+    the opening of a session aborts this transaction. So none of its records can arrive after the topic was read. After
+    a kill, run ``streamapp reconcile --republish`` again from the start.
     """
     sent = 0
     began = time.monotonic()

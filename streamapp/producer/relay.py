@@ -1,9 +1,9 @@
 """The relay of an outbox: sends the rows of the table to Kafka, in order and once. Refused rows stay in the table.
 
 A Kafka transaction has the records of some rows, and their ids in a bookmark (an offset with metadata that the same
-transaction commits). The relay deletes the rows after the transaction. A relay that starts first reads the bookmarks of
-all topics in the table, and deletes the rows that they name. So no row is lost or committed twice, even if the relay,
-the database or the brokers are killed at any moment.
+transaction commits). The relay deletes the rows after the transaction. At its start, a relay first reads the bookmarks
+of all topics in the table, and deletes the rows that the bookmarks name. So no row is lost or committed twice, even if
+the relay, the database or the brokers are killed at any moment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RelayMetrics(NamedTuple):
     relayed: int
     """Rows that were committed to Kafka and deleted."""
     found_sent: int
-    """Rows that an earlier relay had sent and not deleted. They were deleted and not sent again."""
+    """Rows that an earlier relay had sent but not deleted. This relay has deleted them, and has not sent them again."""
     refused: int
     """Rows that brokers refuse. They stay in the table, with the reason in the column ``refused``."""
     failures: int
@@ -62,6 +62,9 @@ class OutboxRelay:
     it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent rows are kept under
     this name. A relay of another name sends rows again that were sent and not yet deleted. So does a relay that starts
     after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7 days).
+
+    ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. ``compression_type`` is that of
+    Kafka's producers. If the table is empty, the relay looks again after ``poll_interval_ms``.
 
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed
@@ -97,7 +100,7 @@ class OutboxRelay:
 
     @property
     def config(self) -> StreamsConfig:
-        """The cluster and its login; ``streamapp acls`` reads them here."""
+        """The settings of the cluster and its login, for ``streamapp acls``."""
         return self._options.config
 
     @property
@@ -150,9 +153,9 @@ class OutboxRelay:
                     self._stopping.wait(_PAUSE_SECONDS)
 
     def _relay(self) -> None:
-        """Relays until an error, or until brokers refuse a row.
+        """Sends rows until an error, or until brokers refuse a row.
 
-        The next call first reads the bookmarks, because the last transaction may be committed.
+        After an error, the last transaction may be committed or not. So each call begins with the bookmarks.
         """
         database = self._database
         while not database.lead():
@@ -182,7 +185,7 @@ class OutboxRelay:
             session.abandon()
 
     def _send(self, session: BookmarkedSession, rows: Sequence[OutboxRow]) -> bool:
-        """Sends the first rows in one transaction. False: brokers refuse a row, and the session is over."""
+        """Sends the first rows in one transaction. Returns False if brokers refuse a row; the session is then over."""
         if rows[0].id <= self._alone_through:
             rows = rows[:1]
         ids = [row.id for row in rows]

@@ -10,10 +10,12 @@ __all__ = ["BufferFull", "DeliveryError", "DeliveryReport", "UnsentRecords"]
 
 
 class DeliveryReport(NamedTuple):
-    """The confirmation of a record: brokers have it, or, if ``spilled``, the local log has it until brokers are back.
+    """The confirmation of a record: brokers have the record, or, if ``spilled``, the local log has it until brokers are
+    back.
 
-    ``partition`` and ``offset`` are None for a spilled record, and for a record whose transaction was confirmed only
-    after a broken connection. ``seconds`` is the time since the call of `send`.
+    ``partition`` and ``offset`` are None for a spilled record. They are also None if a connection broke during the
+    commit, because the outcome was then found without them. ``seconds`` is the time from the call of `send` to the
+    confirmation.
 
     >>> DeliveryReport("orders", 2, 81, False, 0.004).offset
     81
@@ -47,7 +49,8 @@ class DeliveryError(BrokerError):
 class BufferFull(BrokerError, BufferError):
     """The producer has not taken a record, because its buffer is full, or too small for the record.
 
-    If the buffer is full, ``when_full`` is ``"refuse"``, or the call cannot wait.
+    A full buffer causes this error only with ``when_full="refuse"``, or in a call that cannot wait
+    (`ReliableProducer.send_soon`).
     """
 
 

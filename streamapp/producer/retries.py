@@ -12,7 +12,8 @@ _INTERVAL_MS = 1_000
 
 
 def count_retries(retried: Callable[[int], None]) -> dict[str, Any]:
-    """Settings of a client that make it call ``retried`` with the number of new retries.
+    """Settings with which a client calls ``retried`` at intervals, with the number of requests that it has sent again
+    since the last call.
 
     >>> seen = []
     >>> count_retries(seen.append)["stats_cb"]('{"brokers": {"a": {"txretries": 2}, "b": {"txretries": 1}}}')

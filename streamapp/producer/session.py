@@ -1,11 +1,11 @@
 """Transactions under one name, each with offsets that show later if the transaction was committed.
 
-A connection that breaks during a commit leaves the outcome unknown. The next session of the same name first ends the
-open transaction (`init_transactions`). The committed offsets then show the outcome.
+If a connection breaks during a commit, nobody knows if the transaction is committed. The next session of the same name
+first ends a transaction that is still open (`init_transactions`). The committed offsets then show the outcome.
 
 The offsets are the positions of a consumer, or a bookmark: a number and a note, stored as a committed offset with
-metadata. The group of a bookmark has the name of the transactions. The bookmark is the committed offset of partition 0
-of the first record's topic.
+metadata. The consumer group of a bookmark has the same name as the transactions. The partition of a bookmark is
+partition 0 of the first record's topic.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Bookmark(NamedTuple):
-    """The mark that a transaction commits with its records: the number and note of the last one show the progress."""
+    """A number and a note that a transaction commits with its records. The last committed bookmark shows the
+    progress."""
 
     number: int
     note: str = ""
@@ -68,7 +69,7 @@ class Unsettled(BrokerError):
 class RecordsRefused(BrokerError):
     """Brokers refused records for good, so the transaction was rolled back. This session is over.
 
-    ``errors`` has the error of each refused record, by its index in the batch.
+    ``errors``: index of a refused record in the batch -> its error.
     """
 
     def __init__(self, errors: Mapping[int, KafkaError]) -> None:
@@ -143,9 +144,9 @@ class TransactionSession:
         record.
 
         ``member`` is the result of `Consumer.consumer_group_metadata`. With ``member``, brokers refuse the positions if
-        the group has removed this member (KIP-447). Raises `RecordsRefused` if brokers refuse records. Every other
-        failure raises `Unsettled`, after which the transaction may be committed or not. After either error, a new
-        session is needed.
+        the group has removed this member (KIP-447). Raises `RecordsRefused` if brokers refuse records, so that nothing
+        is committed. Every other failure raises `Unsettled`, after which the transaction may be committed or not. After
+        either error, a new session is needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
         errors: dict[int, KafkaError] = {}
@@ -161,8 +162,8 @@ class TransactionSession:
         except NotBack as exc:
             raise Unsettled(str(exc)) from None
         if errors:
-            # The requests behind the refused one fail as well. librdkafka may count their sequence numbers in the next
-            # transaction, and then fails the transaction or sends nothing of it.
+            # The requests after the refused one fail as well. librdkafka may then use wrong sequence numbers in the
+            # next transaction, which fails, or of which nothing is sent.
             self.abandon()
             raise RecordsRefused(errors)
         return places
@@ -191,7 +192,7 @@ class TransactionSession:
             except KafkaException as exc:
                 errors[index] = exc.args[0]
                 break
-        # Errors that only follow from another error sometimes come before that error, so this loop goes on.
+        # An error that only follows from another error sometimes comes first, so this loop goes on.
         while self._client.flush(_STEP_SECONDS) and not any(
             error.code() not in _CONSEQUENCES for error in errors.values()
         ):
@@ -239,7 +240,7 @@ class TransactionSession:
                 self._client.poll(_STEP_SECONDS)
 
     def outdated(self) -> bool:
-        """True after a change of the certificates. Between two transactions, a new session can then take over."""
+        """True after a change of the certificate files. Open a new session then, between two transactions."""
         return self._files.changed()
 
     def idle(self) -> None:
@@ -250,7 +251,8 @@ class TransactionSession:
         self._client.poll(0)
 
     def abandon(self) -> None:
-        """Closes the session within about 3 s. An open transaction is aborted now, or else by the next session."""
+        """Closes the session within about 3 s. An open transaction is aborted; if brokers do not answer in this time,
+        the next session aborts it."""
         with suppress(NotBack):
             in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)
 
@@ -288,16 +290,17 @@ class BookmarkedSession(TransactionSession):
             self._metadata = consumer.consumer_group_metadata()
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
-        """The last bookmark of each of these topics, if there is one. Raises `BrokerError`.
+        """The last bookmark of each of these topics, if there is one.
 
-        The topic of a bookmark is that of the first record in its transaction.
+        The topic of a bookmark is that of the first record in its transaction. Raises `BrokerError` if brokers give no
+        answer in time, or refuse it.
         """
         consumer = Consumer(self._group)
         try:
             found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
         except KafkaException as exc:
-            # Without the right to see the group, librdkafka looks for it until the time is over, and gives no reason.
-            # Offsets of a transaction without markers are waited for, too.
+            # Two causes have no error of their own here: librdkafka then waits until the time is over. The client may
+            # lack the right to see the group, or a transaction with offsets of the group may still be open.
             hint = (
                 "brokers do not answer, this client has no READ on the group, or a transaction hangs "
                 f"(streamapp doctor --group {self.name})"
@@ -313,7 +316,7 @@ class BookmarkedSession(TransactionSession):
     ) -> list[tuple[int | None, int | None]]:
         """Commits the records with the bookmark, and returns partition and offset of each record.
 
-        Raises as `commit`.
+        Raises the same errors as `commit`.
         """
         position = KafkaPartition(records[0].topic, 0, bookmark.number, bookmark.note)
         return self.commit(records, [position], self._metadata, seconds)

@@ -23,8 +23,8 @@ _NUMBER = struct.Struct(">Q")
 _NAME, _ID, _NEXT, _VERSION = b"name", b"id", b"next", b"format"
 _WAITING, _REFUSED, _REASON = b"r", b"x", b"y"
 _BLOCK = 1_000_000
-"""Numbers are reserved on disk in blocks of this size. The next process begins after the last block, so that no number
-is given twice."""
+"""Numbers are reserved on disk in blocks of this size. The next process begins after the last reserved block, so that
+no two parcels get the same number."""
 
 _decode = msgspec.msgpack.Decoder(tuple[OutputRecord, ...]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -46,7 +46,8 @@ class RefusedParcel(NamedTuple):
 
 
 class SpillLog:
-    """Parcels on disk, by their number. One process at a time may open the folder, and one thread at a time may call.
+    """Parcels on disk, ordered by their numbers. One process at a time may open the folder, and one thread at a time
+    may call the methods.
 
     ``name`` is the producer's name; None opens an existing log of any producer. When `append` returns, the records are
     on disk (fsync), so a power cut does not lose them.
@@ -101,7 +102,7 @@ class SpillLog:
         )
         self.records: int = 0
         self.bytes: int = 0
-        """Records that wait, and their bytes."""
+        """The bytes of the records that wait; ``records`` is their number."""
         for parcel in self._parcels(_WAITING, 0):
             self._count(parcel.records, 1)
         self._first = 0
@@ -109,7 +110,7 @@ class SpillLog:
 
     @property
     def full(self) -> bool:
-        """True if the log takes no more records, so that other programs keep disk space."""
+        """True if the log takes no more records, because it has reached its limit."""
         return self.bytes >= self.most_bytes
 
     @property
@@ -160,9 +161,9 @@ class SpillLog:
         return records
 
     def refuse(self, number: int, reason: str) -> int:
-        """Sets a parcel aside that brokers refuse for good, so that later ones can go on.
+        """Sets a parcel aside that brokers refuse for good, so that later parcels are sent.
 
-        Returns its number of records.
+        Returns the number of the parcel's records.
         """
         key = _key(_WAITING, number)
         row = self._rows.get(key)
@@ -181,9 +182,9 @@ class SpillLog:
             yield RefusedParcel(*parcel, reason.decode())
 
     def retry(self, parcel: RefusedParcel) -> None:
-        """Puts a refused parcel behind all waiting ones, to be sent again.
+        """Puts a refused parcel behind all waiting parcels, to be sent again.
 
-        Later records may be in the topic already.
+        The order changes: records that were sent after the parcel may already be in the topic.
         """
         # A new number, because the bookmark is past the old one: the parcel would count as sent.
         row = {_key(_WAITING, self.take_number()): _encode(parcel.records)}

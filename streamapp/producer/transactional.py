@@ -1,7 +1,7 @@
 """`TransactionalChannel`: sends parcels in transactions, in order and exactly once, from memory or from the local log.
 
-Each parcel has a number. A transaction sends the first parcels, and commits the last number as its bookmark. So after a
-broken connection, the bookmark tells which parcels brokers have.
+Each parcel has a number. A transaction sends the first waiting parcels, and commits the number of the last one as its
+bookmark. So after a broken connection, the bookmark tells which parcels brokers have.
 
 The thread "sender" sends, and waits for brokers. With a local log, the thread "spiller" moves parcels from memory into
 the log when the sender takes too long. The spiller may do so during a transaction, because the outcome of a transaction
@@ -66,11 +66,12 @@ class TransactionalChannel:
         linger = {"linger.ms": min(options.linger_ms, _GATHER_MS)}
         self._settings, self._group_settings = options.producer() | linger, options.client()
         self._pending: deque[Parcel] = deque()
-        """Parcels in memory, by number; all numbers in the log are smaller."""
+        """Parcels in memory, in the order of their numbers. All numbers in the log are smaller."""
         self._work = threading.Condition()
-        """Guards the parcels in memory."""
+        """A lock for the parcels in memory."""
         self._moving = threading.Lock()
-        """Held while parcels move: into the log, or to their end. Taken before `_work`."""
+        """A lock, held while parcels move into the log or get their reports. A thread that needs both locks takes this
+        one before `_work`."""
         self._next = 1
         self._session: BookmarkedSession | None = None
         self._unknown = UnknownTopics()
@@ -81,7 +82,8 @@ class TransactionalChannel:
         self._limit = _MOST_PARCELS
         self._closing = self._closed = False
         self._flushing = 0
-        """Calls of `flush` under way. Meanwhile no record lingers."""
+        """The number of calls of `flush` that still wait. Meanwhile, transactions do not wait for more records
+        (``linger_ms``)."""
         self._ending = threading.Event()
         if log is not None:
             counts.inherited(log.records)
@@ -192,7 +194,7 @@ class TransactionalChannel:
             self._session.abandon()
 
     def _next_batch(self) -> Sequence[_Batched]:
-        """Waits for parcels, and returns the first ones. Empty: the channel is closed."""
+        """Waits for parcels, and returns the first ones. The result is empty if the channel is closed."""
         with self._work:
             while not self._closed and not (self._log and self._log.records) and not self._pending:
                 self._waiting_since = None
@@ -242,7 +244,8 @@ class TransactionalChannel:
             session = self._session = None
         if session is None:
             session = self._open()
-            # The last transaction may have been committed. Its first parcel is still the first one here.
+            # The last transaction may have been committed. Its first parcel is still the first one in memory or in the
+            # log.
             found = max((mark.number for mark in self._marks(session, batch)), default=0)
             self._session = session
             if found >= batch[0].number:
@@ -275,9 +278,9 @@ class TransactionalChannel:
         return marks
 
     def _settle(self, through: int, places: Sequence[tuple[int | None, int | None]]) -> None:
-        """Removes all parcels up to a number, which brokers have, and sets their reports.
+        """Removes all parcels up to this number, because brokers have them, and sets their reports.
 
-        ``places`` has partition and offset of each record; empty: they are not known.
+        ``places`` has partition and offset of each record; empty if they are not known.
         """
         with self._moving:
             if self._closed and self._log is not None:
@@ -305,7 +308,8 @@ class TransactionalChannel:
     def _blame(self, batch: Sequence[_Batched], refused: RecordsRefused) -> None:
         """Finds the parcel that brokers refuse, and sets its report to the error.
 
-        An error concerns a whole transaction. So after a refusal of several parcels, each of them is sent alone.
+        The error does not tell which parcel of a transaction brokers refuse. So after a transaction with several
+        parcels, each of them is sent alone.
         """
         if len(batch) > 1:
             self._alone_through = batch[-1].number

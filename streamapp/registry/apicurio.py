@@ -51,8 +51,8 @@ class RegistryStatus:
 class LocalRegistry:
     """A schema registry that keeps its subjects in ``data_dir``, also after a crash.
 
-    Port 0 takes the port of the last start, or at the first start a free port. A new registry has the compatibility
-    ``BACKWARD``, like Confluent's. ``start_timeout`` is in seconds.
+    With ``port=0``, the registry has the same port as at its last start, or at the first start a free port. A new
+    registry has the compatibility level ``BACKWARD``, like Confluent's. ``start_timeout`` is in seconds.
 
         with LocalRegistry("data/registry", port=0) as registry:
             print(registry.url)
@@ -182,7 +182,8 @@ class LocalRegistry:
             ) from error
 
     def _write_marker(self, port: int, *, ready: bool) -> None:
-        """Writes the marker file. ``ready``: the compatibility is set, so a later start does not set it again."""
+        """Writes the marker file with the port. ``ready`` notes that the compatibility level is set, so a later start
+        does not set the level again."""
         write_atomically(self.data_dir / _MARKER, json.dumps({"port": port, "ready": ready}) + "\n")
 
     @contextmanager

@@ -42,8 +42,8 @@ _UNKNOWN_SECONDS = 10.0
 _ASKED_AGAIN_SECONDS = 0.5
 """The wait before the second request for an unknown id: a follower of the registry may get a new id later."""
 _MOST_ASKED_AGAIN = 5
-"""The number of unknown ids in `_UNKNOWN_SECONDS` from which the client asks only once for each further id. The bytes
-of the topic then probably begin with no ids at all."""
+"""After this number of unknown ids within `_UNKNOWN_SECONDS`, the client makes only one request for each further id.
+The values of the topic then probably do not begin with ids at all."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
 
@@ -54,8 +54,9 @@ class ConfluentSchemaRegistry:
     Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
     fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
     While the registry does not answer, a request is repeated for ``patience_ms`` (default: 60 s), then raises
-    `SchemaRegistryError`. ``cache`` is a folder where the client keeps answers. If the registry does not answer a
-    request, and ``cache`` has the answer, the client uses this answer at once.
+    `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If ``cache`` has an earlier answer
+    to a request, the client does not repeat the request. If the registry does not answer, the client uses the earlier
+    answer.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')
@@ -90,9 +91,10 @@ class ConfluentSchemaRegistry:
     def id_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
     ) -> int:
-        """The id of a schema under a subject. A new schema is registered, unless ``auto_register_schemas`` is False.
+        """The id of a schema under a subject. A new schema is registered.
 
-        Raises `SchemaRegistryError` if the registry refuses the schema or does not answer.
+        Raises `SchemaRegistryError` if the registry refuses the schema or does not answer, and for a new schema if
+        ``auto_register_schemas`` is False.
         """
         text = schema_text(schema, format)
         key = (subject, format, text, plain_references(references))
@@ -211,7 +213,8 @@ class ConfluentSchemaRegistry:
         patient: bool,
         register: bool | None = None,
     ) -> Any:
-        """One field of the schema's version. The client looks the schema up before it registers the schema."""
+        """The field ``what`` (id, GUID or version) of the schema under the subject. A schema that the subject lacks is
+        registered, if this is allowed."""
         normal = "?normalize=true" if self.settings.normalize_schemas else ""
         others = [
             {
@@ -267,7 +270,8 @@ class ConfluentSchemaRegistry:
         return known
 
     def _difference(self, subject: str, text: str, format: SchemaFormat) -> str:
-        """A sentence about the difference between the latest version and a refused schema."""
+        """A sentence for an error: the difference between the latest version of the subject and a schema that the
+        registry has refused."""
         try:
             latest = self.version_of(subject)
         except VersionMissing:
@@ -289,7 +293,8 @@ class ConfluentSchemaRegistry:
                 )
                 return read_schema(found, self._referenced)
             except (RegistryRefusal, ForeignAnswer) as refusal:
-                # A registry without GUIDs does not have the path of GUIDs. Then the record is wrong, not the registry.
+                # A registry without GUIDs answers 404 for the path of GUIDs. The record with the GUID is then the
+                # cause, not the registry.
                 if refusal.status != 404 or (isinstance(refusal, ForeignAnswer) and isinstance(number, int)):
                     raise
                 if again:

@@ -16,10 +16,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class KnownSchemas:
-    """A folder with one file for each answer of a registry. Files appear only whole, so processes may share the folder.
+    """A folder with one file for each answer of a registry. A file is written under another name first, so processes
+    may share the folder.
 
-    The answers are used only while the registry does not answer. A registry that answers may have been set up anew, and
-    then gives other ids to the same schemas.
+    The answers are used only while the registry does not answer. As long as the registry answers, its answers count: a
+    registry that was set up anew gives other ids to the same schemas.
 
     >>> import tempfile
     >>> known = KnownSchemas(tempfile.mkdtemp(), "http://registry:8081")

@@ -23,10 +23,10 @@ _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 class RegistrySettings:
     """A schema registry with Confluent's REST interface.
 
-    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots, and two of streamapp:
-    ``request_timeout_ms`` and ``patience_ms``. ``url`` may have several servers of one registry, separated by commas:
-    if one does not answer, the next one is asked. Certificates and keys are PEM files. Settings that cannot work raise
-    `ConfigError`, which names the setting and never a secret.
+    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots, and two settings of
+    streamapp: ``request_timeout_ms`` and ``patience_ms``. ``url`` may name several servers of one registry, separated
+    by commas: if a server does not answer, the client asks the next one. Certificates and keys are PEM files. Settings
+    that cannot work raise `ConfigError`. The error names the setting, and has no secret.
 
     >>> RegistrySettings(url="http://registry:8081", basic_auth_user_info="ada:lovelace").urls
     ('http://registry:8081',)
@@ -42,13 +42,15 @@ class RegistrySettings:
     ssl_key_location: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     auto_register_schemas: bool = True
-    """False: a serde raises an error if the registry lacks its schema, so only a deployment step adds schemas."""
+    """False: a serde raises `SchemaRegistryError` if the registry lacks its schema. Schemas are then registered before
+    a deployment, with ``streamapp schema register``."""
     normalize_schemas: bool = False
     """True: the registry treats schemas as equal that differ only in their form, such as the order of attributes."""
     request_timeout_ms: int = 5_000
-    """The longest wait for the next bytes of an answer. To connect takes at most 3 s."""
+    """The longest wait in ms for the next bytes of an answer. A connection has to open within 3 s."""
     patience_ms: int = 60_000
-    """The time in which a repetition of a request may begin while the registry does not answer."""
+    """The time in ms for which a request is repeated while the registry does not answer. The last repetition begins
+    within this time."""
 
     PREFIX: ClassVar[str] = _VARIABLE
 

@@ -85,9 +85,9 @@ class RestClient:
     def ask(self, method: str, path: str, body: Any = None, *, patient: bool = True) -> Any:
         """Sends a request, and returns the JSON of the answer.
 
-        While no server answers, the request is repeated, then raises `RegistryAway`. The last repetition begins within
-        ``patience_ms``. With ``patient=False``, the request is not repeated. Raises `RegistryRefusal` if the registry
-        refuses the request, and `ForeignAnswer` for an answer that is not a registry's.
+        While no server answers, the request is repeated for ``patience_ms``. Then the call raises `RegistryAway`. With
+        ``patient=False``, the request is not repeated. Raises `RegistryRefusal` if the registry refuses the request,
+        and `ForeignAnswer` for an answer that is not a registry's.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False
@@ -174,7 +174,7 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca_location)
         if settings.ssl_certificate_location is not None:
-            # Asked for a password that it was not given, OpenSSL would ask the terminal.
+            # If a key needs a password that was not given, OpenSSL would ask for it on the terminal.
             password = settings.ssl_key_password or ""
             context.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, password)
     except ssl.SSLError as error:

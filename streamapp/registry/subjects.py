@@ -22,13 +22,14 @@ class Change:
 
     subject: str
     kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared", "pinned", "missing"]
-    """``new``: the registry has no such subject. ``uncompared``: the registry lacks a schema that this one names.
-    ``pinned``: the serde writes with a given version. ``missing``: the subject lacks this version."""
+    """``new``: the registry has no such subject. ``uncompared``: the registry lacks a schema to which this one refers,
+    so it cannot compare. ``pinned``: the serde has ``version=``, and the subject has this version. ``missing``: the
+    subject lacks this version."""
     latest: SchemaVersion | None = None
     difference: tuple[str, ...] = ()
     why: str = ""
     version: int | None = None
-    """The version that has this schema already, if ``kind`` is ``unchanged``."""
+    """If ``kind`` is ``unchanged``: the version of the subject that is this schema."""
     objection: str = ""
     """The reason why the serde itself refuses an earlier version. The registry may still accept the schema."""
 
@@ -86,7 +87,8 @@ class Subjects:
         return Change(subject, "pinned", found)
 
     def objection(self, subject: str, registered: Registered) -> str:
-        """The reason of a serde against a version of its subject, the newest first; empty if there is none."""
+        """The reason why the serde itself refuses an earlier version of its subject, of the newest such version. Empty
+        if the serde refuses none."""
         if registered.objection is None:
             return ""
         try:
@@ -109,9 +111,11 @@ class Subjects:
         references: tuple[SchemaReference, ...] = (),
         whole: Schema | None = None,
     ) -> Change:
-        """Compares a schema with the subject, by the subject's compatibility level.
+        """Compares a schema with the versions of its subject, by the subject's compatibility level.
 
-        ``whole`` is the schema with the types of its references inserted, from which the difference is shown.
+        ``references`` are the schemas to which the schema refers, and are compared with their subjects first. ``whole``
+        is the schema with the types of its references inserted. The differences in the result are those between the
+        latest version and ``whole``.
         """
         others = []
         for each in references:
@@ -122,7 +126,8 @@ class Subjects:
                 others.append({"name": each.name, "subject": each.subject, "version": inner.version})
         compared = schema
         if len(others) < len(references):
-            # Registries compare schemas whose references they have; an Avro schema can be asked about whole.
+            # A registry compares a schema only if it has all references. An Avro schema can also be sent whole, without
+            # references.
             if format != "AVRO" or whole is None:
                 return Change(subject, "uncompared")
             compared, others = whole, []

@@ -42,10 +42,10 @@ _PORT = 9092
 def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
     """The configuration with all open settings decided: address, protocol and credentials of the cluster.
 
-    The environment variables are those of `KafkaSettings.from_env` and `RegistrySettings.from_env`. A schema registry
-    that is named becomes the default registry of this process. The result can be sent to other machines (such as
-    Spark's executors), because the result no longer depends on the environment. Raises `ConfigError` for settings that
-    contradict each other.
+    The environment variables are those of `KafkaSettings.from_env` and `RegistrySettings.from_env`. If the result names
+    a schema registry, this registry becomes the default registry of the process. The result can be sent to other
+    machines (such as Spark's executors), because the result no longer depends on the environment. Raises `ConfigError`
+    for settings that contradict each other.
 
     >>> connected(StreamsConfig("flights"), {"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
     'kafka:9092'

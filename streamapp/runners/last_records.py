@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import no_right_to_group
+from streamapp.broker.consumer import next_message
 from streamapp.broker.settings import KafkaSettings
-from streamapp.errors import BrokerError
 from streamapp.records import Headers, TopicPartition
 
 __all__ = ["RawRecord", "last_records"]
@@ -49,13 +48,8 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
         for tp in partitions:
             consumer.assign([KafkaPartition(*tp, max(starts[tp], ends[tp] - count))])
             while True:
-                message = consumer.poll(_SECONDS)
-                error = None if message is None else message.error()
-                if error is not None and no_right_to_group(error):
-                    continue
-                if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                    raise BrokerError(f"{tp} cannot be read: {error.str() if error else 'no answer'}")
-                if error is not None:
+                message = next_message(consumer, str(tp), _SECONDS)
+                if message.error() is not None:
                     break
                 headers = tuple(message.headers() or ())
                 yield RawRecord(tp.partition, message.offset(), message.key(), message.value(), headers)

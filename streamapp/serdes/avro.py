@@ -70,16 +70,18 @@ class AvroSerde(Serde[T]):
     have the id of another schema, this serde asks the registry for that schema. Avro's rules of schema resolution
     (defaults, aliases, promotions) then convert the value to this serde's schema.
 
-    Records are dicts. With ``type`` records are objects of a ``msgspec.Struct``, dataclass, pydantic model or Faust
-    Record. The type may have fewer fields than the schema. Without ``schema`` the schema follows from the type.
-    ``fields`` names the fields to read. All other fields are skipped without decoding, which is cheaper.
+    Values of a record schema are dicts. With ``type``, they are objects of this class: a ``msgspec.Struct``, dataclass,
+    pydantic model or Faust Record. The class may have fewer fields than the schema. Without ``schema`` the schema
+    follows from ``type``. ``fields`` names the fields to read. All other fields are skipped without decoding, which is
+    cheaper.
 
-    Avro's timestamps become ``datetime`` objects in UTC, and its dates become ``date`` objects. If such a field is an
-    int in ``type`` itself (not in a type inside it), the field has the number that Avro writes. A record to be written
-    must have every field that has no default in the schema, and no other fields than those of the schema. With
+    Avro's timestamps become ``datetime`` objects in UTC, and its dates become ``date`` objects. If ``type`` has an int
+    for such a field, the value is the number in the bytes. (A type inside ``type`` cannot have an int there.) A value
+    to be written must have every field that has no default in the schema, and no fields that the schema lacks. With
     ``version``, the serde leaves out the fields of its schema that the version lacks, also in nested records.
 
-    - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``).
+    - ``registry`` gives the ids (default: the application's registry, ``schema_registry_url``; without one, a
+      `LocalSchemaRegistry`).
     - ``version`` is the version of the subject to write with, a number or ``"latest"``. The serde then registers no
       schema. Without ``version``, the serde writes with its own schema, and registers this schema if it is new.
     - ``subject_strategy`` is the rule for the name of the subject: ``topic``, ``record`` or ``topic-record``, as
@@ -88,8 +90,8 @@ class AvroSerde(Serde[T]):
     - ``schema_id_in="header"`` writes the schema's GUID into a header of the record, and no id before the value.
       `AvroSerde`, `JsonSchemaSerde` and `ProtobufSerde` read both forms.
 
-    Raises `ConfigError` if the schema is not valid, or if ``type`` does not fit the schema. One misfit is a required
-    field of ``type`` that is not read from the schema.
+    Raises `ConfigError` if the schema is not valid, or if ``type`` does not fit the schema. For example, each field of
+    ``type`` without a default must be a field of the schema, and one of ``fields`` if they are given.
 
     >>> schema = {"type": "record", "name": "Flight", "fields": [
     ...     {"name": "carrier", "type": "string"},
@@ -172,7 +174,8 @@ class AvroSerde(Serde[T]):
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
+        """The serde's own registry, else the application's registry, else a `LocalSchemaRegistry` of this serde
+        alone."""
         return self.registered.registry
 
     @property
@@ -181,7 +184,7 @@ class AvroSerde(Serde[T]):
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
-        """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
+        """A copy whose subject is ``<topic>-key`` or ``<topic>-value``, or another one by ``subject_strategy``."""
         subject = self.registered.subject_for(topic, is_key)
         return _rebuilt(self.registered.schema, self.type, self.fields, self.registered.arguments(subject))
 
@@ -210,7 +213,7 @@ class AvroSerde(Serde[T]):
         return _rebuilt, (self.registered.schema, self.type, self.fields, self.registered.arguments())
 
     def _kept_fields(self) -> list[str]:
-        """The names of the fields to read, in the order of the schema; none if the schema is no record's."""
+        """The names of the fields to read, in the order of the schema; empty if the schema is not that of a record."""
         if not isinstance(self._own, dict) or self._own.get("type") != "record":
             if self.fields is not None:
                 raise ConfigError(f"fields={list(self.fields)} needs the schema of a record")
@@ -233,7 +236,8 @@ class AvroSerde(Serde[T]):
         return kept
 
     def _first_header(self) -> bytes:
-        """The bytes before each written value. With a pinned version the writer is made for the pinned schema."""
+        """The bytes before each written value. With ``version``, also makes the writer for the schema of this
+        version."""
         header, schema = self.registered.written()
         if schema != self.schema:
             pinned = _parsed(schema, self._ints)
@@ -249,7 +253,8 @@ class AvroSerde(Serde[T]):
         if is_flat(schema) and self._attributes is not None and self._types is not None:
             enums = enums_of(schema, self._types)
             names = {field["name"] for field in schema["fields"]}
-            # The fast writer takes no notice of other attributes. The general writer refuses them.
+            # The fast writer ignores attributes of an object that are no fields of the schema. The general writer
+            # refuses them.
             if enums is not None and names == self._attributes.keys() - set(left_out):
                 return make_writer(schema, self._attributes, enums)
         elif is_flat(schema) and self._struct is None:
@@ -276,7 +281,8 @@ class AvroSerde(Serde[T]):
         return as_plain(value)  # an object of an unknown class stays: the error of the writer names its place
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
-        """The function that reads bytes with this frame (the schema's id or GUID); kept for later bytes."""
+        """The function that reads bytes with the same frame (the id or GUID of a schema) as ``data``. The function is
+        kept for later bytes."""
         end = frame_end(data)
         if not end:
             raise self._unreadable(
@@ -304,7 +310,8 @@ class AvroSerde(Serde[T]):
         return read
 
     def _traced(self, data: bytes) -> Misfit | None:
-        """The error of unreadable bytes with its path; None if only the type of the serde refuses the value."""
+        """The error of unreadable bytes, with the path to the part that is wrong. None if only the type of the serde
+        refuses the value."""
         end = frame_end(data)
         written = self._written.get(data[:end])
         if written is None:
@@ -359,13 +366,14 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
 
 
 def _short(error: BaseException) -> str:
-    """The text of an error that a schema of any size may have caused."""
+    """The text of an error, cut to a bounded length, because the text may quote a schema of any size."""
     text = str(error) if isinstance(error, ValueError) else repr(error)
     return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}..."
 
 
 def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type | None:
-    """``struct`` if its values equal what their Avro is read back as; None otherwise (see `Serde.exact`)."""
+    """``struct`` if its objects stay equal when they are written to Avro and read back; None otherwise (see
+    `Serde.exact`)."""
     if attributes is None or not is_exact(struct) or not is_flat(schema):
         return None
     kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
@@ -423,7 +431,8 @@ def _refusing(why: str) -> Callable[[bytes], Any]:
 
 
 def _without_logical(schema: Any, names: Collection[str]) -> Any:
-    """The schema of a record, without the logical types of the fields with these names: they stay numbers."""
+    """The schema of a record, without the logical types of the fields with these names, so that their values stay
+    numbers."""
     if not names or not isinstance(schema, dict) or schema.get("type") != "record":
         return schema
     fields = [

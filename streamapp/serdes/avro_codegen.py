@@ -1,7 +1,7 @@
-"""Writers of flat Avro records, generated for one schema.
+"""Writers of flat Avro records (see `is_flat`), generated for one schema.
 
-One walk over the schema gives a Python function without a loop. `avro_writer` writes records that are not flat (see
-`is_flat`). The format is "Binary Encoding" of the Avro 1.11 specification.
+One walk over the schema gives a Python function without a loop, which is fast. `avro_writer` writes records that are
+not flat (see `is_flat`). The format is "Binary Encoding" of the Avro 1.11 specification.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MADE: dict[str, type[mi.Type]] = {
     "timestamp-millis": mi.DateTimeType,
     "timestamp-micros": mi.DateTimeType,
 }
-"""Kinds -> the types whose values a reader makes."""
+"""Kinds of Avro's values -> the Python types that a reader makes of them."""
 
 
 def is_flat(schema: Any) -> bool:
@@ -71,10 +71,11 @@ def is_flat(schema: Any) -> bool:
 
 
 def enums_of(schema: dict[str, Any], types: Mapping[str, mi.Type]) -> dict[str, type[Enum]] | None:
-    """The fields of a flat record that hold members of an Enum, with the Enum; ``types`` are the types of the fields.
+    """Field -> Enum, for the fields of a flat record whose values are members of an Enum. ``types`` are the Python
+    types of the fields.
 
-    The result is None if a field holds values of another class than the reader makes, for example an IntEnum beside an
-    Avro int. The result is also None if a field has limits of ``msgspec.Meta``. Such records need a conversion.
+    The result is None if a field needs a conversion. One reason is a class that the reader does not make, for example
+    an IntEnum for an Avro int. The other reason are limits of ``msgspec.Meta``.
     """
     enums: dict[str, type[Enum]] = {}
     for field in schema["fields"]:
@@ -184,13 +185,14 @@ def _encode(z: int) -> bytes:
 
 _SMALL = tuple(_encode(z) for z in range(1 << 14))
 _CODES = _SMALL[::2]
-"""The codes of the numbers 0 to 8191. An index may be any class of int. NumPy's small ints would overflow in sums."""
+"""The codes of the numbers 0 to 8191. A look-up also works for NumPy's small ints, which would overflow in a
+computation."""
 _MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
 
 
 def encode_boolean(x: Any) -> bytes:
-    """True and False, and values equal to them, such as 1 and the booleans of NumPy. Raises TypeError for others, but
-    ValueError for an array."""
+    """The byte of True or False, or of a value that is equal to one of them, such as 1 or a boolean of NumPy. Raises
+    TypeError for other values, and ValueError for an array."""
     if x == True or x == False:  # noqa: E712
         return b"\1" if x else b"\0"
     raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not a boolean")

@@ -1,11 +1,13 @@
-"""Readers of Avro, generated for one pair of schemas: the written schema of the bytes, and the wanted schema.
+"""Readers of Avro, generated for one pair of schemas: the schema with which the bytes were written, and the wanted
+schema.
 
 The module walks over both schemas once. For each record, array, map and union, it writes a Python function. (A union of
 null and one other type needs no function.) The function of a record reads its fields one after the other without a
 loop, because this is faster. Format and schema resolution are those of the Avro 1.11 specification.
 
-The length of the bytes bounds time and memory. Containers are at most `VALUE_DEPTH` deep. A value has at most
-`FREE_VALUES` items and fields that take no bytes. Names in a schema never become names in the generated code.
+Because bytes may come from anybody, time and memory are bounded by the length of the bytes. Containers are at most
+`VALUE_DEPTH` deep. A value has at most `FREE_VALUES` items and fields that take no bytes. Names in a schema never
+become names in the generated code.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from streamapp.serdes.types import excerpt
 __all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader", "make_tracer"]
 
 VALUE_DEPTH = 200
-"""The most levels of records, arrays and maps in a value. A recursive type has no such limit of its own."""
+"""The most levels of records, arrays and maps in a value. A schema with a type that contains itself sets no limit."""
 FREE_VALUES = 1_000_000
 """The most items and fields of one value that take no bytes (nulls in an array, fields with their default). Without
 this limit, a few bytes could make a value of any size."""
@@ -44,7 +46,7 @@ _MAX_STEPS = 20_000
 """The most fields, items and branches that one reader may resolve. This bounds the time to make a reader."""
 
 _FAR = 4
-"""The distance of a type that does not take the values of another type."""
+"""The distance of two types if the one does not take the values of the other (see `_Compiler._distance`)."""
 _PROMOTED: dict[tuple[str, str], str] = {
     ("int", "long"): "v{n}",
     ("int", "float"): "float_of(v{n})",
@@ -56,7 +58,7 @@ _PROMOTED: dict[tuple[str, str], str] = {
     ("bytes", "string"): "v{n}.decode()",
 }
 
-# Most numbers have one byte or two: these are read inline, longer numbers by a function.
+# Most numbers have one byte or two, which the generated code reads itself. A function reads longer numbers.
 _VARINT = (
     "n = d[p]; p += 1",
     "if n > 127:",
@@ -106,7 +108,8 @@ def make_tracer(
 ) -> Callable[[bytes], Misfit | None]:
     """A function that reads bytes as the function of `make_reader` does, and returns the error with its path.
 
-    The function keeps the path while it reads, so it is slower. The result is None if the bytes can be read.
+    The function notes the path to each part while it reads, so it is slower. The function returns None if the bytes can
+    be read.
     """
     read = _Compiler(written, wanted, {}, traced=True).reader(fields, None, None)
 
@@ -128,8 +131,8 @@ def make_tracer(
 class _Compiler:
     """Makes the functions of one reader.
 
-    If ``traced``, the functions keep the path to the part that they read. The path is in ``s``, behind the rest of
-    `FREE_VALUES`, with one item for each level.
+    If ``traced``, the functions note the path to the part that they read. The path is in the list ``s``, one item for
+    each level. The first item of ``s`` is the rest of `FREE_VALUES`.
     """
 
     def __init__(
@@ -478,7 +481,8 @@ class _Compiler:
 
 
 class _Unresolvable(Misfit, SchemaRefused):
-    """A value of one type cannot be read as another. In a union the error refuses a single branch."""
+    """A value of one type cannot be read as another type. In a union, the error concerns one branch, and other branches
+    may still be read."""
 
 
 def _named(schema: Any) -> str:

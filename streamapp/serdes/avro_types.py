@@ -31,9 +31,9 @@ def avro_schema_of(type_: Any) -> Any:
     """The Avro schema of a Struct or dataclass.
 
     A field with None in its type is a union with null. The first branch is null, unless the field has a default other
-    than None. An int is a long, a float a double, a datetime a
-    timestamp in microseconds. Raises `ConfigError` for types without a single schema: decimals (their precision is not
-    known), several types in a union, values of any type.
+    than None. An int is a long, a float a double, a datetime a timestamp in microseconds. Raises `ConfigError` for
+    types without a single schema: decimals (their precision is not known), several types in a union, values of any
+    type.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):

@@ -3,11 +3,11 @@
 `avro_codegen` writes flat records that have all fields. These writers write all other values, fill in defaults, and
 name the part of a value that does not fit.
 
-A union takes the first branch that can be written. Among records, a union takes the branch that has most of the value's
-fields, and double comes before float (as fastavro chooses). As in fastavro, a tuple ``(name, value)`` names its branch.
-In a call, each part of the value is tried once for each branch, also in nested unions. The time is therefore at most
-the size of the value times the size of the schema. Containers are at most `VALUE_DEPTH` deep. This limit also refuses a
-value that contains itself.
+A value of a union is written as the first branch that fits. As in fastavro, double comes before float, and of several
+records that fit, the one with most of the value's fields counts. A tuple ``(name, value)`` names its branch, as in
+fastavro. In a call, each part of the value is tried once for each branch, also in nested unions. The time is therefore
+at most the size of the value times the size of the schema. Containers are at most `VALUE_DEPTH` deep. This limit also
+refuses a value that contains itself.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def make_any_writer(parsed: Parsed, own: Parsed | None = None) -> Callable[[Any,
     The values are those of the schema ``own``, which may have newer fields than ``parsed`` (see `left_out`). Without
     ``own``, the values are those of ``parsed``.
 
-    If a part of the value does not fit the schema, the function raises `Misfit`. If the value itself does not fit, the
-    function raises one of ``_FAILED``.
+    If a part of the value does not fit the schema, the function raises `Misfit` with the path to the part. If the value
+    as a whole does not fit, the function raises one of the exceptions ``_FAILED``.
     """
     write = _Compiler(parsed, parsed if own is None else own).writer(parsed.root)
 
@@ -93,9 +93,9 @@ def make_any_writer(parsed: Parsed, own: Parsed | None = None) -> Callable[[Any,
 def left_out(schema: Any, own: Parsed, root: bool = False) -> frozenset[str]:
     """The fields that records of the schema ``own`` have, and that the record ``schema`` lacks.
 
-    A record of ``own`` is the same record if it has the same name or an alias with this name. The outermost records
-    (``root``) are the same with any name. A field of ``own`` that has another name in ``schema`` is not left out: its
-    value would be lost beside a default.
+    A record of ``own`` counts as the same record if it has the name of ``schema``, also as an alias. The outermost
+    records (``root``) are the same with any name. A field of ``own`` that has another name in ``schema`` (an alias) is
+    not left out, so that the writer fails. Otherwise ``schema`` would get its default, and the value would be lost.
     """
     record = own.root if root else own.named_as(schema)
     if record is None or not kind_of(schema) == kind_of(record) == "record":
@@ -324,7 +324,8 @@ def _is_list(value: Any) -> bool:
 
 
 def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
-    """A function that is True if a value may be of this branch, judged without a look at its parts."""
+    """A function that returns True if a value may belong to this branch of a union. The function does not look at the
+    parts of the value."""
     classes: dict[str, Any] = {
         "boolean": bool,
         "string": str,

@@ -19,12 +19,12 @@ class Serde(Generic[T]):
     `SerializationError` for an argument that they cannot convert. Each may be a plain function that is set on the
     instance. A C function is fastest, because the engine calls both for each record.
 
-    - ``immutable``: set True if deserialized values are hashable and cannot change in place. A source with
-      few different keys then decodes each key only once, and a join keeps decoded rows of a table in memory. Other
-      objects are made anew for each use, because a function may change its argument.
-    - ``exact``: a class whose objects survive ``serialize`` and ``deserialize`` without any change, also in the types
-      of their fields. An aggregation with a record cache goes on with a result of this class directly. Any other
-      result is first written and read back. None: there is no such class.
+    - ``immutable``: set True if deserialized values are hashable and cannot change in place. A source with few
+      different keys then decodes each key only once, and a join keeps decoded rows of a table in memory. With False,
+      each use decodes the bytes anew, because a function may change its argument.
+    - ``exact``: a class whose objects do not change if they are serialized and deserialized, or None. The types of
+      their fields must not change, either. An aggregation with a record cache keeps a result of this class as it is,
+      for the next record. Any other result is first serialized and deserialized.
     - ``framed``: True if the bytes begin with the id of their schema. If the producer of a record has put the id into a
       header (Confluent's ``__key_schema_id``, ``__value_schema_id``), ``deserialize`` gets the id before the bytes.
     - ``header_bytes``: the number of leading bytes that go into such a header when a record is written.
@@ -45,14 +45,14 @@ class Serde(Generic[T]):
     def decoder(self) -> Callable[[bytes], T]:
         """``deserialize``, or a faster function in C that returns the same values.
 
-        If the function raises an exception, the caller calls ``deserialize``, whose error message is for users.
+        If the faster function raises an exception, the caller calls ``deserialize`` for its error message.
         """
         return self.deserialize
 
     def bind(self, topic: str, is_key: bool) -> Serde[T]:
-        """The serde to use for one topic.
+        """The serde for the keys (``is_key``) or values of one topic. By default, this same object.
 
-        A serde with a schema registry returns a copy that knows the topic's subject.
+        A serde with a schema registry returns a copy with the subject of the topic.
         """
         return self
 

@@ -32,7 +32,8 @@ class Misfit(ValueError):
 
 
 def path_of(parts: Iterable[str]) -> str:
-    """Names of fields with points between them, and items in brackets. A long path lacks its middle."""
+    """A path as text: names of fields with points between them, and the indexes of items in brackets. A long path is
+    shown without its middle."""
     path = "".join(part if part[:1] == "[" else f".{part}" for part in parts).removeprefix(".")
     half = _MOST_PATH // 2
     return path if len(path) <= _MOST_PATH else f"{path[:half]}...{path[-half:]}"
@@ -47,5 +48,5 @@ def key_part(key: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The text of an error. The text of a KeyError would be the repr of its reason."""
+    """The text of an error. For a KeyError, the text is its reason without quotation marks."""
     return str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)

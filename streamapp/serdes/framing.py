@@ -68,7 +68,8 @@ def shown_frame(data: bytes) -> str:
 
 
 class Framing:
-    """Moves the frames of one topic's records between headers and values, as the serdes of the topic need it."""
+    """Moves the frames of one topic's records between headers and keys or values, if the serdes of the topic need
+    this."""
 
     __slots__ = ("_key_cut", "_names", "_value_cut", "joins", "parts")
 
@@ -109,7 +110,8 @@ class Framing:
     def parted(
         self, key: bytes | None, value: bytes | None, headers: Headers = NO_HEADERS
     ) -> tuple[bytes | None, bytes | None, Headers]:
-        """One record, with frames moved from key and value into headers, if the serdes write them there."""
+        """One record. Frames are moved from key and value into headers, if the serdes have
+        ``schema_id_in="header"``."""
         if self._key_cut and key is not None:
             headers, key = (*headers, (KEY_FRAME, key[: self._key_cut])), key[self._key_cut :]
         if self._value_cut and value is not None:

@@ -1,5 +1,4 @@
-"""A serde for JSON that is checked against a JSON Schema, with the id of the schema before the value, as
-Confluent's."""
+"""A serde for JSON that a JSON Schema checks. As with Confluent's serde, the id of the schema is before the value."""
 
 from __future__ import annotations
 
@@ -28,18 +27,20 @@ __all__ = ["JsonSchemaSerde"]
 T = TypeVar("T")
 
 _NO_BASE = "http://streamapp.invalid/"
-"""The ``$id`` of a schema that has none, against which relative names of references are resolved."""
+"""The ``$id`` of a schema that has none. A relative ``$ref`` in the schema begins there."""
 
 
 class JsonSchemaSerde(Serde[T]):
     """JSON of one schema: a byte 0, the schema's id in 4 bytes big endian, the value as UTF-8.
 
-    Values are those of `JsonSerde`: plain values, or with ``type`` objects of a ``msgspec.Struct``, dataclass,
-    TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
+    Values are those of `JsonSerde` (dicts, lists, text ...), or with ``type`` objects of this class: a
+    ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema
+    follows from the type.
 
-    This serde's schema checks values when they are written and when they are read; the writer's schema is not needed.
-    With ``version``, the schema of this version checks the values that are written. ``validate=False`` leaves out the
-    checks, which is faster. The checks need the extra ``schemas``.
+    This serde's schema checks values when they are written and when they are read; a reader does not ask the registry
+    for the writer's schema. A value that does not fit raises `SerializationError`. With ``version``, the schema of this
+    version checks the values that are written. ``validate=False`` leaves out the checks, which is faster. The checks
+    need the extra ``schemas``.
 
     ``registry``, ``subject_strategy``, ``version`` and ``schema_id_in`` mean the same as in `AvroSerde`. ``references``
     are schemas of other subjects, each with the name by which a ``$ref`` of this schema refers to it.
@@ -106,7 +107,8 @@ class JsonSchemaSerde(Serde[T]):
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
+        """The serde's own registry, else the application's registry, else a `LocalSchemaRegistry` of this serde
+        alone."""
         return self.registered.registry
 
     @property
@@ -115,7 +117,7 @@ class JsonSchemaSerde(Serde[T]):
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:
-        """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
+        """A copy whose subject is ``<topic>-key`` or ``<topic>-value``, or another one by ``subject_strategy``."""
         subject = self.registered.subject_for(topic, is_key)
         return _rebuilt(self.schema, self.type, self.validate, self.registered.arguments(subject))
 

@@ -50,7 +50,8 @@ def unmade(type_: Any) -> type | None:
 def has_other_keys(type_: Any) -> bool:
     """True if the type has a dict whose keys are not text, for example numbers or dates.
 
-    False also if a dict has keys of more than one kind. A reader cannot tell the text "2" from the number 2.
+    A dict with keys of more than one kind also gives False, because a reader could not tell the text "2" from the
+    number 2.
 
     >>> has_other_keys(list[dict[int, str]]), has_other_keys(dict[str, int]), has_other_keys(dict[str | int, int])
     (True, False, False)
@@ -80,10 +81,12 @@ def _key_kinds(info: mi.Type) -> set[type]:
 
 
 def doubtful(type_: Any) -> bytes | None:
-    """A mark in JSON that the parser may refuse, although all classes of the written value fit. None: there is no mark.
+    """Bytes that written JSON contains if the parser may refuse this JSON, although the classes of the value fit the
+    type. None: the parser refuses nothing.
 
-    The parser refuses values beyond the limits of ``msgspec.Meta``; each JSON has the empty mark of such types. The
-    parser also refuses the null that a writer makes from NaN and infinity, unless the type takes None there.
+    The parser refuses values beyond the limits of ``msgspec.Meta``. For a type with limits the result is empty bytes,
+    which all JSON contains. The parser also refuses the null that a writer makes from NaN and infinity, unless the type
+    takes None there. For a type with floats, the result is therefore ``b"null"``.
 
     >>> doubtful(list[float]), doubtful(list[int])
     (b'null', None)
@@ -129,7 +132,8 @@ def _collection(outer: frozenset[type], item: mi.Type) -> Callable[[Any], bool]:
 
 
 def _all(info: mi.Type) -> Callable[[Any], bool]:
-    """The test of all items at once: the set of their classes costs less than a test of each."""
+    """A test of all items at once. The test looks at the set of their classes, which costs less than a test of each
+    item."""
     if isinstance(info, mi.AnyType):
         return lambda items: True
     classes = _classes(info)
@@ -140,7 +144,7 @@ def _all(info: mi.Type) -> Callable[[Any], bool]:
 
 
 def _classes(info: mi.Type) -> frozenset[type] | None:
-    """The classes of a type's values; None if a class alone does not tell."""
+    """The classes of a type's values; None if the class of a value does not tell whether the value fits."""
     info = bare(info)
     if isinstance(info, mi.UnionType):
         found = [_classes(each) for each in members(info)]

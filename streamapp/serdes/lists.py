@@ -31,8 +31,8 @@ _SIZES: dict[type[Serde[Any]], int] = {
     DoubleSerde: 8,
     UUIDSerde: 36,
 }
-"""The length of an item in bytes, for inner serdes whose items all have the same length. Kafka does not write this
-length."""
+"""The length of an item in bytes, for inner serdes whose items all have the same length. Kafka's format has no length
+before such items."""
 _CONSTANT, _VARIABLE = 0, 1
 _NULL = -1
 _INT = struct.Struct(">i")

@@ -45,7 +45,8 @@ def _is_faust(type_: Any) -> bool:
 
 
 def plain_of(value: Any) -> Any:
-    """A message, model or Record as a dict, also with the Records inside; every other value unchanged."""
+    """A Protobuf message, or an object of a pydantic model or Faust Record, as a dict; also the Records inside. Every
+    other value stays as it is."""
     kind = type(value)
     if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "SerializeToString"):
         from google.protobuf.json_format import MessageToDict
@@ -67,15 +68,16 @@ def _without_records(value: Any) -> Any:
 
 
 def maker_of(model: Any) -> Callable[[Any], Any]:
-    """The function that makes a model or Record from a dict."""
+    """The function that makes an object of a pydantic model or Faust Record from a dict."""
     made: Callable[[Any], Any] = model.model_validate if is_pydantic(model) else model.from_data
     return made
 
 
 def as_struct(model: Any) -> Any:
-    """A Struct with the name, the fields and the defaults of a model or Record, from which a schema follows.
+    """A ``msgspec.Struct`` class with the name, the fields and the defaults of a pydantic model or a Faust Record.
 
-    A field of a Record whose default is None may also be None in the Struct, as in Faust.
+    Serdes derive a schema from this class. If a field of a Record has the default None, the class allows None there, as
+    Faust does.
     """
     if is_pydantic(model):
         fields = [
@@ -98,7 +100,7 @@ def as_struct(model: Any) -> Any:
 def _kept(default: Any) -> Any:
     """A default in a form that msgspec accepts.
 
-    A list, dict or set with items must be a factory, or msgspec refuses it.
+    msgspec refuses a list, dict or set with items as a default, but takes a function that makes one.
     """
     return (
         default
@@ -108,7 +110,8 @@ def _kept(default: Any) -> Any:
 
 
 def shape_of(type_: Any) -> Any:
-    """The Struct or dataclass with the fields of a type: the type itself, or a Struct for a model or Record."""
+    """The class that gives the fields of a type: the type itself, or the Struct of `as_struct` for a pydantic model or
+    Faust Record."""
     if not is_model(type_):
         return type_
     try:
@@ -118,7 +121,8 @@ def shape_of(type_: Any) -> Any:
 
 
 def record_shape(type_: Any) -> Any:
-    """The same as `shape_of`, but None for all types but Structs, dataclasses, and models that can become a Struct."""
+    """The same as `shape_of` for Structs, dataclasses, and pydantic models and Faust Records that can become a Struct.
+    None for all other types."""
     try:
         shape = shape_of(type_)
         return shape if record_fields(shape) is not None and mi.type_info(shape) else None
@@ -127,12 +131,13 @@ def record_shape(type_: Any) -> Any:
 
 
 def model_of(struct: Any) -> Any:
-    """The model or Record that a Struct of `shape_of` stands for; None for all other types."""
+    """The pydantic model or Faust Record from which `shape_of` has made a Struct; None for all other types."""
     return _models.get(struct)
 
 
 def field_metadata(type_: Any) -> dict[str, Sequence[Any]]:
-    """Field -> the arguments of its ``Annotated`` behind the type. Raises NameError for a name that is not found."""
+    """Field -> the arguments that follow the type in its ``Annotated``. Raises NameError for an annotation with an
+    unknown name."""
     if is_pydantic(type_):
         return {name: each.metadata for name, each in type_.model_fields.items()}
     hints = typing.get_type_hints(type_, include_extras=True)

@@ -1,7 +1,7 @@
 """Serdes for strings, numbers, bytes and other single values, in the formats of Kafka's own serializers.
 
-``serialize`` and ``deserialize`` are plain functions on their class. The engine looks both up once, and calls them once
-a record.
+``serialize`` and ``deserialize`` are plain functions, attributes of their class. The engine looks both up once, and
+calls them for each record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def _cannot_deserialize(expected: str, data: Any) -> SerializationError:
 
 
 def _packed(format: str, value: str, data: str) -> tuple[Any, Any]:
-    """``serialize`` and ``deserialize`` of one number; ``value`` and ``data`` name the expected input in errors."""
+    """The functions ``serialize`` and ``deserialize`` for numbers of one format of ``struct``. ``value`` and ``data``
+    name the expected value and bytes in errors."""
     packed = struct.Struct(format)
     pack, unpack = packed.pack, packed.unpack
 

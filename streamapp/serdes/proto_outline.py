@@ -50,15 +50,16 @@ _LABELS = ("optional", "required", "repeated")
 
 
 class Outline(NamedTuple):
-    """A message with its fields and the messages inside it. A file, too, and an enum with its values."""
+    """A message with its fields and the messages inside it. Also stands for a file with its messages, or for an enum
+    with its values."""
 
     name: str
-    """The package of a file."""
+    """The name of a message or enum; the package of a file."""
     messages: list[Outline]
-    """In the order of the file: the place gives the index of Confluent's framing."""
+    """Messages in the order of the file. The place of a message is its index in Confluent's framing."""
     enums: list[Outline]
     fields: dict[str, tuple[int, str]]
-    """The number and the type of a field, or the number of an enum's value and no type."""
+    """Field -> its number and its type; or value of an enum -> its number and an empty type."""
 
 
 def message_at(schema: str, path: Sequence[int]) -> str:
@@ -90,8 +91,8 @@ def outline_of(schema: str) -> Outline:
 
 
 def renumbered(own: str, other: str) -> str:
-    """The fields and enum values that have the same name or number in two schemas, but are not the same; empty if there
-    are none.
+    """The fields and enum values that have the same name in two schemas but another number or type, or the same number
+    but another name. Empty if there are none.
 
     Protobuf's bytes name a field by its number only. So a reader takes the bytes of another field with this number for
     its own field.
@@ -173,7 +174,7 @@ def _of_text(schema: str) -> Outline:
     if len(schema) > _MOST_CHARACTERS:
         raise ValueError(f"the schema has more than {_MOST_CHARACTERS:,} characters")
     package, top = "", Outline("", [], [], {})
-    # None: a block that holds no messages. A oneof has the fields of its message.
+    # None stands for a block without messages. The fields of a oneof belong to its message.
     levels: list[Outline | None] = [top]
     words: list[str] = []
     for match in _TOKEN.finditer(schema):

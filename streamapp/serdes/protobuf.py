@@ -1,5 +1,5 @@
-"""A serde for Protobuf, of generated classes or of types, with the id of the schema before the message, as
-Confluent's."""
+"""A serde for Protobuf, for classes that protoc generates or for types. As with Confluent's serde, the id of the schema
+is before the message."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ _MOST_INDEXES = 32
 class ProtobufSerde(Serde[T]):
     """Protobuf of one message: a byte 0, the schema's id in 4 bytes, the place of the message in its file, the message.
 
-    ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
-    objects of the type: ``dict`` (only with ``message``), a ``msgspec.Struct``, dataclass, pydantic model or Faust
+    ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type``, values are
+    objects of this class: ``dict`` (only with ``message``), a ``msgspec.Struct``, dataclass, pydantic model or Faust
     Record. Their fields have the names of the .proto file. With ``type``, the serde also writes values that already are
     messages.
 
     Without ``message`` the schema follows from the type. The fields have the numbers 1, 2 ... in the order of the type,
-    unless a `FieldNumber` gives another. If the subject's latest version gives a number to another field, the serde
-    registers nothing and raises `SchemaRegistryError`. Bytes of such a version raise `SerializationError`.
+    unless a `FieldNumber` gives another. Suppose that another version of the subject gives a field another number or
+    Protobuf type, or gives its number to another field. If this version is the latest one in a registry with a server,
+    a write raises `SchemaRegistryError` and registers nothing. Bytes of this version raise `SerializationError`.
 
     Bytes of other versions of the message can be read: as always in Protobuf, unknown fields are ignored, and missing
     fields have their default. Bytes of a message with another name raise `SerializationError`.
@@ -137,7 +138,8 @@ class ProtobufSerde(Serde[T]):
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
+        """The serde's own registry, else the application's registry, else a `LocalSchemaRegistry` of this serde
+        alone."""
         return self.registered.registry
 
     @property
@@ -146,7 +148,7 @@ class ProtobufSerde(Serde[T]):
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
-        """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
+        """A copy whose subject is ``<topic>-key`` or ``<topic>-value``, or another one by ``subject_strategy``."""
         subject = self.registered.subject_for(topic, is_key)
         return _rebuilt(self._given, self.type, self.registered.arguments(subject))
 
@@ -236,7 +238,8 @@ class ProtobufSerde(Serde[T]):
             return plain
         if self._fill is not None:
             self._fill(plain)
-        # The dict has the forms of JSON: 64-bit numbers as text, bytes in base64. The shape converts these.
+        # The dict has the values of JSON: 64-bit numbers as text, bytes in base64. msgspec converts them to the types
+        # of the shape.
         typed = msgspec.convert(plain, self._shape, strict=False)
         if self._make is None:
             return typed

@@ -1,4 +1,5 @@
-"""Messages of Protobuf that follow from types: the generated class, and the two directions between its values."""
+"""Messages of Protobuf that follow from types: the message class, and the conversions from objects to messages and
+back."""
 
 from __future__ import annotations
 
@@ -25,9 +26,10 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 
 
 def derived(type_: Any) -> tuple[Any, Copier]:
-    """The message class of a Struct, dataclass, pydantic model or Faust Record, and its two directions.
+    """The message class for a Struct, dataclass, pydantic model or Faust Record, and the conversions between objects
+    and messages.
 
-    The message and those inside it stand in one file without package, the type's own message first. Raises
+    The message and the messages inside it are in one file without package, the type's own message first. Raises
     `ConfigError` for a type without a single form in Protobuf.
 
     >>> import msgspec
@@ -193,14 +195,14 @@ class _File:
         return form.kind == _TIMESTAMP or (form.kind in self._known and not self._is_enum(form))
 
     def _entries(self, form: Form) -> Form:
-        """The form of a map's values: maps of older Protobuf packages take messages, and no dicts."""
+        """The form of a map's values. Older versions of the package protobuf need messages there, and take no dicts."""
         if not self._is_message(form):
             return form
         return form._replace(write=lambda value: self._classes[form.kind](**form.write(value)))
 
 
 class _Parts:
-    """The fields of one message, and the two directions between the message and an object of the type."""
+    """The fields of one message, and the conversions from an object of the type to the message and back."""
 
     def __init__(self, cls: Any) -> None:
         self.name: str = cls.__name__

@@ -1,4 +1,5 @@
-"""Fields of types as fields of Protobuf: the type in the .proto file, and the two directions between their values."""
+"""Fields of types as fields of Protobuf: the type in the .proto file, and the conversions of values in both
+directions."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 class FieldNumber:
     """The number of a field in the Protobuf message that follows from a type.
 
-    A field without `FieldNumber` has the number after the field before it. The first field has number 1.
+    A field without `FieldNumber` has the number of the field before it plus 1. The first field has number 1.
 
     >>> from typing import Annotated
     >>> import msgspec
@@ -56,7 +57,7 @@ class Form(NamedTuple):
     """The form of a value in Protobuf."""
 
     kind: str
-    """The type by its name in .proto files; of messages and enums their own name."""
+    """The name of the type in .proto files; for messages and enums, their own name."""
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
     """Raises TypeError or ValueError for a value of another type."""

@@ -24,7 +24,8 @@ _PLAIN: dict[int, tuple[type, mi.Type]] = {
     12: (bytes, mi.BytesType()),
     **dict.fromkeys(_INTS, (int, mi.IntType())),
 }
-"""Numbers of Protobuf's types -> the Python type. A float of 32 bits is absent, because its JSON has fewer digits."""
+"""Numbers of Protobuf's types -> the Python type, for values that are copied as they are. A float of 32 bits is absent,
+because the JSON mapping gives it fewer digits."""
 _REPEATED, _STRING, _MESSAGE = 3, 9, 11
 _SPECIAL_FILES = frozenset(
     f"google/protobuf/{name}.proto"
@@ -34,7 +35,8 @@ _SPECIAL_FILES = frozenset(
 
 
 class Unlike(Exception):
-    """A value or field cannot be copied as it is. Protobuf's JSON mapping converts the value, or raises the error."""
+    """A value or field cannot be copied as it is. The caller then uses Protobuf's JSON mapping, which converts the
+    value or raises an error for users."""
 
 
 class Copier(NamedTuple):
@@ -55,7 +57,7 @@ class _Part(NamedTuple):
     write: Callable[[Any], Any]
     """A function from the type's value to an argument of the message's class."""
     kind: type | None = None
-    """The type of values that need no conversion to be arguments."""
+    """The class of values that the message's class takes without ``write``; None if there is none."""
 
 
 def copier_of(message: Any, shape: Any) -> Copier | None:
@@ -160,7 +162,7 @@ def _of_record(descriptor: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
 
 
 def _is_special(info: mi.StructType | mi.DataclassType) -> bool:
-    """True for a type whose JSON is not an object of its fields."""
+    """True for a Struct whose JSON is no plain object of its fields (an array, a tag, or no unknown fields)."""
     if isinstance(info, mi.StructType):
         return info.array_like or info.forbid_unknown_fields or info.tag is not None
     return False

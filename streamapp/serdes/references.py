@@ -28,7 +28,7 @@ def check_references(references: Sequence[SchemaReference]) -> tuple[SchemaRefer
 
 
 def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
-    """Name -> schema, of all schemas to which references lead, directly or through other references.
+    """Name -> schema, for all schemas to which the references lead, directly or through other references.
 
     Raises `ConfigError` if two different schemas have the same name.
     """
@@ -44,7 +44,7 @@ def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
 
 
 def _all(references: Sequence[SchemaReference]) -> Iterator[SchemaReference]:
-    """Each reference once, also those of references, even if several paths lead to the same one."""
+    """All references, with the references of references. Each is there once, even if several paths lead to it."""
     waiting, seen = list(references), set[int]()
     while waiting:
         each = waiting.pop()

@@ -1,6 +1,6 @@
 """`Registered`: the schema of a serde in a registry, under a subject.
 
-The registry gives the id that bytes begin with.
+The registry gives the schema an id, which the serde writes before each value or into a header.
 """
 
 from __future__ import annotations
@@ -29,29 +29,34 @@ from streamapp.serdes.schema_registry import (
 __all__ = ["Registered", "SchemaIdIn", "SubjectStrategy", "objected"]
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
-"""The name of a subject: ``<topic>-value``, ``<record>`` or ``<topic>-<record>`` (Confluent's TopicNameStrategy,
-RecordNameStrategy, TopicRecordNameStrategy)."""
+"""The rule for the name of a subject. The three rules give ``<topic>-value`` (of a key ``<topic>-key``), ``<record>``
+and ``<topic>-<record>`` (Confluent's TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy)."""
 
 SchemaIdIn = Literal["payload", "header"]
-"""The place of the schema's id: before the bytes, or its GUID in a header of the record (Confluent's
-HeaderSchemaIdSerializer)."""
+"""With "payload", the schema's id is before the value. With "header", the schema's GUID is in a header of the record
+(Confluent's HeaderSchemaIdSerializer)."""
 
 Objection = Callable[[Schema], str]
-"""The reason why a schema and another version of its subject do not go together; empty if they do."""
+"""A function that gets another version of a schema, and returns the reason why the two do not go together; empty if
+they do."""
 
 _MOST_NAME = 100
 _MAX_ID = 2**31 - 1
 
 
 class Registered:
-    """The schema of a serde in a registry.
+    """The schema of a serde, and the serde's settings for the registry.
 
-    With ``version`` (a number or "latest"), the serde writes with this version of the subject, and registers no schema.
-    ``whole`` is the schema with the types of its references inserted. ``objection`` compares the schema with another
-    version of the subject, by rules of the serde that a registry does not know.
+    ``record`` is the full name of the record that the schema describes; None if it has no name. ``strategy`` is the
+    rule for the name of the subject (`SubjectStrategy`). With ``version`` (a number or "latest"), the serde writes with
+    this version of the subject, and registers no schema. ``whole`` is the schema with the types of its references
+    inserted.
 
-    Raises `ConfigError` for a wrong strategy or version, and if the strategy needs the name of a record and the schema
-    has none.
+    ``objection`` is a function that gets another version of the schema. The function returns the reason why the two do
+    not go together, by rules that a registry does not know; or an empty text.
+
+    Raises `ConfigError` for a wrong ``strategy``, ``version``, ``schema_id_in`` or ``references``, and for a strategy
+    that needs ``record`` without one.
     """
 
     def __init__(
@@ -98,7 +103,8 @@ class Registered:
 
     @property
     def registry(self) -> SchemaRegistry:
-        """The registry of the serde, else that of the application, else a `LocalSchemaRegistry`."""
+        """The serde's own registry, else the application's registry, else a `LocalSchemaRegistry` of this serde
+        alone."""
         found = self._registry or default_registry() or self._own_registry
         if found is None:
             found = self._own_registry = LocalSchemaRegistry()
@@ -110,7 +116,7 @@ class Registered:
         return f"{topic}-{self.record}" if self.strategy == "topic-record" else str(self.record)
 
     def written(self) -> tuple[bytes, Schema]:
-        """The frame before written values, and the schema that the frame stands for."""
+        """The frame for written values, which has the id or GUID of a schema, and this schema."""
         if self.version is None:
             self._compare_with_latest()
             return (self._guid_frame() if self.schema_id_in == "header" else self._id_frame()), self.whole
@@ -142,12 +148,12 @@ class Registered:
         Raises `SerializationError` if no schema can have the id.
         """
         if isinstance(self.registry, LocalSchemaRegistry):
-            # A registry without a server learns the schema only when it is asked for the id.
+            # A `LocalSchemaRegistry` learns the serde's own schema only when it is asked for its id.
             self._id_frame()
         if data[0] == 0:
             schema_id = int.from_bytes(data[1:ID_BYTES], "big")
             if schema_id > _MAX_ID:
-                # A registry need not read such a number: its 404 can be that of a path that it does not have.
+                # A registry may answer such a number with 404, which would look like a wrong address of the registry.
                 raise SerializationError(
                     f"no schema has id {schema_id}, because ids have at most 31 bits: "
                     "read this topic with the serde of its writer"
@@ -164,17 +170,17 @@ class Registered:
         return guid_frame(_guids(self.registry).guid_of(subject, schema, self.format, references))
 
     def _asked(self) -> tuple[Any, ...]:
-        """The arguments of ``id_of`` and ``guid_of``. A registry without a server does not resolve references, so it
-        gets the whole schema."""
+        """The arguments of ``id_of`` and ``guid_of``. A `LocalSchemaRegistry` does not resolve references, so it gets
+        the schema with the referenced types inserted."""
         if self.references and not isinstance(self.registry, LocalSchemaRegistry):
             return self.subject, self.schema, self.format, self.references
         return self.subject, self.whole, *self._other_format
 
     @property
     def _other_format(self) -> tuple[SchemaFormat, ...]:
-        """The format as an argument.
+        """The format as a further argument of the registry's methods; none for Avro.
 
-        Avro is left out, so an application's own registry for Avro needs no such parameter.
+        So the methods of a user's own registry for Avro need no parameter ``format``.
         """
         return () if self.format == "AVRO" else (self.format,)
 
@@ -187,10 +193,11 @@ class Registered:
         return f"{theirs}, and {(self.record or self.subject)[:_MOST_NAME]} here differs from it: {changes}"
 
     def arguments(self, subject: str | None = None) -> dict[str, Any]:
-        """The arguments about the schema that make a copy of a serde, with another subject or in another process.
+        """The arguments for a copy of a serde that concern the registry. The copy has another subject, or is in another
+        process.
 
         A serde without a registry of its own gets the application's registry as an argument, because another process
-        does not know the default.
+        does not know this default.
         """
         return {
             "registry": self._registry or default_registry(),

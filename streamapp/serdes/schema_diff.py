@@ -16,7 +16,8 @@ _MOST_SUMMARY = 1_000
 
 
 def difference(old: Any, new: Any) -> list[str]:
-    """The added, missing and changed parts of the new schema, as readable lines. Equal schemas give no line.
+    """The parts that were added, removed or changed from the old schema to the new one, as readable lines. Equal
+    schemas give no line.
 
     >>> old = {"type": "record", "name": "F", "fields": [{"name": "delay", "type": "int"}]}
     >>> fields = [{"name": "delay", "type": "long"}, {"name": "dest", "type": "string"}]

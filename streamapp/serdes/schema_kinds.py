@@ -31,7 +31,7 @@ _PROTOBUF = {
 
 
 class Kind(NamedTuple):
-    """One kind of values: a name of the tables in `type_checks`, and the parts of such values."""
+    """One kind of values: a name that the tables of `type_checks` have, and the parts of such values."""
 
     name: str
     shown: str
@@ -42,9 +42,10 @@ class Kind(NamedTuple):
     closed: bool = False
     """True: values have no other fields than those of ``fields``."""
     symbols: tuple[Any, ...] | None = None
-    """All values of the kind."""
+    """All possible values, for an enum; None for other kinds."""
     key: Any = None
-    """One key for all places with this definition, so that a loop of definitions ends."""
+    """A key that all places with the same definition share. A comparison stops at a key that it has met before, so a
+    definition that contains itself is no endless loop."""
 
 
 Place = tuple[Kind, ...] | None

@@ -35,7 +35,7 @@ SchemaFormat: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 class SchemaReference(NamedTuple):
     """A schema to which another schema refers, with its subject in the registry.
 
-    ``name`` is the text by which the referring schema names the other one. In Avro, this is the full name of a type, in
+    ``name`` is the text by which the referring schema names this one. In Avro, this is the full name of a type, in
     Protobuf the path of an import, in a JSON Schema the ``$ref``. Source: "References" in Confluent's documentation of
     the schema registry.
 
@@ -67,11 +67,12 @@ class VersionMissing(SchemaRegistryError):
 
 
 class SchemaRegistry(Protocol):
-    """The interface of a schema registry, which gives an id to each schema. Another registry needs these methods.
+    """The interface of a schema registry, which gives an id to each schema. A registry of your own is an object with
+    these methods.
 
-    `ConfluentSchemaRegistry` and `LocalSchemaRegistry` are implementations. An implementation must be picklable. For a
-    schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs has the
-    methods of `SchemaGuids`.
+    `ConfluentSchemaRegistry` and `LocalSchemaRegistry` are implementations. An implementation must be picklable,
+    because Spark sends serdes to other processes. For a schema with references, ``id_of`` gets the references as a
+    fourth argument. A registry that also gives GUIDs has the methods of `SchemaGuids`.
 
     The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. No exception handler
     is asked about this error, because the record is not its cause.
@@ -113,10 +114,10 @@ class LocalSchemaRegistry:
     """A registry without a server, for tests and development. The id of a schema is 31 bits of its SHA-256.
 
     All processes compute the same id for a schema, and the id is the same under all subjects. `id_of` raises
-    `SerializationError` if another schema has the same id already. To read a value, a process needs the schema with
-    which the value was written. So give all processes the same folder as ``path``: each schema becomes a file there,
-    which is written atomically and never changes. Without ``path``, an object of this class knows only the schemas that
-    were registered with it.
+    `SerializationError` if the object or folder already has another schema with the same id. To read a value, a process
+    needs the schema with which the value was written. So give all processes the same folder as ``path``: each schema
+    becomes a file there, which is written atomically and never changes. Without ``path``, an object of this class knows
+    only the schemas that were registered with it.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")
@@ -181,7 +182,7 @@ class LocalSchemaRegistry:
         )
 
     def _stored(self, folder: Path, schema_id: int, text: str) -> Schema:
-        """The schema in the file of the id. A missing file is made from the text."""
+        """The schema in the file of the id. If there is no file, the text becomes its content."""
         stored = self._read(folder, schema_id)
         if stored is not None:
             return stored

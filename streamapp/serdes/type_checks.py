@@ -1,7 +1,8 @@
-"""Compares a type with a schema when a serde is made, and finds places whose values the type cannot hold.
+"""Compares a type with a schema when a serde is made, and finds places (fields or items) whose values the type cannot
+have.
 
-Each kind of values that the schema names at a place must fit the type. A value of the right kind may still be too
-large, or a text in another format. Such a value raises an error only when its record is read.
+The type must take each kind of values that the schema allows at a place. A value of the right kind may still be too
+large, or a text in the wrong format. Such a value raises an error only when its record is read.
 """
 
 from __future__ import annotations
@@ -100,12 +101,17 @@ def check_avro(schema: Any, type_: Any) -> None:
 
 
 def check_json(schema: Any, type_: Any) -> None:
-    """Compares a JSON Schema with a type. A property that values may lack is no misfit."""
+    """Raises `ConfigError` for a place where a type does not take the values of a JSON Schema.
+
+    A field of the type without default is allowed, although the schema does not require its property. A record without
+    this property then cannot be read.
+    """
     _check(type_, json_place(schema, schema), _JSON)
 
 
 def check_message(descriptor: Any, type_: Any) -> None:
-    """Compares a message that protoc has generated with a type, by Protobuf's JSON mapping."""
+    """Raises `ConfigError` for a place where a type does not take the values of a message's field, in the forms of
+    Protobuf's JSON mapping."""
     _check(type_, message_place(descriptor), _PROTOBUF, False)
 
 

@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1)
 _FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH
 
 KEPT = (bytes, date, datetime, time, Decimal, UUID)
-"""Classes whose values stay as they are when an object becomes dicts and lists."""
+"""Classes whose objects stay as they are when `as_plain` turns a value into dicts and lists."""
 
 _SCALARS = (
     mi.NoneType,
@@ -69,7 +69,7 @@ def bare(info: mi.Type) -> mi.Type:
 
 
 def members(info: mi.Type) -> list[mi.Type]:
-    """The types of a union, each bare; of any other type the bare type alone.
+    """The types in a union, or a type that is no union alone; each without the limits and notes of ``Annotated``.
 
     >>> from typing import Annotated
     >>> members(mi.type_info(Annotated[int, msgspec.Meta(ge=0)] | None))
@@ -82,7 +82,7 @@ def members(info: mi.Type) -> list[mi.Type]:
 
 
 def parts_of(info: mi.Type) -> Iterator[mi.Type]:
-    """The type and all types inside it. A class that contains itself is entered once.
+    """The type and all types inside it. A class that contains itself appears only once.
 
     >>> [type(part).__name__ for part in parts_of(mi.type_info(list[int | None]))]
     ['ListType', 'UnionType', 'NoneType', 'IntType']
@@ -144,10 +144,11 @@ def omits_defaults(info: mi.Type) -> bool:
 
 
 def as_plain(value: Any) -> Any:
-    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but with all fields that are set.
+    """An object as dicts and lists, as ``msgspec.to_builtins`` makes them, but also with fields that equal their
+    default.
 
-    ``omit_defaults=True`` of a Struct leaves fields out of JSON, whose reader knows their defaults. Objects of unknown
-    classes stay as they are, so that the error of a writer can name their place.
+    A Struct with ``omit_defaults=True`` leaves such fields out of its JSON, but a writer of Avro or Protobuf needs
+    them. Objects of unknown classes stay as they are, so that the error of a writer can name their place.
 
     >>> class Flight(msgspec.Struct, omit_defaults=True):
     ...     delay: int = 0
@@ -183,7 +184,8 @@ def is_immutable(type_: Any) -> bool:
 def is_exact(type_: Any) -> bool:
     """True for an immutable Struct or dataclass whose values are equal after they were written to JSON and read back.
 
-    Floats are not exact (an int becomes a float), nor are times (a zone becomes another), nor are types with limits.
+    Floats are not exact, because an int in such a field is read back as a float. Neither are times, whose zone may
+    change, nor types with limits.
     """
     return (
         record_fields(type_) is not None
@@ -211,9 +213,10 @@ def takes_all_fields(type_: Any) -> bool:
 
 
 def span_since(epoch: datetime, moment: datetime) -> timedelta:
-    """The time since an epoch. Raises ValueError for a moment that no reader could make.
+    """The time since an epoch. Raises ValueError for a moment that no reader could make: in UTC, its year is 0 or
+    10000.
 
-    A datetime with a time zone can be in the year 0 or 10000 of UTC.
+    Python has no such datetime in UTC, but a datetime with another time zone may be such a moment.
     """
     span = moment - epoch
     if not _FIRST <= span <= _LAST:
@@ -244,9 +247,10 @@ def int_fields(type_: Any) -> frozenset[str]:
 
 
 def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
-    """The bytes, or the value's repr, cut to ``size`` around a position.
+    """The bytes, or a value's repr, cut to ``size`` for an error message. For bytes, ``around`` is the position in the
+    middle of the excerpt.
 
-    `excerpt` never raises, and reads only a part of a large text, list or dict. The position counts for bytes only.
+    `excerpt` never raises, and reads only a part of a large text, list or dict.
 
     >>> excerpt([10**5000, "JFK"])
     "[<int of more than 4300 digits>, 'JFK']"

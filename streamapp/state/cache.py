@@ -105,10 +105,11 @@ class CachedStore(WriteBehindStore):
         self._listener, self._of_table = listener, True
 
     def let_through(self) -> None:
-        """Called if the store has no listener. Writes then do not go through the cache, with two exceptions.
+        """Called if no operator downstream listens to the flushes of the cache. Writes then go directly to the store
+        below, with two exceptions.
 
-        The exceptions are a store that logs each write, whose changelog records the cache delays, and a store in the
-        headers format.
+        A store that logs each write keeps the cache, because the cache delays its changelog records. A store in the
+        headers format keeps the cache, too.
         """
         self._of_table = True
         self._silent = not self._log_at_flush and not self.spec.headers_format
@@ -150,8 +151,8 @@ class CachedStore(WriteBehindStore):
         return put_news
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. A read marks the row's entry as used. A row of the store without an entry gets an entry,
-        unless a reader from outside of the task asks (`ask`)."""
+        """The row of a key. The read marks the row's entry in the record cache as used. A row without an entry gets
+        one, unless a reader from outside of the task asks (`ask`)."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -167,8 +168,8 @@ class CachedStore(WriteBehindStore):
         return row
 
     def ask(self, question: Callable[[Any], R]) -> R:
-        """The result of ``question(store)``. As in Kafka Streams, no row gets an entry, so a read from outside of the
-        task evicts no entry and flushes no update."""
+        """The result of ``question(store)``, for a reader outside of the task. As in Kafka Streams, rows that are read
+        get no entry in the cache. So the read evicts no entry and flushes no update."""
         asked, self._asked = self._asked, True
         try:
             return question(self)
@@ -355,9 +356,9 @@ class CachedStore(WriteBehindStore):
 class ShowingCachedStore(CachedStore):
     """A store with a cache whose reads also show rows that only the cache still has.
 
-    As in Kafka Streams, a cache keeps entries after a flush. In three kinds of stores, the cache then has more than the
-    store below. The store has deleted expired windows or sessions, or evicted rows (``max_entries``), or keeps no
-    timestamps (a plain table).
+    As in Kafka Streams, a cache keeps entries after a flush. So the cache may still have windows or sessions that the
+    store below has deleted as expired. The cache may have rows that a store with ``max_entries`` has evicted. The cache
+    of a plain table has the timestamps, which the store below does not keep.
     """
 
     def let_through(self) -> None:

@@ -19,8 +19,8 @@ The source is Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``."""
 class CacheEntry:
     """A row in a record cache, with the source of the record that changed the row last.
 
-    The bytes of that record are not kept, because they would keep its whole batch in memory. An entry changes in place,
-    which is faster than a new object for each update.
+    The entry keeps topic, offset, timestamp and headers of this record, but not its bytes. The bytes would keep the
+    whole fetched batch in memory. An entry changes in place, which is faster than a new object for each update.
     """
 
     __slots__ = (
@@ -126,7 +126,8 @@ def context_bytes(topic: str | None, headers: Headers) -> int:
 
 
 def size_of_kept(codec: Codec) -> tuple[Callable[[Any], int], bool]:
-    """A function that gives the size of a key or value in its kept form, and True if all of them have the same size."""
+    """A function that gives the size in bytes of a key or value in its kept form; and a flag. The flag is True if all
+    keys or values of the codec have the same size."""
     kept_class = codec.kept_class
     if kept_class is None or kept_class is bytes:
         return len, False

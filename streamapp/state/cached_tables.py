@@ -161,9 +161,11 @@ class _BelowPlainTable:
 
 
 class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
-    """A store of at most ``max_entries`` rows with a cache, which may have rows that the store below has evicted.
+    """A store of at most ``max_entries`` rows with a record cache. When the store is full, it evicts the row that was
+    used longest ago.
 
-    A read that the cache answers does not count as use in the store below.
+    The cache may have rows that the store has evicted, and reads by key still find them. A read that the cache answers
+    does not count as use of the row in the store.
     """
 
     def _caching(self, write: Write) -> Write:

@@ -76,16 +76,19 @@ class StateDirectory:
         topology: Mapping[str, Any] | None = None,
         compare: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        """Checks that the state on disk fits these arguments, and writes them beside the state for the next check.
+        """Checks that the state in the folder fits these arguments, and writes them beside the state for the next
+        check.
 
-        Raises `ProcessorStateError` for state of another application, plan, partition count or format. For a folder
-        without tasks, the format does not matter. State of tasks is also refused if its changelog was deleted and
-        created anew: offsets of the old changelog mean nothing in the new changelog. ``changelog_ids`` are Kafka's ids
-        of the topics, by which the check notices a new topic. New topics, which a pattern subscription may find, are
-        added.
+        Raises `ProcessorStateError` for a folder of another application or plan, or of a topic with another partition
+        count. Topics that the folder does not know yet are no error, because a pattern subscription may find new
+        topics.
 
-        ``topology`` is kept as JSON. If the plan differs, ``compare`` gets the topology that wrote the state, and
-        returns the differences as text for the error.
+        In a folder with state of tasks, two further facts are errors. The state has another format. Or one of its
+        changelogs was deleted and created anew, so the offsets of the state mean nothing in the new changelog. A new
+        changelog has another id; ``changelog_ids`` has Kafka's ids by topic.
+
+        ``topology`` is written as JSON beside the state. If the plan differs, ``compare`` gets the topology that wrote
+        the state, and returns the differences as text for the error.
         """
         known = self._metadata()
         has_state = bool(self.task_ids())

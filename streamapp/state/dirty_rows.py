@@ -18,11 +18,14 @@ _FIRST_PIECE, _LAST_PIECE = 16, 512
 
 
 class DirtyOrder:
-    """The dirty rows of a store in the order of their local keys, the keys in the backend.
+    """The dirty rows of a store (those written since the last commit), ordered by their local keys, the keys in the
+    backend.
 
-    A scan takes rows only as its caller asks for them, but shows them as they were at the scan's first step. So a long
-    scan has a *watch*: a dictionary of the rows that were written since, as they were before. Without a watch, a write
-    takes no extra step.
+    A scan takes rows only as its caller asks for them, but shows all rows as they were at the scan's first step. So a
+    long scan has a *watch*: a dictionary with the earlier value of each row that was written since the first step.
+    Without an open watch, a write takes no extra step.
+
+    In the example, row 19 changes during a scan. This scan shows the old value, and a later scan the new one.
 
     >>> rows = {f"{number:02}": ("old", 0) for number in range(20)}
     >>> order = DirtyOrder(rows, str.encode)

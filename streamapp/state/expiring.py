@@ -35,8 +35,9 @@ _LOOKAHEAD = 16
 class ExpiringStore(TimestampedKeyValueStore):
     """A `TimestampedKeyValueStore` whose rows have a time to live of ``expires_after_ms``.
 
-    ``expire(expired)`` deletes the rows with timestamp + time to live <= ``observed``, in the order of timestamp and
-    key. For each of them it calls ``expired(key, old value, timestamp + time to live)``.
+    ``observed`` is the stream time. ``expire(expired)`` deletes the rows with timestamp + time to live <= ``observed``,
+    in the order of timestamp and key. For each deleted row, the method calls ``expired(key, old value, timestamp + time
+    to live)``.
     """
 
     def __init__(

@@ -36,7 +36,8 @@ def raise_file_limit() -> None:
 
 
 def files_needed(tasks: int) -> int:
-    """The number of files that a worker may need for ``tasks`` tasks with state.
+    """The number of files that a worker may need with ``tasks`` tasks that have state: 128, and 32 for each of these
+    tasks.
 
     >>> files_needed(4)
     256

@@ -76,10 +76,10 @@ class Codec:
     """Converts the keys or the values of a store between three forms: value, kept form, and bytes.
 
     The *kept form* is the form in memory: the value itself for simple serdes (for example text and integers), and bytes
-    for all others.
-    ``keep`` makes the kept form of a value, and ``show`` the value of a kept form. ``to_bytes`` and ``from_bytes``
-    convert between kept form and bytes. ``kept_class`` is the class of values that are kept as objects. ``sound`` is
-    true for an object that can surely be serialized. `kept_class` and `sound` are None if the kept form is bytes.
+    for all others. ``keep`` makes the kept form of a value, and ``show`` the value of a kept form. ``to_bytes`` and
+    ``from_bytes`` convert between kept form and bytes. ``kept_class`` is the class of values that are kept as objects.
+    ``sound(value)`` is true if an object of this class can surely be serialized. Both are None if the kept form is
+    bytes.
     """
 
     __slots__ = (
@@ -275,8 +275,8 @@ class BufferedChange(NamedTuple):
     ) -> tuple[BufferedChange, int]:
         """The update and the buffer time in a changelog record of any version of Kafka Streams.
 
-        ``before`` is the update of the same key that the buffer has already. Raises `SerializationError`. Source:
-        ``InMemoryTimeOrderedKeyValueChangeBuffer.restoreBatch``.
+        ``before`` is the update of the same key that the buffer has already. Raises `SerializationError` for bytes of
+        another format. Source: ``InMemoryTimeOrderedKeyValueChangeBuffer.restoreBatch``.
         """
         version = next((value for name, value in reversed(headers) if name == "v"), None)
         match version:

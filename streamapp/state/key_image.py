@@ -28,9 +28,9 @@ class KeyImage:
     ``slots`` are the sort keys of the rows: tuples that begin with the row's time.
 
     Most reads want only the last rows. So an image with more than ``limit`` rows is shortened: its older half goes,
-    except for rows that the present read wants. A read of earlier rows loads the image anew. ``limit`` is then at least
-    twice the number of rows that the load has read. So the image takes at least as many new rows before it is shortened
-    again.
+    except for rows that the present read wants. A later read of the dropped rows loads the image anew, and ``limit``
+    becomes at least twice the number of loaded rows. So the image is shortened again only after at least as many new
+    rows.
     """
 
     __slots__ = ("complete_from", "complete_to", "limit", "rows", "size", "slots")

@@ -59,7 +59,7 @@ See docs/decisions/window-changelogs-keep-records.md.
 """
 _MIN_SEGMENT_MS = 60_000
 _MOST_BUCKETS = 1_000
-"""The largest number of buckets, about, of a store of tumbling or hopping windows with final results."""
+"""The approximate limit for the number of buckets of a store with tumbling or hopping windows and final results."""
 
 
 def same_changelog(one: str, other: str) -> bool:
@@ -215,9 +215,9 @@ class _ByTime(StoreKind):
 class Window(_ByTime):
     """One value for each key and window start; with ``retain_duplicates``, each put adds a row.
 
-    ``indexed`` is true if Kafka Streams' store has an index by key. A range of keys of a time-ordered store on disk
-    then has the same order as in a store on disk that is not time-ordered. ``advance_ms`` is the time from the start of
-    a window to that of the next; 0 means that windows may start at any time.
+    ``indexed`` is true if Kafka Streams' store has an index by key. A read of several keys from a time-ordered store on
+    disk then has the order of the index: segment, key bytes, start. ``advance_ms`` is the time from the start of a
+    window to the start of the next; 0 means that windows may start at any time.
     """
 
     persistent_name = "window"
@@ -286,6 +286,10 @@ class Session(_ByTime):
 @dataclass(frozen=True, kw_only=True)
 class Versioned(StoreKind):
     """All versions of a key's value that were valid within the last ``retention_ms`` of stream time (KIP-889).
+
+    The latest version of a key never expires. Earlier versions expire together by the segment, a span of time, in which
+    they ended. So a version stays up to ``segment_ms`` longer than the retention. By default a segment is a part of the
+    retention: a twelfth of 1 hour, a 24th of 24 hours.
 
     >>> [Versioned(retention_ms=hours * 3_600_000).segment_ms for hours in (1, 24)]
     [300000, 3600000]

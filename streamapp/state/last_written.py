@@ -12,7 +12,7 @@ class LastWritten:
     """The value that a store has written last, with its bytes.
 
     A table's operator writes a value to its store, and hands the same object on. An operator or sink that needs the
-    bytes, too, takes them from here.
+    bytes, too, takes the bytes from here. In the example, ``bytes.fromhex`` is called only for "cd".
 
     >>> last = LastWritten()
     >>> keep, serialize = last.noting(str.encode), last.known_or(bytes.fromhex)
@@ -39,9 +39,10 @@ class LastWritten:
     def known_or(
         self, serialize: Callable[[Any], bytes], exact: type | None = None
     ) -> Callable[[Any], bytes]:
-        """``serialize``, except for the value that was written last: its known bytes are returned.
+        """A function like ``serialize``. For the value that was written last, the function returns the known bytes and
+        serializes nothing.
 
-        With ``exact``, known bytes are returned only for a value of this class.
+        With ``exact``, the function returns known bytes only for a value of this class.
         """
 
         def of_any(value: Any) -> bytes:

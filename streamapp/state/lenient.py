@@ -22,8 +22,9 @@ class Unreadable:
 def lenient(store: Any) -> Iterator[None]:
     """Within the block, scans of the store give an `Unreadable` for each key or value that cannot be decoded.
 
-    A scan must begin and end within the block. At its end, the store forgets the rows that it has read, if one of them
-    is unreadable. So the next record that needs this row gets the error.
+    A scan must begin and end within the block. If the scan has found an unreadable row, the store drops its decoded
+    rows from memory at the end of the block. The rows on disk stay. So the next record that needs the unreadable row
+    gets the error of the serde, and no `Unreadable`.
 
     >>> from streamapp.state.formats import Codec
     >>> from streamapp import LongSerde

@@ -21,7 +21,8 @@ __all__ = ["LruStore", "TimestampedLruStore"]
 class LruStore(KeyValueStore):
     """A `KeyValueStore` in memory that keeps the ``max_entries`` entries that were read or written last.
 
-    All other entries are evicted, with a tombstone in the changelog. A scan does not count as use of its entries.
+    Every other entry is deleted (evicted), and its tombstone goes to the changelog. A scan does not count as use of the
+    entries that it shows.
     """
 
     def __init__(
@@ -94,8 +95,8 @@ class LruStore(KeyValueStore):
 class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
     """The table of a DSL operator with a limit of entries.
 
-    An evicted row is deleted and logged at the next commit. In the test driver, which logs every write at once, an
-    eviction writes no changelog record. There the table does as Kafka Streams, whose DSL does not log evictions.
+    The deletion of an evicted row goes to the changelog at the next commit. The test driver logs every other write at
+    once, but no evictions, like the DSL of Kafka Streams.
     """
 
     def _evicted(self, row_key: Any, row: Row) -> None:

@@ -20,13 +20,14 @@ _Note = tuple[Any, int, bool]
 class NotedLookUps(LeastRecentlyUsed):
     """The search for the entry used longest ago, in a cache whose look-ups pass all later entries of a key.
 
-    In Kafka Streams a look-up marks each entry that it passes. Here the look-up leaves a note with its own number. The
-    entries get their numbers when the cache sorts them, in the order in which the look-up has passed them.
+    In Kafka Streams a look-up marks each entry that it passes as used. Here a look-up only leaves a note: the place at
+    which it starts, and a number, which rises with each look-up. When the cache needs the order of uses, each entry
+    gets a number from the last look-up that has passed the entry.
 
-    A look-up passes all entries from its start on, so it supersedes each earlier one of the same key that started
-    there or later. The remaining notes of a key have rising starts and rising numbers. The last note whose start is not
-    behind an entry is the last look-up that has passed the entry. An entry created after a look-up has a greater number
-    than the note, so the note does not count for it.
+    A look-up passes all entries from its start on. So its note replaces earlier notes of the same key with the same or
+    a later start. The remaining notes of a key have rising starts and rising numbers. The last of them whose start is
+    not behind an entry belongs to the last look-up that has passed the entry. An entry that was created after a look-up
+    has a greater number than the note, and keeps its own number.
     """
 
     __slots__ = ("_count", "_notes", "_place_among_all", "_place_in_key")

@@ -23,9 +23,9 @@ def open_store(
 ) -> Any:
     """Opens the store that ``spec`` describes, for one task. ``table`` has its bytes in the task's `StateBackend`.
 
-    ``cache`` is the limit that the record caches of a process share. Without ``cache``, or with a limit of 0 bytes, the
-    store has no record cache. The spec must also ask for a cache (``cached``), and its kind must have one. ``memory``
-    is the limit for rows that all stores of a process keep for later reads.
+    ``cache`` is the limit that the record caches of a process share. The store has a record cache if the limit is over
+    0 bytes, and the spec asks for a cache (``cached``). Kinds without a ``cached_class`` have no record cache.
+    ``memory`` is the limit for rows that all stores of a process keep for later reads.
     """
     kind = spec.kind
     if spec.cached and kind.cached_class is not None and cache is not None and cache.max_bytes > 0:

@@ -79,7 +79,7 @@ class ReadOnlyKeyValueStore(Protocol[K, V_co]):
 class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
     """A store with one value for each key, made by `Stores.key_value` or `Stores.lru`. (``KeyValueStore``)
 
-    ``timestamp`` is only written to the changelog. Its default is the timestamp of the current record.
+    The ``timestamp`` of a write goes only to the changelog. Its default is the timestamp of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
@@ -113,8 +113,8 @@ class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol
 class ReadOnlyWindowStore(Protocol[K, V_co]):
     """The reads of a store with a value for each key and window start. (``ReadOnlyWindowStore``)
 
-    A window expires when its start is the store's ``retention`` behind the stream time. Reads do not give expired
-    windows, except those that are still in a record cache.
+    A window expires when its start is the store's ``retention`` behind the largest start of all puts. (In a store on
+    disk for final results, 1 ms later.) Reads give no expired windows, except those that are still in a record cache.
     """
 
     @property
@@ -237,7 +237,8 @@ class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
     """The reads of a store with all versions of each key's value. (``VersionedKeyValueStore``, KIP-889, KIP-968)
 
     A version is ``(value, valid from, valid to)``. The latest version has None as its last element. An earlier version
-    stays at least until its ``valid to`` is further behind the stream time than the history retention.
+    stays at least until its ``valid to`` is further behind the largest timestamp of all puts than the history
+    retention.
     """
 
     @property

@@ -54,10 +54,10 @@ class RocksMemory:
 
     The parts are a block cache, write buffers with a limit, and a row cache. All sizes are in bytes.
 
-    The first two numbers limit RocksDB's memory for any number of tasks and stores, because index and filter blocks are
-    in the block cache, too. Near the limit for write buffers, RocksDB starts to write them to disk in the background.
-    If the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits until the write
-    buffers of its task are on disk.
+    RocksDB takes no memory besides block cache and write buffers, for any number of tasks and stores. Index and filter
+    blocks are in the block cache, too. Near the limit for write buffers, RocksDB starts to write them to disk in the
+    background. If the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits
+    until the write buffers of its task are on disk.
 
     The row cache has the bytes of rows of up to 240 bytes that were written or read. A look-up there takes a tenth of
     the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
@@ -204,7 +204,7 @@ class RocksBackend:
 
 
 def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
-    """The offsets of the backend in a folder, which may be open elsewhere.
+    """The changelog offsets in the RocksDB database of a folder, which may be open elsewhere.
 
     Raises `ProcessorStateError` if the files cannot be read.
 

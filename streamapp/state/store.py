@@ -73,9 +73,9 @@ class Store:
         return None
 
     def reader_with_bytes(self, decoded: bool) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:
-        """A function that reads a row by key: value, timestamp in ms, and the bytes of the value. None: the store has
-        no such function.
+        """A function that reads a row by key, or None if the store has no such function.
 
+        The function returns the value, the timestamp in ms, and the bytes of the value; None for a row that is missing.
         Without ``decoded``, the caller only needs the bytes, so the value may be None.
         """
         return None
@@ -90,7 +90,8 @@ class Store:
         return question(self)
 
     def forget_read(self) -> None:
-        """Drops the rows that reads have left in memory. The next read of such a row decodes its bytes again."""
+        """Drops the decoded rows that reads have left in memory; the stored rows stay. The next read of such a row
+        decodes its bytes again."""
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         """Has no effect without a record cache: the writing operator forwards the update itself."""

@@ -46,11 +46,11 @@ def _bucket_of(prefix: bytes) -> int:
 class TimeBucketedStore(WriteBehindStore):
     """Rows by key and time, with buckets and expiry.
 
-    When rows of one key are read by time, they stay in memory as an image (`KeyImage`), so the next read needs no scan.
+    After a read by time, the rows of the key stay in memory as an image (`KeyImage`), so the next read needs no scan.
     With ``time_index``, reads of closed windows use a `TimeIndex`.
 
-    Rows on disk keep the bucket size with which they were written, because another retention gives another
-    ``bucket_ms``.
+    A store with rows on disk goes on with the bucket size of these rows. ``bucket_ms`` may be another number if a new
+    version of the topology has another retention.
     """
 
     _ROW_BYTES = 350

@@ -59,9 +59,9 @@ class TimeIndex:
     def take(self, time_from: int, time_to: int, dirty: Iterable[Any]) -> Iterator[set[Any]]:
         """The keys of the rows between two times, as a set for each time, in the order of the times.
 
-        Both bounds are inclusive. The rows may have been deleted meanwhile. The index gives each row once, so
-        ``time_from`` should be after the last ``time_to``. If it is not, the index is read anew, with the help of
-        ``dirty``, the keys of all dirty rows.
+        Both bounds are inclusive. The rows may have been deleted meanwhile. The index gives each row only once, so
+        ``time_from`` should be after the ``time_to`` of the last call. For an earlier ``time_from``, the index is built
+        anew from the backend and from ``dirty``, the keys of all rows that wait for the commit.
         """
         if time_to < time_from:
             return

@@ -111,8 +111,8 @@ class WriteBehindStore(Store):
         """Makes `put_row` from the steps of a write. Only this method knows all steps.
 
         Each step is a function that wraps the step before. The innermost step lets the row wait for the commit. Then
-        follow the steps of the store's kind, such as expiry. The outermost step notes the headers of tombstones for the
-        changelog (`StoreSpec.headers_format`).
+        follow the steps of `_write_steps`, such as expiry. If the rows have headers (`StoreSpec.headers_format`), the
+        outermost step notes the headers of tombstones for the changelog.
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():

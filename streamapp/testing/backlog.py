@@ -1,4 +1,4 @@
-"""The work that an application still has to do, as its committed offsets show it."""
+"""The records that an application still has to process, computed from its committed offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Backlog:
         self._admin, self._timeout = KafkaAdmin(kafka, timeout=timeout), timeout
         self._topics = sorted({topic for sub in plan.subtopologies for topic in sub.source_topics})
         self._partitions: list[TopicPartition] = []
-        """Kept between calls, because metadata of the cluster is the most expensive request."""
+        """The partitions are kept between calls, because the request for the cluster's metadata takes the most time."""
         self._consumer = Consumer(
             {
                 **kafka.librdkafka(),
@@ -52,8 +52,8 @@ class Backlog:
     def progress(self) -> tuple[int, int]:
         """(committed offsets, end offsets), each summed over all partitions.
 
-        The two numbers may stay different when all work is done, because markers of transactions have offsets, too, and
-        may not be committed. `empty` tells if all work is done.
+        Markers of transactions have offsets, too, and the group may not have committed them. So the two sums may differ
+        even if all records are processed. `empty` tells if all records are processed.
         """
         ends = self._ends()
         return sum(self._committed(ends).values()), sum(ends.values())
@@ -66,10 +66,11 @@ class Backlog:
             return False
         done = self._committed(ends)
         behind = [tp for tp, end in ends.items() if done[tp] < end]
-        # A record that was still in an earlier topic would meanwhile be in a later topic, and its end would differ.
+        # The ends are read twice. A record that moved between two topics during the first read changes an end of the
+        # second read.
         if self._has_records({tp: done[tp] for tp in behind}) or self._ends() != ends:
             return False
-        # Perhaps not all topics existed at the look-up, so the partitions are looked up again.
+        # Some topics may not have existed at the first look-up, so the partitions are looked up again.
         known, self._partitions = self._partitions, self._look_up()
         return self._partitions == known
 

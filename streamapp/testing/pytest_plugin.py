@@ -57,9 +57,9 @@ def streams_driver() -> Iterator[Callable[..., TopologyTestDriver]]:
 def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A real Kafka on a free port, which all tests of the session share: ``streams_broker.bootstrap_servers``.
 
-    Because tests share the broker, they need different names of topics and applications. The broker needs Java, and the
-    first download of Kafka needs the extra ``spark``. If something is missing, the fixture raises `BrokerError`, which
-    says what to install.
+    Because tests share the broker, each test needs its own names of topics and applications. The broker needs Java, and
+    the first download of Kafka needs the extra ``spark``. If one of these is missing, the fixture raises `BrokerError`,
+    which says what to install.
     """
     from streamapp.broker import LocalKafka
 

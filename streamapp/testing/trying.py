@@ -19,8 +19,9 @@ def try_out(
     """Runs the operators of ``describe`` on a few records, and returns their results as (key, value) pairs, in order.
 
     Each input is a list of records, (key, value) or (key, value, timestamp in ms). ``describe`` gets one stream for
-    each input and returns a stream or a table. The records of the first input are processed first. Keys are text and
-    values are JSON, so no serde is needed. The results of a table are its changes, with None for a deletion.
+    each input and returns a stream or a table. All records of the first input are processed before those of the second,
+    and so on. Keys are text and values are values of JSON, so no serde is needed. The results of a table are its
+    changes, with None for a deletion.
 
     >>> try_out(lambda words: words.map_values(str.upper), [("a", "to"), ("b", "be")])
     [('a', 'TO'), ('b', 'BE')]

@@ -27,9 +27,10 @@ _TAIL_LINES = 15
 class WorkerProcess:
     """One worker of ``application`` (a module or object, as ``faust -A`` takes it) as a child process.
 
-    The worker ends soon after the present process ends, also if the present process is killed. ``environ`` is added to
-    the environment of the present process. The worker's output goes to the file ``log``. The web server listens on
-    ``web_port``. ``datadir`` is the folder of the worker's state (default: the application's setting).
+    The worker ends soon after this Python process ends, also if this process is killed. The worker gets the environment
+    of this process, with the variables ``environ`` in addition. The worker's output goes to the file ``log``. The
+    worker's web server listens on ``web_port``. ``datadir`` is the folder of the worker's state (default: the
+    application's setting).
 
         with WorkerProcess("agents", web_port=6066, log=Path("worker.log")) as worker:
             worker.wait_until_ready()
@@ -60,7 +61,8 @@ class WorkerProcess:
         faust = [sys.executable, "-m", "faust", "--quiet", *folder, "-A", application]
         worker = [*faust, "worker", "--web-port", str(web_port)]
         with log.open("wb") as output:
-            # In a session of its own a Ctrl-C reaches only this process, which then stops the worker in order.
+            # The worker gets a session of its own. A Ctrl-C then reaches only this process, which stops the worker in
+            # order.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", _guard.__file__, *worker],
                 env={**os.environ, **(environ or {})},

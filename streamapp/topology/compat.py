@@ -1,4 +1,4 @@
-"""Compares two versions of a topology: does a deployment need nothing, a migration, or a reset, and why?
+"""Compares two versions of a topology, and says if a deployment of the new one needs nothing, a migration or a reset.
 
 Kafka Streams has no such check: a changed topology starts with the state and the topics of the old version, and may
 read them wrongly.
@@ -35,7 +35,8 @@ class Need(IntEnum):
     NOTHING = 0
     """Start the new version, which goes on with the state, the internal topics and the positions of the old version."""
     MIGRATION = 1
-    """The new version can go on, but something has to be done or accepted first. The finding says what."""
+    """The new version can go on with the existing state, but you first have to do or accept something, which the
+    finding names."""
     RESET = 2
     """The existing state contradicts the new topology. Reset the application, or use a new application id. Workers or
     a backfill then compute the state again."""
@@ -43,7 +44,8 @@ class Need(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of a topology, compared between two versions. ``subject`` is this part, for example a store."""
+    """The result for one part of a topology, compared between two versions. ``subject`` names this part, for example a
+    store."""
 
     need: Need
     subject: str
@@ -117,7 +119,7 @@ def _data(topology: Topology | Plan | Snapshot) -> Snapshot:
 
 
 def _of_today(store: Snapshot) -> Snapshot:
-    """A store of an old snapshot, in which a user's processor has the name of a Python type, in today's form."""
+    """A store of a snapshot in today's form. In old snapshots, a user's processor had the name of a Python type."""
     operators = {USER_PROCESSOR if kind in _SUPPLIERS else kind for kind in store["operators"]}
     return {**store, "operators": sorted(operators)}
 
@@ -219,7 +221,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
 
 
 def _renamed(before: Snapshot, after: Snapshot) -> dict[str, str]:
-    """Stores that probably have a new name, because everything else is the same: the new name by the old name."""
+    """Old name -> new name, for stores that probably have a new name, because everything else is the same."""
     gone = [name for name in before if name not in after]
     come = [name for name in after if name not in before]
     found: dict[str, str] = {}

@@ -14,8 +14,11 @@ __all__ = ["check_dead_letters"]
 
 
 def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
-    """Raises `ConfigError` if ``on_error`` of a node is "dead_letter", or is a `Retry` that may end with this answer,
-    and ``dead_letter_queue_topic`` is not set. The answers of functions are not known here."""
+    """Raises `ConfigError` if a node may give the answer "dead_letter", but ``dead_letter_queue_topic`` is not set.
+
+    The answer may be the ``on_error`` of the node, or the last answer of its `Retry`. A function as ``on_error`` is not
+    checked, because its answers are not known before a record fails.
+    """
     if config.dead_letter_queue_topic is not None:
         return
     for node in nodes:

@@ -1,8 +1,8 @@
 """The text of ``Topology.describe()``, which is the text of Kafka Streams for the same topology.
 
-So a description can be compared with the Java application's. Only a function that chooses topics has another name.
-Kafka Streams sorts nodes by the number of nodes downstream, and several sets have the order of Java's hash tables. This
-module reproduces both orders.
+So a description can be compared with that of the same application in Java. There is one difference: a function that
+chooses topics has another name. Kafka Streams sorts nodes by the number of nodes downstream, and has some nodes in the
+order of Java's hash tables. This module reproduces both orders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def _order(names: Iterable[str]) -> list[str]:
 
 
 class _Described:
-    """A node with its neighbours. ``size`` is the number of nodes from here downstream, and grows with each child."""
+    """A node with its neighbours. ``size`` is the number of nodes from this node downstream. Each child that is added
+    makes ``size`` larger."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -74,7 +75,7 @@ def _function_name(function: object) -> str:
 
 
 def describe_subtopology(number: int, nodes: list[Node]) -> str:
-    """The paragraph of one sub-topology. ``nodes`` are in the order in which they were added."""
+    """The part of the description for one sub-topology. ``nodes`` have the order in which they were added."""
     by_name = {n.name: _Described(n) for n in nodes}
     order = _order(_order(by_name))
     for name in order:
@@ -89,7 +90,7 @@ def describe_subtopology(number: int, nodes: list[Node]) -> str:
 
 
 def describe_global_store(number: int, source: SourceNode, processor: ProcessorNode) -> str:
-    """The paragraph of one global store."""
+    """The part of the description for one global store."""
     return (
         f"Sub-topology: {number} for global store (will not generate tasks)\n"
         f"    Source: {source.name} (topics: [{source.topics[0]}])\n      --> {processor.name}\n"

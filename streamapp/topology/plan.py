@@ -22,7 +22,7 @@ __all__ = ["GlobalStore", "InternalTopic", "Plan", "Subtopology"]
 
 @dataclass(frozen=True)
 class InternalTopic:
-    """A repartition or changelog topic. ``partitions`` None: the count follows from other topics
+    """A repartition or changelog topic. If ``partitions`` is None, its partition count follows from other topics
     (`Plan.partition_counts`)."""
 
     name: str
@@ -146,7 +146,7 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash that changes when existing state on disk or repartition topics no longer fit the topology."""
+        """A hash that changes when existing state on disk or existing repartition topics no longer fit the topology."""
         parts = []
         for sub in self.subtopologies:
             for spec in sub.stores:
@@ -182,8 +182,9 @@ class Plan:
         one among the source topics of the sub-topologies that write to it. Topics that are joined by key or co-grouped
         get the same count. A changelog has as many partitions as its sub-topology has tasks.
 
-        Raises `CopartitionError` if topics that are joined or co-grouped have different counts that cannot be changed.
-        Raises `TopologyError` for a source topic without a count, and for a count that follows from no other topic.
+        Raises `CopartitionError` if topics that are joined or co-grouped have different counts, and these counts are
+        fixed. Raises `TopologyError` for a source topic that ``external`` lacks, and for an internal topic whose count
+        follows from no other topic.
         """
         missing = [t for t in self.source_topics if t not in external]
         if missing:
@@ -224,7 +225,8 @@ class Plan:
                     counts[name] = max(counts[t] for t in sources)
                     progressed.append(name)
             if not progressed:
-                # These topics feed each other in a cycle, as in foreign-key joins. The counts that are known decide.
+                # Each of these topics gets its records from another one, in a cycle, as in foreign-key joins. The
+                # counts that are known decide.
                 known = {n: [counts[t] for t in self._sources_of_writers(n) if t in counts] for n in pending}
                 progressed = [name for name in pending if known[name]]
                 counts.update({name: max(known[name]) for name in progressed})
@@ -242,10 +244,10 @@ class Plan:
     def _fixed_count(
         group: frozenset[str], counts: Mapping[str, int], repartition: Mapping[str, InternalTopic]
     ) -> int | None:
-        """The partition count that a group of joined topics must have, or None if no topic of the group decides it.
+        """The partition count that a group of joined topics must have; None if no topic of the group has a fixed count.
 
-        External topics decide, and repartition topics with a count of their own. Raises `CopartitionError` if two of
-        them differ.
+        External topics have a fixed count, and so have repartition topics for which the user gave one. Raises
+        `CopartitionError` if two fixed counts differ.
         """
         fixed = {t: counts[t] for t in group if t not in repartition or repartition[t].partitions is not None}
         if len(set(fixed.values())) > 1:

@@ -15,13 +15,14 @@ __all__ = ["Planner", "bound_to", "changelog_config", "repartition_topic"]
 
 @dataclass(frozen=True)
 class Planner:
-    """The parts of a topology from which sub-topologies are made. Topic names have no application id yet."""
+    """Makes sub-topologies from the parts of a topology. In these parts, the names of internal topics have no
+    application id yet."""
 
     config: StreamsConfig
     stores: Mapping[str, StoreSpec]
     internal: Mapping[str, InternalTopic]
     source_changelogs: Mapping[str, str]
-    """The source topic that serves as changelog, by store."""
+    """Store -> the source topic that serves as its changelog."""
     copartitions: Sequence[tuple[str, ...]]
     """Groups of sources whose topics must have the same number of partitions."""
 
@@ -91,7 +92,8 @@ def bound_to(topic: str, spec: StoreSpec) -> StoreSpec:
 
 
 def repartition_topic(name: str, partitions: int | None) -> InternalTopic:
-    """A repartition topic. Brokers delete none of its records by age; workers delete records after their commit."""
+    """A repartition topic. Brokers delete none of its records by age. Workers delete the records that they have
+    processed and committed."""
     config = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamapp.serdes.base import Serde
 from streamapp.serdes.registered import Registered
-from streamapp.topology.nodes import SinkNode, SourceNode
-from streamapp.topology.plan import Plan
+from streamapp.state.spec import StoreSpec
+from streamapp.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["PlannedSchema", "planned_schemas"]
+__all__ = ["PlannedRecords", "PlannedSchema", "planned_schemas"]
+
+
+@dataclass(frozen=True)
+class PlannedRecords:
+    """The keys or the values of a topic, and the serde that reads them."""
+
+    topic: str
+    serde: Serde[Any]
+    is_key: bool
 
 
 @dataclass(frozen=True)
 class PlannedSchema:
-    """One schema of an application. ``serde`` is bound to ``topic``. ``writes`` is false for input topics."""
+    """One schema of an application, under the subject to which its serde is bound."""
 
-    topic: str
-    serde: Serde[Any]
     registered: Registered
     writes: bool
-    is_key: bool
+    """False if workers only read with this schema. Workers register each other schema with its first value."""
+    records: PlannedRecords | None
+    """Records with values of this schema. None: no serde of the application reads the bytes of such a record."""
+    internal: bool
+    """True if stores or internal topics of the application have values of this schema."""
 
     @property
     def subject(self) -> str:
@@ -30,49 +42,82 @@ class PlannedSchema:
 
 
 def planned_schemas(plan: Plan) -> list[PlannedSchema]:
-    """The schemas of sources, sinks and stores, each once for its subject and its text, in the order of the plan.
+    """All schemas of a topology, each once for its subject and its text, in the order of the plan.
 
-    The result lacks schemas of topics that a function or a pattern chooses, and of stores without a changelog. In
-    foreign-key joins, it lacks the subjects under which the stored foreign keys and the hashed left values are
-    registered.
+    The result lacks the schemas of topics that a function or a pattern chooses.
     """
     found: dict[tuple[str, str], PlannedSchema] = {}
     for each in _all(plan):
         key = each.subject, str(each.registered.schema)
-        if key not in found or (each.writes and not found[key].writes):
-            found[key] = each
+        before = found.get(key, each)
+        found[key] = replace(
+            before, writes=before.writes or each.writes, records=before.records or each.records
+        )
     return list(found.values())
 
 
 def _all(plan: Plan) -> Iterator[PlannedSchema]:
+    internal = {
+        topic.name
+        for sub in plan.subtopologies
+        for topic in (*sub.repartition_topics, *sub.changelog_topics.values())
+    }
     for sub in plan.subtopologies:
         for node in sub.nodes:
             if isinstance(node, SourceNode):
                 for topic in node.topics:
-                    yield from _bound(topic, node.key_serde, node.value_serde, False)
+                    yield from _bound(topic, node.key_serde, node.value_serde, False, topic in internal)
             elif isinstance(node, SinkNode) and isinstance(node.topic, str):
-                yield from _bound(node.topic, node.key_serde, node.value_serde, True)
+                yield from _bound(node.topic, node.key_serde, node.value_serde, True, node.topic in internal)
+            elif isinstance(node, ProcessorNode):
+                for serde in _bound_by(node.operator, plan.application_id):
+                    yield from _of(serde, True, None, True)
         for spec in sub.stores:
-            changelog = sub.changelog_topics.get(spec.name)
-            if changelog is not None:
-                yield from _of(changelog.name, spec.key_serde, True, True)
-                yield from _of(changelog.name, spec.value_serde, True, False)
+            yield from _of_store(sub, spec)
     for store in plan.global_stores:
-        yield from _of(store.topic, store.spec.key_serde, False, True)
-        yield from _of(store.topic, store.spec.value_serde, False, False)
+        # A worker encodes the rows of a global table anew, when the table keeps them.
+        yield from _read(store.topic, store.spec.key_serde, True, True, False)
+        yield from _read(store.topic, store.spec.value_serde, True, False, False)
 
 
-def _bound(topic: str, key: Serde[Any], value: Serde[Any], writes: bool) -> Iterator[PlannedSchema]:
-    yield from _of(topic, key.bind(topic, True), writes, True)
-    yield from _of(topic, value.bind(topic, False), writes, False)
+def _bound(
+    topic: str, key: Serde[Any], value: Serde[Any], writes: bool, internal: bool
+) -> Iterator[PlannedSchema]:
+    yield from _read(topic, key.bind(topic, True), writes, True, internal)
+    yield from _read(topic, value.bind(topic, False), writes, False, internal)
 
 
-def _of(topic: str, serde: Any, writes: bool, is_key: bool) -> Iterator[PlannedSchema]:
+def _of_store(sub: Subtopology, spec: StoreSpec) -> Iterator[PlannedSchema]:
+    changelog, shape = sub.changelog_topics.get(spec.name), spec.kind.shape
+    if changelog is None or shape is None:  # the changelog of an operator's own store has a format of its own
+        yield from _of(spec.key_serde, True, None, True)
+        yield from _of(spec.value_serde, True, None, True)
+        return
+    if shape.times_in_key:
+        yield from _of(spec.key_serde, True, None, True)
+    else:
+        yield from _read(changelog.name, spec.key_serde, True, True, True)
+    yield from _read(changelog.name, spec.value_serde, True, False, True)
+
+
+def _bound_by(operator: Any, application_id: str) -> Iterator[Serde[Any]]:
+    """The serdes that an operator, and the operators inside it, bind themselves (`Operator.bound_serdes`)."""
+    while hasattr(operator, "bound_serdes"):
+        yield from operator.bound_serdes(application_id)
+        operator = getattr(operator, "operator", None)
+
+
+def _read(topic: str, serde: Any, writes: bool, is_key: bool, internal: bool) -> Iterator[PlannedSchema]:
+    """The schemas of the keys or values of a topic."""
+    return _of(serde, writes, PlannedRecords(topic, serde, is_key), internal)
+
+
+def _of(serde: Any, writes: bool, records: PlannedRecords | None, internal: bool) -> Iterator[PlannedSchema]:
     """The schemas of a serde, and of serdes inside it."""
     registered = getattr(serde, "registered", None)
     if isinstance(registered, Registered):
-        yield PlannedSchema(topic, serde, registered, writes, is_key)
+        yield PlannedSchema(registered, writes, records, internal)
     elif isinstance(serde, Serde):
         for inner in vars(serde).values():
             if isinstance(inner, Serde):
-                yield from _of(topic, inner, writes, is_key)
+                yield from _of(inner, writes, records, internal)

@@ -30,11 +30,6 @@ def snapshot(plan: Plan) -> dict[str, Any]:
     >>> snapshot(builder.build().plan())["stores"]["KSTREAM-AGGREGATE-STATE-STORE-0000000001"]["kind"]
     'timestamped'
     """
-    internal = {
-        topic.name
-        for sub in plan.subtopologies
-        for topic in (*sub.repartition_topics, *sub.changelog_topics.values())
-    }
     return {
         "format": FORMAT,
         "application_id": plan.application_id,
@@ -54,7 +49,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
             each.subject: {
                 "format": each.registered.format,
                 "schema": each.registered.whole,
-                "internal": each.topic in internal,
+                "internal": each.internal,
                 "derived": each.registered.objection is not None,
             }
             for each in planned_schemas(plan)

@@ -34,7 +34,8 @@ _FOR_BUILDERS = (
     "dsl_store_format",
     "ensure_explicit_internal_resource_naming",
 )
-"""Settings on which the result of a builder depends, so that they cannot change after the build."""
+"""Settings that `StreamsBuilder.build` uses. A change after the build would come too late, so `Topology.plan` refuses
+one."""
 
 
 class Topology:
@@ -84,10 +85,10 @@ class Topology:
     ) -> Topology:
         """Adds a source that reads topics, or all topics that match a pattern. (``Topology.addSource``)
 
-        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms (default:
-        ``default_timestamp_extractor``, or else the record's own). ``on_error`` decides about records that cannot be
-        decoded (default: ``deserialization_exception_handler``). Raises `TopologyError` for a name that is in use, and
-        for a topic that another source reads.
+        ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms. The default is
+        ``default_timestamp_extractor`` of the configuration, or else the timestamp of the record in Kafka. ``on_error``
+        decides about records that cannot be decoded (default: ``deserialization_exception_handler``). Raises
+        `TopologyError` for a name that is in use, and for a topic that another source reads.
 
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
         ['in']
@@ -289,7 +290,8 @@ class Topology:
         self._source_changelogs[store] = topic
 
     def copartition_sources(self, *sources: str) -> None:
-        """Requires that the topics of these sources have the same number of partitions, because they are joined."""
+        """Requires that the topics of these sources have the same number of partitions, because their records are
+        joined."""
         self._copartitions.append(sources)
 
     def set_config(self, config: StreamsConfig) -> None:
@@ -330,7 +332,7 @@ class Topology:
                 text.append(describe_global_store(number, global_store.source, global_store.processor))
             else:
                 text.append(describe_subtopology(number, nodes))
-        # Java has two lists of paragraphs and appends the one with the next number, so all are ordered by number.
+        # As in Java, sub-topologies and global stores stand in the order of their numbers.
         return "Topologies:\n " + "".join("  " + t for t in text)
 
     def to_mermaid(self) -> str:
@@ -346,8 +348,9 @@ class Topology:
         """Prepares the topology to run as one application.
 
         The settings given in ``config`` override those of the configuration with which the topology was built. Raises
-        `TopologyError` if the topology is empty. Raises `ConfigError` for a setting that comes too late, because the
-        builder has already used another value, and for dead letters without a topic.
+        `TopologyError` if the topology is empty. Raises `ConfigError` for a setting of which the builder has already
+        used another value. Raises `ConfigError`, too, if an ``on_error`` is "dead_letter", but
+        ``dead_letter_queue_topic`` is not set.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics

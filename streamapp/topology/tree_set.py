@@ -1,7 +1,7 @@
 """A copy of Java's TreeSet, whose order `Topology.describe` needs to give the same text as Kafka Streams.
 
-Kafka Streams keeps the neighbours of a node in a ``java.util.TreeSet``, sorted by a size that still grows after the
-insertion. So the set is not sorted correctly. The place of a later neighbour depends on the shape of Java's tree, which
+Kafka Streams keeps the neighbours of a node in a ``java.util.TreeSet``, sorted by a number that still grows after the
+insertion. So the set is not in the order of the final numbers. The order depends on the shape of Java's tree, which
 this class therefore copies.
 """
 
@@ -80,7 +80,8 @@ class TreeSet(Generic[T]):
         self._root.red = False
 
     def _rotate(self, branch: _Branch[T], side: _Side) -> None:
-        """Rotates the tree: the branch moves down to ``side``, and its child of the other side takes its place."""
+        """Rotates the tree: the branch moves down to ``side``, and the branch's child on the other side takes its
+        place."""
         other: _Side = "right" if side == "left" else "left"
         child: _Branch[T] = getattr(branch, other)
         moved: _Branch[T] | None = getattr(child, side)

@@ -47,9 +47,9 @@ class WebAccess:
     """The settings that protect the web server, from the environment. Raises `ConfigError` for settings that cannot
     work.
 
-    Users need the cluster's secret, because workers sign their requests to each other with it. The files may be changed
-    while the worker runs. A new text is used within a second. If the new text is wrong, the worker logs an error, and
-    keeps the earlier text.
+    Users need the cluster's secret, because workers sign their requests to each other with this secret. The files of
+    users and secret may change while the worker runs. The worker uses the new text after at most a second. If the new
+    text is wrong, the worker logs an error, and keeps the earlier text.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:

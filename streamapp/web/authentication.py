@@ -41,8 +41,8 @@ _FAILURES_PER_SECOND, _FAILURES_AT_ONCE = 0.2, 10
 class Authentication:
     """The middleware that finds out who makes a request.
 
-    Each address may make 1,000 requests a second, and one wrong login in 5 s (more in a burst). ``own`` is the address
-    under which other workers reach this one.
+    Each client address may make 1,000 requests a second (2,000 at once), and one wrong login in 5 s (10 at once).
+    Further requests get status 429. ``own`` returns the address under which other workers reach this one.
     """
 
     def __init__(self, access: WebAccess, signatures: Signatures, own: Callable[[], str]) -> None:

@@ -55,9 +55,10 @@ class DeskViews:
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     async def listing(self, request: web.Request) -> web.Response:
-        """The number of open letters by operator, cause and topic; with ``each=true``, the last ``limit`` letters.
+        """The number of open letters by operator, cause and topic; with ``each=true``, single letters.
 
-        With ``all=true``, replayed and discarded letters count, too.
+        Single letters are the last ``limit`` ones in the order of partition and offset in the dead-letter topic. With
+        ``all=true``, replayed and discarded letters count, too.
         """
         matches = _filter(request).matches
         everything, each = _flag(request, "all"), _flag(request, "each")

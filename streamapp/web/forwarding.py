@@ -16,7 +16,6 @@ __all__ = ["HEADER", "Signatures"]
 HEADER = "X-Streamapp-Forwarded"
 _VALID_SECONDS = 30
 """The age in seconds up to which a signature counts. The clocks of two workers may differ by no more than this."""
-_MOST_SEEN = 10_000
 _FORM = re.compile(
     r"v1:(\d{1,12}):([0-9a-f]{32}):(read|operate):([0-9a-f]{64}):([A-Za-z0-9_.@-]{1,64})", re.ASCII
 )
@@ -26,8 +25,9 @@ class Signatures:
     """Signs and checks requests of workers with a secret that all of them have (HMAC-SHA-256).
 
     A signature is valid for one receiver, one method and one path with its query, for 30 s. A receiver accepts a
-    request that changes state only once, so that nobody can repeat a recorded request. A process does not know the
-    requests that its predecessor has accepted, so it accepts no such request from before its start.
+    request that changes state only once, so that nobody can repeat a recorded request. A restarted process does not
+    know the requests that it accepted earlier, so it accepts no request that changes state from before its start. In
+    the example, worker b knows the user of the request. Worker c, to which nobody has sent the request, gets None.
 
     >>> signatures, ada = Signatures(lambda: b"s" * 32), Identity("ada", "read")
     >>> header = signatures.sign(ada, "GET", "http://b:6066", "/tables/t/?partitions=1")
@@ -50,9 +50,11 @@ class Signatures:
         return f"v1:{when}:{nonce}:{identity.role}:{mac}:{identity.name}"
 
     def identity(self, header: str, method: str, receiver: str, path: str) -> Identity | None:
-        """The user of a signed request. None if the signature is wrong or too old.
+        """The user of a signed request; None if the request must be refused.
 
-        None also if a signature of another method than GET or HEAD was used before, or is older than this object.
+        A request is refused if its signature is wrong, or if the time of the signature is more than 30 s away from this
+        clock. In two further cases, only GET and HEAD are allowed: the signature was used before, or is older than this
+        object.
         """
         found, secret = _FORM.fullmatch(header), self._secret()
         if found is None or secret is None:
@@ -70,9 +72,10 @@ class Signatures:
     def _first(self, nonce: str, now: float) -> bool:
         """True if the nonce is new; the nonce is then remembered.
 
-        Callers check the signature first, so strangers cannot fill the memory with nonces.
+        Callers check the signature first, so strangers cannot fill the memory with nonces. A nonce is forgotten only
+        after its signature is too old.
         """
-        while self._seen and (next(iter(self._seen.values())) < now or len(self._seen) >= _MOST_SEEN):
+        while self._seen and next(iter(self._seen.values())) < now:
             self._seen.popitem(last=False)
         if nonce in self._seen:
             return False

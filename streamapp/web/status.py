@@ -39,8 +39,8 @@ class StatusViews:
     async def ready(self, request: web.Request) -> web.Response:
         """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
-        A running worker also has a reason while it takes no record because a service fails.
-        ``?task=0_3`` asks for one task.
+        The answer 200 also has a reason while the worker takes no record because a service fails. ``?task=0_3`` asks
+        for one task.
         """
         status = self._sampler.look()
         tasks = [self._readiness(status, task) for task in status.tasks]

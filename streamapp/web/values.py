@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -47,27 +47,48 @@ _EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a",
 def to_json(value: Any) -> Any:
     """Any value as an object for ``json.dumps``. This function never raises.
 
-    Structs, dataclasses and named tuples become objects. Values without a form in JSON are marked:
+    Structs, dataclasses and named tuples become objects. Values without a form in JSON, at any level, are marked:
 
     - bytes: ``{"$base64": ...}``
     - NaN and the infinities: ``{"$float": "nan"}``
     - integers of 14,000 bits or more: ``{"$int": "0x..."}``
-    - levels below the 100th: ``{"$deep": ...}``
-    - values that cannot be read or shown: ``{"$unreadable": why}``
-    - other objects: ``{"$repr": ...}``
+    - a list or object inside 100 others: ``{"$deep": the beginning of its repr}``
+    - stored bytes that their serde cannot read: ``{"$unreadable": why, "$base64": ...}``
+    - a part whose class raises an exception when it is read, for example by ``items()``: ``{"$unreadable": why}``
+    - other objects: ``{"$repr": the beginning of its repr}``, or the exception that the repr raises
 
     >>> to_json({"delay": 12, "raw": b"ab"})
     {'delay': 12, 'raw': {'$base64': 'YWI='}}
     >>> to_json(float("inf"))
     {'$float': 'inf'}
     """
-    try:
-        return _to_json(value, MAX_DEPTH)
-    except Exception as error:  # a class of the application may raise anything
-        return {"$unreadable": f"{type(error).__name__}: {excerpt(error, size=200)}"}
+    return _to_json(value, MAX_DEPTH)
 
 
 def _to_json(value: Any, depth: int) -> Any:
+    try:
+        return _converted(value, depth)
+    except Exception as error:  # a class of the application may raise anything
+        return _unreadable(error)
+
+
+def _unreadable(error: Exception) -> Any:
+    return {"$unreadable": f"{type(error).__name__}: {excerpt(error, size=200)}"}
+
+
+def _attributes(value: Any, names: Iterable[str], depth: int) -> Any:
+    found = {}
+    for name in names:
+        try:
+            part = getattr(value, name)
+        except Exception as error:  # the other attributes are shown
+            found[name] = _unreadable(error)
+        else:
+            found[name] = _to_json(part, depth)
+    return found
+
+
+def _converted(value: Any, depth: int) -> Any:
     match value:
         case None | bool() | str():
             return value
@@ -90,7 +111,7 @@ def _to_json(value: Any, depth: int) -> Any:
     depth -= 1
     match value:
         case msgspec.Struct():
-            return {name: _to_json(getattr(value, name), depth) for name in value.__struct_fields__}
+            return _attributes(value, value.__struct_fields__, depth)
         case Mapping():
             return {_text(_to_json(key, depth)): _to_json(item, depth) for key, item in value.items()}
         case tuple() if hasattr(value, "_asdict"):
@@ -98,7 +119,7 @@ def _to_json(value: Any, depth: int) -> Any:
         case list() | tuple() | Set():
             return [_to_json(item, depth) for item in value]
     if dataclasses.is_dataclass(value):
-        return {each.name: _to_json(getattr(value, each.name), depth) for each in dataclasses.fields(value)}
+        return _attributes(value, (each.name for each in dataclasses.fields(value)), depth)
     plain = plain_of(value)
     return {"$repr": excerpt(value, size=10_000)} if plain is value else _to_json(plain, depth)
 

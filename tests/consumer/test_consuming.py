@@ -419,7 +419,7 @@ def test_a_coroutine_that_exits_ends_the_consumer_and_not_the_event_loop(feed: F
     async def handle(record: ConsumerRecord) -> None:
         raise SystemExit(3)
 
-    async def run() -> str:
+    async def run() -> Any:
         running = ReliableConsumer(
             feed.group,
             feed.topic,
@@ -435,7 +435,9 @@ def test_a_coroutine_that_exits_ends_the_consumer_and_not_the_event_loop(feed: F
                     if running.status.state in ("failed", "stopped"):
                         break
                     await asyncio.sleep(0.1)
-        return running.status.state
+        return running
 
-    assert asyncio.run(run()) == "failed"
+    ended = asyncio.run(run())
+    assert ended.status.state == "failed"
+    assert ended.metrics.in_work == 0, "the end does not wait for a call that is over"
     assert feed.position() == 0

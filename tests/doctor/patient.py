@@ -122,12 +122,14 @@ class Patient:
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result()
 
-    def feed(self, count: int, *, key: Callable[[int], str] = lambda n: f"k{n}", **more: Any) -> None:
+    def feed(
+        self, count: int, *, key: Callable[[int], str] = lambda n: f"k{n}", topic: str = "", **more: Any
+    ) -> None:
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True}
         )
         for number in range(count):
-            producer.produce(self.source, b"v", key(number), **more)
+            producer.produce(topic or self.source, b"v", key(number), **more)
         producer.flush()
 
     def commit(self, *offsets: int) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
 
+from streamapp import App, StreamsConfig
+from streamapp.engine.metadata import TOPIC_ID, encode_metadata
+
+from ..group_offsets import commit_offsets
 from ..processes import until
 from .patient import Patient, provokes
 
@@ -31,6 +38,19 @@ def test_records_that_were_deleted_unread(patient: Patient) -> None:
 def test_a_group_beyond_the_end(patient: Patient) -> None:
     patient.commit(0, 0, 1_000)
     assert patient.findings() == {("SA402", f"{patient.source}-2")}
+
+
+@provokes("SA406")
+def test_offsets_of_an_earlier_topic(patient: Patient) -> None:
+    ((_, described),) = patient.admin.describe_topics(TopicCollection([patient.source])).items()
+    for topic_id, expected in (
+        (str(described.result().topic_id), set()),
+        ("AAAAAAAAAAAAAAAAAAAAAA", {("SA406", f"{patient.source}-1")}),
+    ):
+        metadata = encode_metadata(5, {f"{TOPIC_ID}{topic_id}": 0})
+        at = TopicPartition(patient.source, 1, 2, metadata=metadata)
+        commit_offsets(patient.bootstrap, patient.id, [at])
+        assert patient.findings() == expected
 
 
 @provokes("SA403")
@@ -132,3 +152,24 @@ def test_accepted_findings_do_not_count(patient: Patient) -> None:
     report = patient.report("--baseline", str(baseline), code=1)
     assert [each["code"] for each in report["findings"]] == ["SA507"]
     assert report["accepted_but_gone"] == [{"code": "SA508", "subject": "replication_factor"}]
+
+
+@provokes("SA201")
+def test_an_app_without_a_topology(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = f"{patient.id}-dead"
+    patient.create(dead, config={"retention.ms": "-1"})
+    config = StreamsConfig(
+        patient.id, bootstrap_servers=patient.bootstrap, session_timeout_ms=10, dead_letter_queue_topic=dead
+    )
+    app = App(patient.id, config=config)
+
+    @app.consume(patient.source, name="charge")
+    async def charge(record: Any) -> None:
+        """Does nothing."""
+
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    patient.alter(patient.source, retention_ms="1000")
+    patient.alter(dead, retention_ms="1000")
+    expected = {("SA201", patient.source), ("SA209", dead), ("SA404", "session_timeout_ms")}
+    until(lambda: patient.findings() == expected, 60, patient.findings)
+    assert patient.report()["group"] == f"{patient.id}-charge"

@@ -126,3 +126,41 @@ def test_a_clock_that_is_ahead(patient: Patient) -> None:
     assert patient.findings() == set()
     patient.feed(1, partition=2, timestamp=now + 3_600_000)
     assert patient.findings() == {("SA303", f"{patient.source}-2")}
+
+
+@provokes("SA206")
+def test_a_repartition_topic_that_is_compacted(patient: Patient) -> None:
+    patient.configure(windows(patient))
+    prepared(patient)
+    repartition = f"{patient.id}-by-minute-repartition"
+    patient.alter(repartition, cleanup_policy="compact")
+    (found,) = patient.report()["findings"]
+    assert (found["code"], found["subject"], found["seen"]) == (
+        "SA206",
+        repartition,
+        "cleanup.policy=compact",
+    )
+    assert "cleanup.policy=delete,retention.ms=-1" in found["remedy"]
+    patient.alter(repartition, cleanup_policy="compact,delete", retention_ms="3600000")
+    until(
+        lambda: [each["seen"] for each in patient.report()["findings"]] == ["cleanup.policy=compact,delete"],
+        60,
+        patient.findings,
+    )
+
+
+@provokes("SA303")
+def test_records_of_global_topics_are_looked_at(patient: Patient) -> None:
+    rows = f"{patient.id}-rows"
+    patient.create(rows, config={"cleanup.policy": "compact"})
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    table = builder.global_table(rows)
+    builder.stream(patient.source).join(table, lambda left, right: left, key_selector=lambda key, _: key).to(
+        patient.sink
+    )
+    patient.configure(builder.build())
+    prepared(patient)
+    patient.feed(400, key=lambda number: "ZZ", topic=rows)
+    assert patient.findings() == set()  # each worker reads the whole topic, so a hot key does no harm there
+    patient.feed(1, partition=2, timestamp=int(time.time() * 1000) + 3_600_000, topic=rows)
+    assert patient.findings() == {("SA303", f"{rows}-2")}

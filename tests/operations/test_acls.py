@@ -354,3 +354,45 @@ def test_agents_need_each_of_their_rights_and_no_other(guarded: Guarded, tmp_pat
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(lambda missing: without(missing).lives(), AGENT_RIGHTS))
     assert dict(zip(AGENT_RIGHTS, found, strict=True)) == dict.fromkeys(AGENT_RIGHTS, False)
+
+
+def test_a_reset_needs_the_rights_that_the_page_names(guarded: Guarded, tmp_path: Path) -> None:
+    reference = Reference(guarded, tmp_path)
+
+    def reset() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from streamapp.cli import main; main()", "reset", "--yes"]
+        return subprocess.run(
+            [*command, "tests.operations.reference_app"],
+            env={**os.environ, **reference.environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    try:
+        rights = json.loads(reference.command("--json"))
+        reference.allow(rights)
+        worker = reference.start()
+        until(lambda: reference.works or not worker.alive, 90, reference.cluster.story)
+        assert worker.terminate() == 0, reference.cluster.story()
+        group = {**rights[0], "resource": "group", "name": reference.cluster.id, "operation": "Delete"}
+        backfill = {**group, "name": f"{reference.cluster.id}-backfill"}
+        internal = [
+            {**group, "resource": "topic", "name": f"{reference.cluster.id}-counts-{kind}"}
+            for kind in ("repartition", "changelog")
+        ]
+        for allowed, said in (
+            ([], f"{reference.cluster.id}-backfill"),
+            ([backfill], f"{reference.cluster.id}-counts-changelog"),
+            (internal, f"the consumer group {reference.cluster.id} could not be deleted"),
+        ):
+            if allowed:
+                reference.allow(allowed)
+            refused = reset()
+            assert refused.returncode == 1
+            assert said in refused.stderr
+        reference.allow([group])
+        done = reset()
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        reference.cluster.close()

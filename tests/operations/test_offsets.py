@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -260,3 +261,21 @@ def test_a_copy_replays_a_range(cluster: Cluster, run: Run, monkeypatch: pytest.
     assert cluster.totals() == (1_000, 1_000)
     assert copied.terminate() == 0
     assert worker.terminate() == 0
+
+
+def test_an_app_without_a_topology_has_the_group_of_its_agents(
+    cluster: Cluster, run: Run, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(cluster.id, config=StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap))
+
+    @app.agent(app.topic(topic))
+    async def count(records: Any) -> None:
+        """Does nothing."""
+
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    assert offsets(run, "it") == {TopicPartition(topic, 0): None, TopicPartition(topic, 1): None}
+    run("offsets", "reset", "it", "--to-latest", "--execute")
+    assert offsets(run, "it") == {TopicPartition(topic, 0): 30, TopicPartition(topic, 1): 20}
+    copy = f"{cluster.id}-copy"
+    run("offsets", "copy", "it", copy, "--execute")
+    assert offsets(run, "--group", copy) == offsets(run, "it")

@@ -95,6 +95,40 @@ def source_of(names: list[str]) -> str:
     return "source"
 
 
+@pytest.mark.parametrize("identity", ["header:id", "value:n", "key"])
+def test_the_next_run_finds_what_was_sent_again_by_its_id(topics: Topics, identity: str) -> None:
+    topic = topics.create()
+    arguments = (topic, "--source", source_of(["a", "b"]), "--id", identity, "--republish", "1000")
+    first = run(*arguments)
+    assert first.exit_code == 0, first.output
+    assert "| republished | 2 |" in first.output
+    again = run(*arguments)
+    assert again.exit_code == 0, again.output
+    assert "| republished | 0 |" in again.output
+    assert "| without an id | 0 |" in again.output
+
+
+@pytest.mark.parametrize(
+    ("identity", "record", "message"),
+    [
+        ("key", {"key": "k7"}, "line 2: the record has the id 'k7' in its key, but the line has the id 'o7'"),
+        ("key", {}, "line 2: the record has no id in its key"),
+        ("value:n", {"key": "o7", "value": {"n": "7"}}, "has the id '7' in its value:n"),
+        ("header:id", {"timestamp": "500"}, "line 2: \"timestamp\" is '500', but it is a whole number of ms"),
+    ],
+)
+def test_a_line_that_the_next_run_would_miss_again_is_refused_before_anything_is_sent(
+    topics: Topics, identity: str, record: dict[str, Any], message: str
+) -> None:
+    topic = topics.create()
+    good = {"id": "o1", "key": "o1", "value": {"n": "o1"}}
+    Path("source").write_text(json.dumps(good) + "\n" + json.dumps({"id": "o7", **record}) + "\n")
+    result = run(topic, "--source", "source", "--id", identity, "--republish", "1")
+    assert result.exit_code == 1
+    assert message in result.output
+    assert not any(topics.read(topic).values())
+
+
 @pytest.mark.parametrize("step", ["producer-sent", "producer-bookmarked", "producer-committed"])
 def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str) -> None:
     topic = topics.create()

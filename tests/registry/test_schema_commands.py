@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from confluent_kafka import Producer
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
+from streamapp.registry.subjects import Subjects
 from streamapp.serdes import AvroSerde
+from streamapp.testing import WorkerProcess
+from tests.processes import free_port, until
 
 pytestmark = pytest.mark.broker
 
@@ -116,3 +120,63 @@ def test_records_in_the_topic_are_read_by_the_new_schema(
     assert broken.returncode == 1
     assert "  0 of the last 6 records can be read" in broken.stdout
     assert f"  {topic}-in-0 at offset 2: cannot read Order" in broken.stdout
+
+
+def test_the_commands_have_the_subjects_that_a_worker_registers(
+    local: LocalRegistry, topic: str, registry: ConfluentSchemaRegistry, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    inputs = ("left", "right", "stream", "global")
+    names = [f"{topic}-{each}" for each in (*inputs, "out", "joined")]
+    KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)).ensure_topics(
+        [TopicSpec(name, 1) for name in names]
+    )
+    port = free_port()
+    environ = {
+        "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "STREAMAPP_SCHEMA_REGISTRY_URL": local.url,
+        "SUBJECTS_NAME": topic,
+        "SUBJECTS_DATADIR": str(tmp_path / "worker"),
+        "SUBJECTS_WEB_PORT": str(port),
+        "PYTHONPATH": os.getcwd(),
+    }
+    serde = AvroSerde[str]("string", registry=registry).bind("the-producer", False)
+
+    def subjects() -> set[str]:
+        return {name for name in Subjects(registry).names() if name.startswith(topic)}
+
+    def commanded(*arguments: str) -> list[str]:
+        command = [str(Path(sys.executable).with_name("streamapp")), "schema", *arguments]
+        ran = subprocess.run(
+            command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout.splitlines()
+
+    app = "tests.registry.every_subject_app"
+    planned = {line.partition(":")[0] for line in commanded("check", app) if ": writes, " in line}
+    assert subjects() == set()  # a check registers nothing
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
+
+    def feed(name: str, key: str, value: str) -> None:
+        producer.produce(f"{topic}-{name}", serde.serialize(value), serde.serialize(key))
+        assert producer.flush(60) == 0
+
+    feed("right", "r", "right")
+    feed("global", "k", "global")
+    log = tmp_path / "worker.log"
+    with WorkerProcess(app, web_port=port, log=log, environ=environ) as worker:
+        worker.wait_until_ready()
+        feed("stream", "k", "v")
+        foreign_keys = cycle("rs")
+
+        def complete() -> bool:
+            worker.check()
+            feed("left", "k", next(foreign_keys))  # the record cache may join two changes of the foreign key
+            return subjects() >= planned
+
+        until(complete, 120.0, lambda: f"without {planned - subjects()}: {log.read_text()}")
+    assert subjects() == planned
+    assert {line.partition(":")[0] for line in commanded("register", app)} == planned
+    # Records with composed values, in the topics of the grouping and of the foreign-key join, are read as a whole.
+    read = commanded("check", app, "--records", "5")
+    assert f"{topic}-again-repartition-value: writes, unchanged" in read

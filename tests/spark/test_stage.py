@@ -217,6 +217,22 @@ def test_foreign_key_joins_end_with_the_join_of_the_last_rows(
     assert {record[4]: record[5] for record in sorted(outcome.records["out"])} == expected
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(names, names, st.integers(1, 40).map(lambda second: second * 1000)), max_size=30))
+def test_each_change_of_a_left_row_is_joined_as_in_the_test_driver(left: list[Event]) -> None:
+    """A left row that changed before its answer came lost a result, if timestamps were not in order."""
+    config = CONFIG.replace(statestore_cache_max_bytes=0)
+    topology, _ = plan_of(foreign_key)
+    right = [(name, name.upper(), 0) for name in "abc"]
+    with TopologyTestDriver(topology, config) as driver:
+        for topic, events in (("other", right), ("in", left)):
+            for key, value, time in events:
+                driver.create_input_topic(topic, TEXT, TEXT).pipe_input(key, value, timestamp=time)
+        expected = [(r.key, r.value, r.timestamp) for r in driver.produced.get("out", [])]
+    outcome = computed(topology.plan(config), {"in": left, "other": right}, 1, lambda size: [])
+    assert [record[-3:] for record in sorted(outcome.records["out"])] == expected
+
+
 def test_state_that_outgrows_its_limit_moves_to_disk_and_stays_right() -> None:
     config = CONFIG.replace(state_memory_bytes=20_000)
     builder = StreamsBuilder(config)

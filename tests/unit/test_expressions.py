@@ -32,6 +32,8 @@ class Departure(NamedTuple):
         (value.delay <= 15, False),
         (value.delay + 1 == 21, True),
         (value.delay * 2 - 1 != 39, False),
+        ((1 + 2 * value.delay) == 41, True),
+        ((100 - value.delay) == 80, True),
         (value["delay"] >= value.delay, True),
         (value.missing < 1, None),
         (value.missing.is_null(), True),

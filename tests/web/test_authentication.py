@@ -529,3 +529,14 @@ async def test_a_login_is_not_sent_where_a_worker_redirects_to(serve: Serve) -> 
     with pytest.raises(OSError, match="302"):
         await asyncio.to_thread(open_worker, url, seconds=10, environ={"STREAMAPP_WEB_TOKEN": "sat_x"})
     assert asked == ["/status"]
+
+
+def test_many_requests_do_not_make_a_valid_signature_count_twice() -> None:
+    """Beyond 10,000 signatures the oldest was forgotten while it was still valid."""
+    signatures = Signatures(lambda: b"s" * 32, now=lambda: 1_000.0)
+    headers = [
+        signatures.sign(Identity("ada", "operate"), "POST", "http://a", "/pause") for _ in range(10_001)
+    ]
+    taken = [signatures.identity(header, "POST", "http://a", "/pause") for header in headers]
+    assert None not in taken
+    assert signatures.identity(headers[0], "POST", "http://a", "/pause") is None

@@ -257,6 +257,19 @@ class Point:
     x: Any
 
 
+@dataclass
+class Lazy:
+    near: int
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "near":
+            raise LookupError("no")
+        return super().__getattribute__(name)
+
+
+FAILED = {"$unreadable": "LookupError: LookupError('no')"}
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -265,9 +278,22 @@ class Point:
         (Decimal("1E+999999999"), "1E+999999999"),
         (Broken(), {"$repr": "<Broken whose repr fails: RuntimeError>"}),
         (Point(b"x"), {"x": {"$base64": "eA=="}}),
-        (Failing(), {"$unreadable": "LookupError: LookupError('no')"}),
+        (Failing(), FAILED),
+        ({"a": 1, "m": Failing()}, {"a": 1, "m": FAILED}),
+        ([1, Point(Failing()), 2], [1, {"x": FAILED}, 2]),
+        ([Lazy(1), 2], [{"near": FAILED}, 2]),
     ],
-    ids=["NaN", "infinity", "decimal", "broken", "dataclass", "failing"],
+    ids=[
+        "NaN",
+        "infinity",
+        "decimal",
+        "broken",
+        "dataclass",
+        "failing",
+        "failing item",
+        "failing field",
+        "failing attribute",
+    ],
 )
 def test_odd_objects_have_a_form(value: Any, shown: Any) -> None:
     assert to_json(value) == shown

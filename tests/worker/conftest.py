@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,6 +18,8 @@ from streamapp.broker import LocalKafka
 from ..processes import Worker, free_port, start_worker, until
 
 PARTITIONS = 4
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+"""The settings of a topic whose records may be far ahead of the clock."""
 
 
 @dataclass
@@ -38,9 +40,28 @@ class Cluster:
         self.source, self.sink = f"{self.id}-in", f"{self.id}-out"
         self.create(self.source, self.sink)
 
-    def create(self, *topics: str, partitions: int = PARTITIONS) -> None:
-        for future in self.admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
+    def create(
+        self, *topics: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
+    ) -> None:
+        new = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
+        for future in self.admin.create_topics(new).values():
             future.result()
+
+    def topic_id(self, topic: str) -> str:
+        """Kafka's id of a topic."""
+        ((_, described),) = self.admin.describe_topics(TopicCollection([topic])).items()
+        return str(described.result().topic_id)
+
+    def recreate(self, topic: str, partitions: int = PARTITIONS) -> None:
+        """Deletes a topic and creates another one with the same name."""
+        for future in self.admin.delete_topics([topic]).values():
+            future.result()
+
+        def created() -> bool:
+            (future,) = self.admin.create_topics([NewTopic(topic, partitions, 1)]).values()
+            return future.exception() is None
+
+        until(created, 30, lambda: f"{topic} cannot be created anew")
 
     def start(
         self,

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ..processes import Worker, until
-from .conftest import PARTITIONS, Cluster
+from .conftest import ANY_TIME, PARTITIONS, Cluster
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 
@@ -285,6 +285,27 @@ def test_a_record_that_fails_anywhere_becomes_a_dead_letter_and_the_next_ones_ar
     until(lambda: good() == [b"before", b"after"], 60, worker.text)
     assert [value for _, value in cluster.read(letters)] == poison
     assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_letters_that_are_far_ahead_of_the_clock_get_its_time(cluster: Cluster, guarantee: str) -> None:
+    """Brokers refuse such a letter, and a request with such a letter as a whole. The refusal ended the worker."""
+    answered = Answered(cluster)
+    source, letters = f"{cluster.id}-failing", f"{cluster.id}-letters"
+    cluster.create(source, partitions=1, config=ANY_TIME)
+    cluster.create(letters, partitions=1)
+    ahead = int(time.time() * 1000) + 3 * 3_600_000
+    poison = [b"poison %d" % number for number in range(20)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for number, value in enumerate([b"before", *poison, b"after"]):
+        producer.produce(source, value, b"k1", timestamp=ahead + number if number % 3 == 1 else 0)
+    producer.flush()
+    env = {"FAILING": source, "HOW": "raises in the agent", "ON_ERROR": "continue", "DEAD_LETTERS": letters}
+    worker = answered.start(GUARANTEE=guarantee, **env)
+    until(lambda: len(answered.answers(b"yielded ")) == 2, 60, worker.text)
+    assert worker.terminate() == 0
+    assert [value for _, value in cluster.read(letters)] == poison
+    assert sorted(value for _, value in answered.answers(b"yielded ")) == [b"after", b"before"]
 
 
 @pytest.mark.parametrize(

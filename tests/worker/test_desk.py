@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -196,3 +197,54 @@ def test_a_letter_without_its_record_is_replayed_with_the_record_of_its_source(d
     FailureDesk(config).edit("0-1", b"k7", b"8")
     assert FailureDesk(config).replay(lambda letter: True) == 1
     assert cluster.read(cluster.source)[-1] == (b"k7", b"8")
+
+
+def letters_of(desk: Desk, source: str, values: list[bytes], **client: str) -> FailureDesk:
+    """A desk with a dead letter for each value, whose records came from partition 0 of ``source``."""
+    cluster = desk.cluster
+    headers = [("__streams.errors.topic", source), ("__streams.errors.partition", "0")]
+    for value in values:
+        cluster.producer.produce(desk.dead, value, "k", headers=headers)
+    cluster.producer.flush()
+    return FailureDesk(
+        StreamsConfig(
+            cluster.id,
+            bootstrap_servers=cluster.bootstrap,
+            dead_letter_queue_topic=desk.dead,
+            client_properties=client,
+        )
+    )
+
+
+def test_a_desk_waits_while_the_queue_of_its_client_is_full(desk: Desk) -> None:
+    values = [b"%d" % number for number in range(50)]
+    letters = letters_of(desk, desk.cluster.source, values, **{"queue.buffering.max.messages": "5"})
+    assert letters.replay(lambda letter: True) == 50
+    assert [value for _, value in desk.cluster.read(desk.cluster.source)] == values
+
+
+def test_a_refused_record_ends_a_replay_with_the_id_of_its_letter(desk: Desk) -> None:
+    cluster = desk.cluster
+    small = f"{cluster.id}-small"
+    cluster.create(small, partitions=1, config={"max.message.bytes": "1000"})
+    values = [b"%d" % number for number in range(10)]
+    values[7] = random.Random(7).randbytes(5_000)
+    letters = letters_of(desk, small, values)
+    match = f"letter 0-7: a record for {small} cannot be sent: .*key and value: 5,001 bytes.* Raise max.message.bytes"
+    with pytest.raises(BrokerError, match=match):
+        letters.replay(lambda letter: True)
+    assert [value for _, value in cluster.read(small)] == values[:7]
+    assert letters.discard(lambda letter: letter.id == "0-7", "too large") == 1
+    assert letters.replay(lambda letter: True) == 2
+    assert [value for _, value in cluster.read(small)] == values[:7] + values[8:]
+
+
+def test_records_that_are_only_together_too_large_are_all_replayed_once(desk: Desk) -> None:
+    cluster = desk.cluster
+    small = f"{cluster.id}-small"
+    cluster.create(small, partitions=1, config={"max.message.bytes": "1000"})
+    values = [random.Random(number).randbytes(400) for number in range(40)]
+    counts: list[int] = []
+    assert letters_of(desk, small, values).replay(lambda letter: True, progress=counts.append) == 40
+    assert [value for _, value in cluster.read(small)] == values
+    assert counts == list(range(1, 41))

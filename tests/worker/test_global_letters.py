@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 
+import pytest
+
 from ..processes import until
-from .conftest import Cluster
+from .conftest import ANY_TIME, Cluster
 
 
 def test_each_failed_record_is_one_letter_over_workers_and_restarts(cluster: Cluster) -> None:
@@ -55,3 +58,25 @@ def test_each_failed_record_is_one_letter_over_workers_and_restarts(cluster: Clu
     cluster.counted()
     assert third.terminate() == 0
     assert written() == each_once()
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_letters_that_are_far_ahead_of_the_clock_are_written_once(cluster: Cluster, guarantee: str) -> None:
+    """Brokers refused such a letter, and the refusal ended each worker anew."""
+    planes, dead = f"{cluster.source}-planes", f"{cluster.id}-dead"
+    cluster.create(planes, partitions=2, config=ANY_TIME)
+    cluster.create(dead, partitions=1)
+    ahead = int(time.time() * 1000) + 3 * 3_600_000
+    for number in range(20):
+        at = ahead + number if number % 2 else 0
+        cluster.producer.produce(planes, b"\xff%d" % number, f"k{number}", timestamp=at)
+    cluster.producer.flush()
+    worker = cluster.start("a", app="rekeyed_app", GUARANTEE=guarantee, DEAD=dead)
+    expected = Counter(b"\xff%d" % number for number in range(20))
+
+    def written() -> Counter[bytes | None]:
+        return Counter(value for _, value in cluster.read(dead))
+
+    until(lambda: len(written()) == 20, 60, lambda: f"{written()}\n{cluster.story()}")
+    assert worker.terminate() == 0
+    assert written() == expected

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.cimpl import NewTopic
 
+from streamapp.app import App
+from streamapp.cli import main
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
+from streamapp.engine.metadata import TOPIC_ID, encode_metadata
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import topic_ids
-from streamapp.runners.worker.clients import admin_client
+from streamapp.runners.worker.clients import admin_client, list_offsets
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import StaleMemberError
@@ -27,8 +31,10 @@ from streamapp.serdes import StringSerde
 from streamapp.stores import Stores
 from streamapp.topology.plan import InternalTopic, Plan, Subtopology
 
+from ..group_offsets import commit_offsets
 from ..processes import until
-from .conftest import Cluster
+from .conftest import PARTITIONS, Cluster
+from .counting import counting
 
 
 class Task:
@@ -77,15 +83,7 @@ class Log:
             future.result()
 
     def recreate(self) -> None:
-        for future in self.cluster.admin.delete_topics([self.partition.topic]).values():
-            future.result()
-        new = NewTopic(self.partition.topic, 1, 1)
-
-        def created() -> bool:
-            (future,) = self.cluster.admin.create_topics([new]).values()
-            return future.exception() is None
-
-        until(created, 30, lambda: "the topic cannot be created anew")
+        self.cluster.recreate(self.partition.topic, partitions=1)
 
 
 def config_of(cluster: Cluster, reset: Any) -> StreamsConfig:
@@ -212,3 +210,39 @@ def test_topics_that_are_deleted_and_created_anew_are_noticed(
     found.clear()
     until(lambda: found.extend(filter(None, [ids.lost()])) or bool(found), 30, lambda: found)
     assert found[0] == (cluster.source, False)
+
+
+def test_a_worker_refuses_offsets_that_belong_to_an_earlier_topic(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic is as long as the old one, so the offsets are inside the log, and would pass over its records."""
+    cluster.feed(1_000)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    metadata = encode_metadata(5, {f"{TOPIC_ID}{cluster.topic_id(cluster.source)}": 0})
+    cluster.recreate(cluster.source)
+    cluster.feed(1_000)
+    # Brokers delete the offsets together with the topic. A worker that runs goes on in the new topic, and commits again.
+    config = config_of(cluster, "earliest")
+    parts = [TopicPartition(cluster.source, number) for number in range(PARTITIONS)]
+    ends = list_offsets(admin_client(config), parts, latest=True)
+    at = [KafkaPartition(*tp, end, metadata=metadata) for tp, end in ends.items()]
+    commit_offsets(cluster.bootstrap, cluster.id, at)
+    refused = cluster.start()
+    until(lambda: not refused.alive, 60, cluster.story)
+    assert f"the topic {cluster.source} was deleted and created anew since the group" in refused.text()
+    assert cluster.totals()[1] == 1_000
+
+    app = App(cluster.id, topology=counting(cluster.source, cluster.sink), config=config)
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    shown = CliRunner().invoke(main, ["offsets", "show", "it", "--json"])
+    assert "committed before the topic was deleted and created anew" in shown.output
+    # These are the offsets of the group already. They are committed all the same, without the id of the old topic.
+    moved = CliRunner().invoke(main, ["offsets", "reset", "it", "--to-latest", "--execute"])
+    assert moved.exit_code == 0, moved.output
+    again = cluster.start()
+    again.wait_for("ready: ")
+    cluster.feed(100)
+    until(lambda: cluster.totals()[1] == 1_100, 60, cluster.story)
+    assert again.terminate() == 0

@@ -6,7 +6,7 @@ import asyncio
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streamapp.engine.metadata import encode_metadata
+from streamapp.engine.metadata import TOPIC_ID, encode_metadata
 
 from .conftest import PARTITIONS, Cluster
 
@@ -20,7 +20,8 @@ def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cl
     assert sum(offset for offset, _ in committed) == 1_000
     # Kafka Streams refuses all of it for a single character more.
     times = [1_700_000_000_000 + number for number in range(1_000)]
-    assert all(text in {encode_metadata(time, {}) for time in times} for _, text in committed)
+    topic_id = {f"{TOPIC_ID}{cluster.topic_id(cluster.source)}": 0}
+    assert all(text in {encode_metadata(time, topic_id) for time in times} for _, text in committed)
 
 
 async def _committed(cluster: Cluster) -> list[tuple[int, str]]:

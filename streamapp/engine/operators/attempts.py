@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, service_failed
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, service_failed, short
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.guarded import HeldContext
 from streamapp.errors import StreamsError, UnsupportedOperation
@@ -18,9 +18,10 @@ Verdict = Answer | Literal["retry", "pause"]
 
 
 def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> Verdict:
-    """The decision after a failed attempt: "pause" if a service has failed, else the answer of ``choose``.
+    """The decision of a `Retry` after a failed attempt, for example "retry".
 
-    Without ``choose``, the decision is "retry".
+    "pause" means that a service has failed, so attempts wait until the service is back. For any other error the
+    function ``choose`` of the `Retry` decides; without ``choose``, the decision is "retry".
 
     Raises `ProcessingFailed` if ``choose`` raises or returns no answer.
     """
@@ -32,8 +33,8 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
         answer = retry.choose(ctx.failures.context(ctx.name, attempt), error)
     except Exception as fatal:
         raise ProcessingFailed(
-            f"the function choose= in the Retry of {ctx.name} itself failed ({type(fatal).__name__}: {fatal}) when it "
-            f"was asked about {type(error).__name__}: {error}"
+            f"the function choose= in the Retry of {ctx.name} itself failed ({short(fatal)}) when it was asked "
+            f"about {short(error)}"
         ) from fatal
     if answer not in (*ANSWERS, "retry"):
         raise ProcessingFailed(
@@ -73,8 +74,7 @@ def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str)
         answer = verdict(retry, ctx, error, attempt)
         if answer == "pause":
             raise ProcessingFailed(
-                f"{name}: a service fails ({type(error).__name__}: {error}); start the run again when the service "
-                "answers"
+                f"{name}: a service fails ({short(error)}); start the run again when the service answers"
             ) from error
         if answer == "retry":
             if attempt <= times:

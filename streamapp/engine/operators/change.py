@@ -20,8 +20,8 @@ _WITH_LATEST_FLAG = 3
 class ChangeSerde(Serde[Change]):
     """Kafka Streams' bytes of a table's change, with a flag as the last byte that says which values there are.
 
-    Flag 0: only the old value. Flag 1: only the new value. Flag 2: the length of the new value (a varint), the new
-    value, the old value.
+    Flag 0: only the old value. Flag 1: only the new value. Flag 2: the length of the new value (a signed varint, which
+    is 6 for the length 3), the new value, the old value.
 
     >>> from streamapp.serdes import StringSerde
     >>> ChangeSerde(StringSerde()).serialize(("new", "old", True))

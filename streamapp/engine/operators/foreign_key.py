@@ -164,9 +164,10 @@ class SubscriptionSerde(Serde[Subscription]):
 
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
-    """The bytes of an answer, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
+    """The bytes of an answer to a subscription, as in Kafka Streams (``SubscriptionResponseWrapperSerde``).
 
-    The first byte has the version, and a flag if no hash follows. Then come the hash (16 bytes) and the value.
+    The first byte has the version, and a flag if no hash follows. Then come the hash of the left row's value (16 bytes)
+    and the right row's value.
     """
 
     persistent_name = "SubscriptionResponseSerde"
@@ -206,12 +207,11 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
 class _CombinedKeys:
     """The keys of the subscription store: length of the foreign key, foreign key, primary key.
 
-    So all subscriptions to a right row follow each other in the store.
+    So all subscriptions to a right row follow each other in the store. The serdes are bound.
     """
 
-    def __init__(self, topic: str, foreign: Serde[Any], primary: Serde[Any]) -> None:
-        self._foreign = foreign.bind(f"{topic}{FOREIGN_KEY}", True)
-        self._primary = primary.bind(f"{topic}{PRIMARY_KEY}", True)
+    def __init__(self, foreign: Serde[Any], primary: Serde[Any]) -> None:
+        self._foreign, self._primary = foreign, primary
 
     def prefix(self, foreign_key: Any) -> bytes:
         data = self._foreign.serialize(foreign_key)
@@ -220,6 +220,11 @@ class _CombinedKeys:
     def encode(self, foreign_key: Any, primary_key: Any) -> bytes:
         data = self._foreign.serialize(foreign_key)
         return _INT.pack(len(data)) + data + self._primary.serialize(primary_key)
+
+
+def _bound_keys(topic: str, foreign: Serde[Any], primary: Serde[Any]) -> tuple[Serde[Any], Serde[Any]]:
+    """The serdes of the two parts of a combined key. ``topic`` is the full name of the subscription topic."""
+    return foreign.bind(f"{topic}{FOREIGN_KEY}", True), primary.bind(f"{topic}{PRIMARY_KEY}", True)
 
 
 class LeftSide:
@@ -240,7 +245,8 @@ class SubscriptionSend(Operator):
     """Turns each change of the left table into subscriptions, whose key is the row's foreign key.
 
     If the foreign key changes, the old subscription is deleted and a new one is sent. An inner join drops a row without
-    foreign key. A left join subscribes for such a row, too, and gets the answer None.
+    foreign key. If the row had a foreign key before, its subscription and its result are deleted. A left join
+    subscribes for a row without foreign key, too, and gets the answer None.
     """
 
     persistent_name = "SubscriptionSend"
@@ -253,12 +259,18 @@ class SubscriptionSend(Operator):
     versioned: bool = False
     on_error: Answer | Chooser | None = None
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        topic = f"{application_id}-{self.topic}"
+        return (
+            self.foreign_key_serde.bind(f"{topic}{FOREIGN_KEY}", True),
+            self.value_serde.bind(f"{topic}{VALUE_HASH}", False),
+        )
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         task, drop, forward = ctx.task, ctx.drop, ctx.forward
         extract, extract_old = new_and_old(ctx, self.extractor, self.on_error, _LEFT_OUT)
-        topic = f"{task.application_id}-{self.topic}"
-        key_bytes = self.foreign_key_serde.bind(f"{topic}{FOREIGN_KEY}", True).serialize
-        value_bytes = self.value_serde.bind(f"{topic}{VALUE_HASH}", False).serialize
+        foreign_keys, values = self.bound_serdes(task.application_id)
+        key_bytes, value_bytes = foreign_keys.serialize, values.serialize
         left, versioned = self.left, self.versioned
         delete, delete_and_tell, ask_always, ask = map(int, Instruction)
 
@@ -323,10 +335,12 @@ class SubscriptionReceive(Operator):
     foreign_key_serde: Serde[Any]
     primary_key_serde: Serde[Any]
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        return _bound_keys(f"{application_id}-{self.topic}", self.foreign_key_serde, self.primary_key_serde)
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         put, drop, forward = ctx.store(self.store).put, ctx.drop, ctx.forward
-        topic = f"{ctx.task.application_id}-{self.topic}"
-        keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
+        keys = _CombinedKeys(*self.bound_serdes(ctx.task.application_id))
         delete, delete_and_tell, ask_always, _ = map(int, Instruction)
 
         def receive(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
@@ -394,6 +408,9 @@ class ForeignTableJoin(Operator):
     value_serde: Serde[Any]
     versioned: bool = False
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        return _bound_keys(f"{application_id}-{self.topic}", self.foreign_key_serde, self.primary_key_serde)
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         scan, drop, forward, versioned = (
             ctx.store(self.store).prefix_scan,
@@ -401,8 +418,7 @@ class ForeignTableJoin(Operator):
             ctx.forward,
             self.versioned,
         )
-        topic = f"{ctx.task.application_id}-{self.topic}"
-        keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
+        keys = _CombinedKeys(*self.bound_serdes(ctx.task.application_id))
         value_bytes = self.value_serde.bind(
             f"{ctx.task.application_id}-{self.response_topic}", False
         ).serialize
@@ -431,10 +447,10 @@ class ForeignTableJoin(Operator):
 class ResponseJoin(Operator):
     """Joins an answer with the left row. An answer to an earlier value of the left row (another hash) is dropped.
 
-    In an inner join, the dropped answer may be the one that deletes the result. The subscription of the row's new value
-    gets no answer if the right row is missing, so the old result would stay for ever. Therefore, with
-    ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a right row. The instruction
-    of this subscription is always answered.
+    In an inner join, the dropped answer may say that the right row is gone, so that the result has to be deleted. If
+    the right row is missing, the subscription of the left row's new value gets no answer, and the old result would stay
+    for ever. Therefore, with ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a
+    right row. The instruction of this subscription is always answered.
     """
 
     persistent_name = "ResponseJoin"
@@ -446,11 +462,13 @@ class ResponseJoin(Operator):
     value_serde: Serde[Any]
     on_error: Answer | Chooser | None = None
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        return (self.value_serde.bind(f"{application_id}-{self.topic}{VALUE_HASH}", False),)
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         get, left = self.table.bind_with_bytes(ctx), self.left
         joiner, _ = new_and_old(ctx, self.joiner, self.on_error)
-        topic = f"{ctx.task.application_id}-{self.topic}{VALUE_HASH}"
-        value_serde = self.value_serde.bind(topic, False)
+        (value_serde,) = self.bound_serdes(ctx.task.application_id)
         value_bytes = value_serde.serialize
         drop, forward = ctx.drop, ctx.forward
         recheck = ctx.task.foreign_key_join_recheck and not left

@@ -27,7 +27,7 @@ class TableWrite(Protocol):
     """As `TableForward`, with a further argument ``arrived``: the timestamp in ms of the record that caused the update.
 
     The store and its changelog get this timestamp for a deletion, as in Kafka Streams. If ``arrived`` is None, or if
-    the store is versioned, they get the update's timestamp.
+    the store is versioned, store and changelog get the update's timestamp also for a deletion.
     """
 
     def __call__(

@@ -78,8 +78,8 @@ class Guarded(Operator):
     Aggregations and a user's processor run without ``holds``: results that they forward before an exception stay.
 
     ``on_error`` does not answer exceptions of the operators downstream. Errors of the disk, the brokers or the schema
-    registry are raised again. If a service has failed (`FAILURES`), ``on_error="skip"`` and
-    ``on_error="dead_letter"`` stop the worker.
+    registry are raised again. If a service has failed (`FAILURES`), ``on_error="skip"`` and ``on_error="dead_letter"``
+    stop the worker, but ``on_error="continue"`` drops the record.
     """
 
     persistent_name = "Guarded"

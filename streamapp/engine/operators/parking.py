@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp._base.counted import counted
-from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, short
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import bind_at_once, verdict
 from streamapp.engine.operators.guarded import HeldContext
@@ -53,6 +53,10 @@ class Parking(Operator):
     def side_outputs(self) -> tuple[str, ...]:
         return self.operator.side_outputs
 
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        topic = f"{application_id}-{self.store}-changelog"
+        return self.key_serde.bind(topic, True), self.value_serde.bind(topic, False)
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if ctx.task.retries_at_once:
             return bind_at_once(ctx, self.operator, self.retry, self.store)
@@ -79,9 +83,7 @@ class _Waiting:
     def __init__(self, described: Parking, ctx: NodeContext) -> None:
         self._ctx, self._task, self._name = ctx, ctx.task, ctx.name
         self._retry = described.retry
-        topic = f"{ctx.task.application_id}-{described.store}-changelog"
-        self._keys = described.key_serde.bind(topic, True)
-        self._values = described.value_serde.bind(topic, False)
+        self._keys, self._values = described.bound_serdes(ctx.task.application_id)
         self._held = HeldContext(ctx)
         self._run = described.operator.bind(self._held)
         self._release = ctx.handled(self._held.release)
@@ -207,7 +209,7 @@ class _Waiting:
     def _note_failure(
         self, record: ParkedRecord, error: Exception, name: bytes, now: int, answer: str
     ) -> None:
-        record.error = _short(error)
+        record.error = short(error)
         if answer == "pause":
             self._open_circuit(name, error, now)
             assert self._circuit is not None
@@ -305,10 +307,10 @@ class _Waiting:
                 "%s (task %s): a service fails (%s); no further record is taken until it answers",
                 self._name,
                 self._task.task_id,
-                _short(error),
+                short(error),
             )
             circuit = self._circuit = _Circuit(now, "", 0, 0, name)
-        circuit.error, circuit.lane = _short(error), name
+        circuit.error, circuit.lane = short(error), name
         circuit.attempts += 1
         circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
 
@@ -336,7 +338,3 @@ class _Waiting:
         self._schedule = self._task.schedule(
             self._name, 1, PunctuationType.WALL_CLOCK_TIME, self._on_time, due
         )
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record
+from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, short
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
 from streamapp.engine.operators.attempts import verdict
 from streamapp.engine.operators.guarded import HeldContext
@@ -53,11 +53,15 @@ def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int
 
 @dataclass(frozen=True)
 class Staged(Operator):
-    """Runs an operator of one function. If the function raises, the record goes to the retry topic of its next delay,
-    unless the `Retry` gives another answer.
+    """Runs an operator of one function. If the function raises, the record goes to a retry topic.
 
-    ``sinks`` are the children that write these topics, one for each delay. With ``again`` the records are those that
-    come back, each a `ParkedRecord`. ``named`` is the operator's name in dead letters and counters.
+    The topic is that of the record's next delay; if a service has failed, that of the same delay again. After the last
+    delay, the record follows ``then`` of the `Retry`. If ``choose`` of the `Retry` returns an answer other than
+    "retry", the record follows this answer at once. Errors of disk, brokers or schema registry are raised.
+
+    ``sinks`` are the children that write the retry topics, one for each delay. ``again`` is True for the second
+    operator, which gets the records that come back, each a `ParkedRecord`. ``named`` is the operator's name in dead
+    letters and counters.
     """
 
     persistent_name = "Staged"
@@ -75,6 +79,10 @@ class Staged(Operator):
     @property
     def side_outputs(self) -> tuple[str, ...]:
         return (*self.operator.side_outputs, *self.sinks)
+
+    def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
+        topic = f"{application_id}-{self.named}-retry"
+        return self.key_serde.bind(topic, True), self.value_serde.bind(topic, False)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if ctx.task.retries_at_once:
@@ -97,9 +105,7 @@ class _Attempts:
         self._held.name = described.named
         self._run = described.operator.bind(self._held)
         self._release = ctx.handled(self._held.release)
-        topic = f"{ctx.task.application_id}-{described.named}-retry"
-        self._keys = described.key_serde.bind(topic, True)
-        self._values = described.value_serde.bind(topic, False)
+        self._keys, self._values = described.bound_serdes(ctx.task.application_id)
         self._sinks = [ctx.forward_to(sink) for sink in described.sinks]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -150,7 +156,7 @@ class _Attempts:
         if answer == "retry":
             record.attempts = attempt
         stage = max(0, record.attempts - 1)
-        record.error = f"{type(error).__name__}: {error}"[:500]
+        record.error = short(error)
         record.due = self._task.wall_clock_ms() + self._delays[stage]
         self._sinks[stage](record.key, record, record.timestamp, NO_HEADERS)
 

@@ -21,10 +21,10 @@ class StreamTableJoin(Operator):
     """Joins each record of a stream with the table's row for its key. The result has the record's timestamp.
 
     A versioned table gives the row that was valid at the record's time; any other table gives its current row. With a
-    grace period, a record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record. So late updates
-    of the (versioned) table count, too. A record that is that late already when it comes is joined at once. An inner
-    join drops null keys and null values, a left join only null values. In a left join with a grace period, a null key
-    raises `StreamsError`. Source: ``KStreamKTableJoinProcessor``.
+    grace period, a record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record's time. So late
+    updates of the (versioned) table count, too. A record that is already ``grace_ms`` behind stream time when it comes
+    is joined at once. An inner join drops null keys and null values, a left join only null values. In a left join with
+    a grace period, a null key raises `StreamsError`. Source: ``KStreamKTableJoinProcessor``.
     """
 
     persistent_name = "StreamTableJoin"

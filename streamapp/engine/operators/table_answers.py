@@ -18,30 +18,34 @@ __all__ = ["OrNone", "new_and_old", "or_none"]
 
 
 class OrNone:
-    """A function that returns None where the user's function raises, because the first call has handled the error.
+    """The user's function, but with the result None where the function raises. An earlier call has handled the error.
 
-    Failures of services, and errors of the disk, the brokers or the schema registry, are still raised. `OrNone` is a
-    class, and not a nested function, so that it can be pickled.
+    Errors of the disk, the brokers or the schema registry are still raised. So are failures of services, unless
+    ``on_error`` is "continue", with which the first call drops such a row, too. `OrNone` is a class, and not a nested
+    function, so that it can be pickled.
 
-    >>> OrNone(int)("x") is None
+    >>> OrNone(int, "skip")("x") is None
     True
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], on_error: Answer | Chooser) -> None:
         self._function = function
+        self._drops_all = on_error == "continue"
 
     def __call__(self, *arguments: Any) -> Any:
         try:
             return self._function(*arguments)
         except Exception as error:
-            if isinstance(error, ProcessingFailed) or no_fault_of_the_record(error) or service_failed(error):
+            if isinstance(error, ProcessingFailed) or no_fault_of_the_record(error):
+                raise
+            if service_failed(error) and not self._drops_all:
                 raise
             return None
 
 
 def or_none(function: Callable[..., Any], on_error: Answer | Chooser | None) -> Callable[..., Any]:
     """The function for readers of the table: `OrNone`, or the function itself without ``on_error``."""
-    return function if on_error is None else OrNone(function)
+    return function if on_error is None else OrNone(function, on_error)
 
 
 def new_and_old(
@@ -66,4 +70,4 @@ def new_and_old(
             failures.operator(error, name, on_error)
             return instead
 
-    return of_new, OrNone(function)
+    return of_new, OrNone(function, on_error)

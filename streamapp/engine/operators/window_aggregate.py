@@ -58,10 +58,11 @@ class WindowedAggregate(LateOutput):
     def closed_rows(
         self, store: Any, last_close: int, close_time: int
     ) -> Iterable[tuple[Any, Any, int]] | None:
-        """The windows that closed between two close times, as (`Windowed` key, value, timestamp of the result).
+        """The windows that closed between the close times ``last_close`` and ``close_time``, as (`Windowed` key, value,
+        timestamp of the result).
 
-        ``last_close`` is the close time of the last call with a result, or -1 at first. The result None means that no
-        window can have closed; the next call then gets the same ``last_close``.
+        ``last_close`` is the ``close_time`` of the last call whose result was not None, or -1 at first. The result None
+        means that no window can have closed.
         """
 
     def bind_forward(self, ctx: NodeContext, store: Any) -> TableForward:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec
 from streamapp.broker.consumer_groups import GroupLook, offsets_partition
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
 from streamapp.broker.requests import ask, describe_brokers, list_offsets
+from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.samples import Sample, sample
@@ -93,6 +94,7 @@ class Survey:
     ) -> None:
         self.subject: Subject = subject
         self.plan: Plan | None = subject.plan
+        self.config: StreamsConfig | None = subject.config
         self.outage_ms: int = outage_ms
         self.clients: Sequence[ClientFile] = clients
         self.reports: Sequence[WorkerReport] = reports
@@ -197,19 +199,27 @@ class Survey:
         )
 
     @cached_property
+    def global_topics(self) -> frozenset[str]:
+        """The topics of global tables, which each worker reads as a whole. The group has no positions in them."""
+        return frozenset(() if self.plan is None else (store.topic for store in self.plan.global_stores))
+
+    @cached_property
     def records(self) -> Mapping[TopicPartition, Sample]:
-        """The last records of the inputs."""
+        """The last records of the inputs and of the global topics."""
         inputs = {topic.name for topic in self.of_role("input")}
-        found = [each for each in self.positions if each.partition.topic in inputs]
+        read = self.positions
+        if self.global_topics:
+            read = positions(self.subject, self.global_topics, without=self.leaderless)
+        found = [each for each in read if each.partition.topic in inputs]
         samples, problems = sample(self.subject.client, found)
         self.unseen += problems
         return samples
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:
-        """The last stable offset of each partition: readers of committed records wait there.
+        """The last stable offset of each partition of the application. Readers of committed records wait there.
 
-        The partition with the group's committed offsets is one of them, if this client sees it.
+        The partition of ``__consumer_offsets`` for the group is also there, if this client may see the topic.
         """
         own = {TopicPartition(t.name, p.number) for t in self.own_topics for p in t.partitions}
         return self._ends((own | self._of_offsets) - self.leaderless, read_committed=True)
@@ -285,9 +295,9 @@ class Survey:
         inputs = subject.inputs({} if self.plan is not None else subject.committed())
         if self.plan is not None:
             roles |= {topic: "output" for sub in self.plan.subtopologies for topic in sub.sink_topics}
-            roles |= dict.fromkeys((store.topic for store in self.plan.global_stores), "input")
-            if self.plan.config.dead_letter_queue_topic is not None:
-                roles[self.plan.config.dead_letter_queue_topic] = "dead letters"
+            roles |= dict.fromkeys(self.global_topics, "input")
+        if self.config is not None and self.config.dead_letter_queue_topic is not None:
+            roles[self.config.dead_letter_queue_topic] = "dead letters"
         roles |= dict.fromkeys(inputs, "input")
         roles |= dict.fromkeys(subject.internal("repartition").values(), "repartition")
         roles |= dict.fromkeys(subject.internal("changelog").values(), "changelog")

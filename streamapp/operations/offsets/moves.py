@@ -68,7 +68,8 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
 
     `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics.
     An offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
-    metadata of their commit. Raises `StreamsError` if the group has members, or if a backfill is not complete.
+    metadata of their commit, unless the metadata names an earlier topic. Raises `StreamsError` if the group has
+    members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
@@ -89,17 +90,20 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
         Move(at[tp], max(at[tp].start, min(at[tp].end, offset)), offset)
         for tp, offset in sorted(asked.items())
     )
-    moves = tuple(move for move in moves if move.to != move.at.committed)
+    # A new commit of the same offset leaves out the metadata, by which a worker refuses a topic that was created anew.
+    moves = tuple(move for move in moves if move.to != move.at.committed or move.at.anew)
     return Change(subject, moves, _contradicted(subject, moves))
 
 
 def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | None = None) -> Change:
-    """Offsets for a new group ``copy``: the offsets of the group, which may go on working, or the target's.
+    """Offsets for a new group ``copy``: those that ``target`` chooses, or without ``target`` those of the group
+    ``subject``.
 
-    ``plan`` is the plan of an application under the name ``copy``. This copy gets its own, empty internal topics, so
-    its tables contain only records after the new offsets. Raises `StreamsError` if ``copy`` has members or offsets.
+    The members of ``subject`` may run meanwhile. ``plan`` is the plan of an application with the id ``copy``. This
+    second application gets its own, empty internal topics, so its tables contain only records after the new offsets.
+    Raises `StreamsError` if ``copy`` has members or offsets.
     """
-    new = Subject(copy, subject.client, plan)
+    new = Subject(copy, subject.client, plan, config=subject.config)
     check_at_rest(new.admin, copy, new.session_timeout_ms)
     if new.committed():
         raise StreamsError(

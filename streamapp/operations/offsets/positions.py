@@ -14,6 +14,7 @@ from streamapp.broker.requests import list_offsets
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.topic_ids import committed_in_others
 
 __all__ = [
     "FromFile",
@@ -40,6 +41,8 @@ class Position:
     end: int
     owner: str = ""
     """Client id and host of the member that has the partition."""
+    anew: bool = False
+    """True if the offset was committed in an earlier topic of this name, as its metadata says."""
 
     @property
     def lag(self) -> int | None:
@@ -54,6 +57,8 @@ class Position:
         """
         if self.committed is None:
             return ""
+        if self.anew:
+            return "committed before the topic was deleted and created anew"
         if self.committed < self.start:
             return f"before the first record: {self.start - self.committed} were deleted unread"
         if self.committed > self.end:
@@ -83,8 +88,18 @@ def positions(
         for member in subject.look().members
         for tp in member.partitions
     }
+    others = committed_in_others(
+        subject.admin, {tp: committed[tp] for tp in there if tp in committed}, _SECONDS
+    )
     return [
-        Position(tp, committed[tp][0] if tp in committed else None, starts[tp], ends[tp], owners.get(tp, ""))
+        Position(
+            tp,
+            committed[tp][0] if tp in committed else None,
+            starts[tp],
+            ends[tp],
+            owners.get(tp, ""),
+            tp in others,
+        )
         for tp in there
     ]
 

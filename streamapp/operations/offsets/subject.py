@@ -13,9 +13,11 @@ from confluent_kafka import KafkaException
 from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
 from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.settings import KafkaSettings
-from streamapp.errors import BrokerError
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
+from streamapp.runners.worker.faust_names import topics_of_agents
 from streamapp.topology.plan import Plan
 
 __all__ = ["Subject"]
@@ -27,18 +29,45 @@ _INTERNAL = re.compile(r"(?P<store>.+)-(?P<kind>changelog|repartition)")
 class Subject:
     """One group on one cluster. ``client`` are librdkafka's settings for the cluster.
 
-    ``plan`` tells the inputs and tables of an application. Without a plan, the names of topics tell the tables. If
-    ``stable``, committed offsets are read when no open transaction can still change them.
+    ``plan`` tells the inputs and tables of a topology. Without a plan, the names of topics tell the tables, and
+    ``reads`` are topics that the group reads, even if it has committed nothing there. ``config`` is the configuration
+    of an application of streamapp. If ``stable``, committed offsets are read when no open transaction can still change
+    them.
     """
 
     group: str
     client: Mapping[str, Any]
     plan: Plan | None = None
     stable: bool = True
+    config: StreamsConfig | None = None
+    reads: tuple[str, ...] = ()
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Subject:
-        return cls(plan.application_id, client_of(plan.config), plan)
+        return cls(plan.application_id, client_of(plan.config), plan, config=plan.config)
+
+    @classmethod
+    def of_app(cls, app: Any) -> Subject:
+        """The group of an `App`. Without a topology, this is the group of its agents, or else of its only consumer.
+
+        Raises `ConfigError` if the `App` has no such group, or several.
+        """
+        if hasattr(app, "streams"):
+            return cls.of_plan(app.streams.plan)
+        config, client = app.config, client_of(app.config)
+        if reads := topics_of_agents(app):
+            return cls(config.application_id, client, config=config, reads=tuple(reads))
+        consumers = app.consumers
+        if len(consumers) == 1:
+            return cls(consumers[0].name, client, config=config, reads=tuple(consumers[0].topics))
+        raise ConfigError(
+            f"{config.application_id} has no topology, no agents, and "
+            + (
+                f"several consumers with a group each: choose one with --group, {', '.join(c.name for c in consumers)}"
+                if consumers
+                else "no consumers, so it has no group: name any group with --group"
+            )
+        )
 
     @classmethod
     def of_group(cls, group: str) -> Subject:
@@ -59,11 +88,11 @@ class Subject:
 
         Raises `ConfigError` for settings of ``client_properties`` that only librdkafka understands.
         """
-        return KafkaSettings.from_env() if self.plan is None else settings_of(self.plan.config)
+        return KafkaSettings.from_env() if self.config is None else settings_of(self.config)
 
     @property
     def session_timeout_ms(self) -> int | None:
-        return None if self.plan is None else self.plan.config.session_timeout_ms
+        return None if self.config is None else self.config.session_timeout_ms
 
     def look(self) -> GroupLook:
         _ = self._metadata  # has the soonest and clearest error for brokers that do not answer
@@ -95,17 +124,17 @@ class Subject:
 
     def kind(self, look: GroupLook) -> str:
         """The kind of program that the group belongs to, in words."""
-        if self.plan is not None:
+        if self.config is not None:
             return "application of streamapp"
         if look.assignor in ("stream", "faust") or self.internal("changelog") or self.internal("repartition"):
             return "application of Kafka Streams or streamapp"
         return "consumer group"
 
     def internal(self, kind: str) -> dict[str, str]:
-        """The existing internal topics of a kind, by store or by name of the repartition.
+        """The existing internal topics of a kind (changelog or repartition), by the name of the store or repartition.
 
-        Without a plan, these are all topics of the kind whose names begin with ``<group>-``. Topics of another
-        application ``<group>-...`` are then included.
+        Without a plan, the result has all topics of this kind whose names begin with ``<group>-``. If another
+        application has the id ``<group>-...``, its internal topics are in the result, too.
         """
         if self.plan is not None:
             topics = [topic for topic in self.plan.internal_topics if topic.kind == kind]
@@ -125,10 +154,10 @@ class Subject:
     def inputs(self, committed: Mapping[TopicPartition, object]) -> tuple[str, ...]:
         """The topics that the group reads, without internal topics.
 
-        The plan names these topics. Without a plan, they are the topics with committed offsets.
+        The plan names these topics. Without a plan, they are ``reads``, and the topics with committed offsets.
         """
         internal = {*self.internal("repartition").values(), *self.internal("changelog").values()}
-        topics = {tp.topic for tp in committed}
+        topics = {*self.reads, *(tp.topic for tp in committed)}
         if self.plan is not None:
             patterns = [s.pattern for sub in self.plan.subtopologies for s in sub.sources if s.pattern]
             topics = {topic for sub in self.plan.subtopologies for topic in sub.source_topics}

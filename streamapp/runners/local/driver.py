@@ -138,8 +138,8 @@ class TopologyTestDriver:
     ) -> TestInputTopic[K, V]:
         """A topic to write to.
 
-        A record without a timestamp gets ``start_ms`` (default: the wall clock). Each such record adds
-        ``auto_advance_ms`` to the timestamp of the next one.
+        The first record that is written without a timestamp gets ``start_ms`` (default: the driver's wall clock now).
+        Each further record without a timestamp gets ``auto_advance_ms`` more than the one before.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     words = driver.create_input_topic("words", text, text, start_ms=100, auto_advance_ms=10)
@@ -158,7 +158,8 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
     ) -> TestOutputTopic[K, V]:
-        """A topic to read from. If a test makes several for the same topic, each record is read by only one of them.
+        """A topic to read from. Several objects for the same topic share its records: a test reads each record only
+        once.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -242,7 +243,7 @@ class TopologyTestDriver:
 
     @property
     def stores(self) -> dict[str, Any]:
-        """All stores by name, the global ones included.
+        """All stores by name, including global stores.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     list(driver.stores)
@@ -252,7 +253,8 @@ class TopologyTestDriver:
 
     @property
     def dropped_records(self) -> int:
-        """The number of dropped records: null keys, late ... (Kafka Streams' ``dropped-records-total``).
+        """The number of records that operators dropped, for example for a null key or as late.
+        (``dropped-records-total``)
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
@@ -263,7 +265,7 @@ class TopologyTestDriver:
 
     @property
     def drops(self) -> dict[tuple[str, str], int]:
-        """Dropped records by operator (or store) and reason, those of global stores included.
+        """The number of dropped records by (operator or store, reason), also of global stores.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
@@ -286,7 +288,7 @@ class TopologyTestDriver:
     def buffered(self) -> dict[str, int]:
         """The number of records in each topic that wait in the task.
 
-        They wait for a retry of a failed record, or with ``max_task_idle_ms`` for a record of another input.
+        Records wait while an earlier record needs a retry, or with ``max_task_idle_ms`` for a record of another input.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -296,9 +298,8 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None.
-
-        A ``return`` may be missing in such a function.
+        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None, because
+        their ``return`` may be missing.
 
         >>> import warnings
         >>> builder = StreamsBuilder()

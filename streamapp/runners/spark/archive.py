@@ -135,10 +135,13 @@ class ParquetReader:
 
 
 def write_archive(frame: DataFrame, path: str) -> None:
-    """Writes the records of a topic for `ParquetSource`.
+    """Writes the records of a topic below ``path`` as Parquet files, which `ParquetSource` reads.
 
-    ``frame`` has the columns of a record (``key``, ``value``, ``timestamp``, ``headers``), and ``partition``, ``mx``,
-    ``src`` and ``seq``. The order by the last three becomes the offset.
+    ``frame`` is the frame of an `OutputTopic`, or has the same columns: ``key``, ``value``, ``timestamp``, ``headers``,
+    ``partition``, ``mx``, ``src`` and ``seq``. ``mx`` is the stream time of the task that sent the record, and ``src``
+    the partition of this task. ``seq`` is a number that rises with each record of the task. The records of each
+    partition are sorted by ``mx``, then ``src``, then ``seq``. Their places in this order, from 0, become their
+    offsets.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

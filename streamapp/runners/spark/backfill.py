@@ -72,7 +72,8 @@ class Backfill:
 
     ``until`` is the cut: a time in ms, offsets by partition, or None for all present records. A time means, in each
     partition, all records before the first one with at least this timestamp. If an earlier backfill was interrupted
-    after its step *begin*, this backfill continues the earlier one, up to the earlier cut.
+    after its step *begin*, that is, while it wrote, this backfill continues the earlier one. The cut is then the
+    earlier cut, and ``until`` has no effect.
 
     ``files`` has folders of Parquet files by topic, in the form of ``ParquetSource``, for records that Kafka has
     deleted. The offsets in the files are those that the records had in the topic. After the last offset of the files,

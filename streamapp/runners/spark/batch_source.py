@@ -145,10 +145,10 @@ class KafkaRange:
         return {name: len(found.partitions) for name, found in topics.items()}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:
-        """The range that readers of committed records can read now.
+        """The first offset of each partition, and the offset up to which readers of committed records can read now.
 
-        Records of a recent commit may be missing, because Kafka confirms a commit before all partitions have its
-        marker.
+        Records of a recent commit may lie behind this offset, because Kafka confirms a commit before all partitions
+        have its marker.
         """
         asked = list(partitions)
         first = self._offsets(asked, OffsetSpec.earliest())

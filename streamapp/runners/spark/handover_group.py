@@ -92,8 +92,10 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group:
-    """The group of ``config.application_id``. Every method waits for Kafka's answer, and raises `BrokerError` if no
-    answer comes, or if Kafka refuses the request."""
+    """The consumer group whose id is ``config.application_id``.
+
+    Every method waits for Kafka's answer, and raises `BrokerError` if no answer comes, or if Kafka refuses the request.
+    If Kafka refuses a `commit` because the group has members, the error is a `ConfigError` instead."""
 
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config
@@ -178,7 +180,8 @@ class Group:
         return found
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commits all positions or none. Raises `ConfigError` if the group has members: then only these may commit."""
+        """Commits all positions or none. Raises `ConfigError` if the group has members, because only members may then
+        commit."""
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
         consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
 

@@ -34,6 +34,7 @@ from streamapp.topology import Plan, Subtopology
 
 __all__ = ["Survey", "fingerprint_group", "read_topics", "survey"]
 
+_BEGIN_ANEW = "run `streamapp reset`, then the backfill. Results that are written already come once more"
 OPEN_SECONDS = 60.0
 """The time that a survey waits for transactions of killed workers; by default Kafka ends them after 10 s."""
 
@@ -67,9 +68,9 @@ class Survey:
 
     @property
     def records(self) -> int:
-        """The number of offsets between the group's offsets and the cut.
+        """The number of offsets between the group's offsets and the cut, without internal topics.
 
-        Markers of transactions count too, so there may be fewer records.
+        Markers of transactions count, too, so there may be fewer records.
         """
         return sum(end - start for start, end in self.external.values())
 
@@ -117,7 +118,9 @@ def fingerprint_group(plan: Plan) -> Group:
 
 
 def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
-    """Looks at the cluster. ``history`` has, by partition, the offsets of the records that come from files.
+    """Looks at the cluster before a backfill up to ``until``, and changes nothing.
+
+    ``history`` has, by partition, the offsets of the records that come from files.
 
     - `ConfigError`: workers are running, or offsets and state do not belong together.
     - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions.
@@ -128,15 +131,15 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     in_order(plan, (), whole=False)
     kafka, group = KafkaRange(client_of(plan.config)), Group(plan.config)
     existing = kafka.partition_counts()
-    partitions, missing = read_topics(plan, existing)
-    _check_no_detour(plan, partitions)
     group.check_empty()
-
-    read = dict.fromkeys(topic for sub in plan.subtopologies for topic in topics_of(sub, partitions))
-    inputs = [TopicPartition(topic, p) for topic in read for p in range(partitions[topic])]
-    there = [tp for tp in inputs if tp.topic in existing]
+    there = _existing(existing, _sources(plan, existing))
     committed = group.read(there)
     notes = {tp: note for tp, entry in committed.items() if (note := Progress.of(entry.metadata))}
+    _check_no_more_partitions(plan, there, notes)
+    partitions, missing = read_topics(plan, existing)
+    _check_no_detour(plan, partitions)
+
+    inputs = [TopicPartition(t, p) for t in _sources(plan, partitions) for p in range(partitions[t])]
     if not notes:  # a backfill that continues an earlier one ends the earlier transactions itself
         _settle(kafka, _existing(existing, [topic.name for topic in plan.internal_topics]))
         committed = group.read_settled(there)
@@ -144,6 +147,8 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     if notes:
         ranges = {tp: (committed[tp].offset, note.cut) for tp, note in notes.items()}
         metadata = {tp: note.was for tp, note in notes.items()}
+        external = {tp: span for tp, span in ranges.items() if tp.topic not in internal}
+        _check_still_there(plan, kafka, external, history or {})
     else:
         _check_fingerprint(plan, committed, there)
         outside = [tp for tp in inputs if tp.topic not in internal]
@@ -159,14 +164,49 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     if note is not None and note.job != found.job:
         raise ConfigError(
             f"a backfill of {plan.application_id} with another topology or other topics has begun and not ended. "
-            "Repeat that backfill with its topology and topics; or delete the application's internal topics and its "
-            "consumer group, and begin anew"
+            f"Repeat it with that topology and those topics; or {_BEGIN_ANEW}"
         )
     if note is None and found.records:
         found.notes(
             int(time.time() * 1000)
         )  # a lack of room ends the backfill here, and not after the computation
     return found
+
+
+def _sources(plan: Plan, topics: Collection[str]) -> list[str]:
+    """The topics that the sub-topologies read, as far as they are among ``topics``."""
+    inside = {topic.name for topic in plan.internal_topics}
+    outside = [topic for topic in topics if topic not in inside]
+    read = (topic for sub in plan.subtopologies for topic in topics_of(sub, outside))
+    return [topic for topic in dict.fromkeys(read) if topic in topics]
+
+
+def _check_no_more_partitions(
+    plan: Plan, there: Collection[TopicPartition], notes: Mapping[TopicPartition, Progress]
+) -> None:
+    """Raises `ConfigError` if a topic has got partitions since an interrupted backfill has begun."""
+    noted = {tp.topic for tp in notes}
+    added = [tp for tp in there if tp.topic in noted and tp not in notes]
+    if added:
+        raise ConfigError(
+            f"{added[0].topic} has more partitions than when the interrupted backfill of {plan.application_id} began: "
+            f"{added[0]} is new. This backfill cannot be completed: {_BEGIN_ANEW}"
+        )
+
+
+def _check_still_there(plan: Plan, kafka: KafkaRange, ranges: Ranges, history: Ranges) -> None:
+    """Raises `ConfigError` if neither Kafka nor files have all records of an interrupted backfill."""
+    for tp, (first, _) in kafka.committed([tp for tp, span in ranges.items() if span[0] < span[1]]).items():
+        start, end = ranges[tp]
+        if start >= first:
+            continue
+        earliest, after = history.get(tp, (first, first))
+        if earliest > start or after < min(first, end):
+            raise ConfigError(
+                f"the interrupted backfill of {plan.application_id} reads {tp} from offset {start} on, but Kafka "
+                f"keeps it from {first} on, and no files have all records between. Give the same --files as before, "
+                f"or files with the records that Kafka has deleted since; or {_BEGIN_ANEW}"
+            )
 
 
 def _with_ends(

@@ -65,7 +65,7 @@ def rows_to_write(frame: DataFrame, plan: Plan, sub: Subtopology) -> DataFrame:
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """Writes the rows of one task in order, in an executor; the task's number is that of Spark's partition.
+    """Writes the rows of one task in order, in an executor. The number of the task is the number of Spark's partition.
 
     Each transaction also commits the number of written rows and their checksum to the application's group, as metadata
     of the task's first input. A second run continues behind these rows.
@@ -94,10 +94,10 @@ class TaskWriter:
         yield pa.RecordBatch.from_pydict({"rows": [rows], "written": [written]})
 
     def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
-        """Returns the number of the task's rows, and the number of rows that this call has written.
+        """Writes the rows of ``task`` to Kafka, except the rows that an interrupted run has written.
 
-        Raises `StreamsError` if the rows differ from those of an interrupted run, or if another run has ended the
-        backfill.
+        Returns the number of all rows, and the number of rows that this call has written. Raises `StreamsError` if the
+        rows differ from those of the interrupted run, or if another run has ended the backfill.
         """
         with transactional_producer(self._client(task)) as producer:
             return self._write(task, producer, batches)

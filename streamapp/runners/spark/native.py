@@ -1,10 +1,10 @@
 """Tables that Spark computes on columns, without the engine, for topologies whose functions are expressions.
 
-Such a topology has a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`. The
-windows are tumbling or hopping, if there are windows.
+Such a topology has a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`.
+Windows, if any, are tumbling or hopping.
 
 The records of a `ColumnSource` are in the order of time, so no record is late. Only the final contents of the table are
-wanted. So the work is only sums by key, at which Spark is many times faster than the engine.
+wanted, and no updates. Spark computes such sums by key many times faster than the engine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     The value is a number (count) or a struct (`Aggregates`).
 
     - `UnsupportedOperation`: only the engine can compute an operator, which the error names.
-    - `StreamsError`: the table or a column is unknown, or the rows span more time than the table keeps windows.
+    - `StreamsError`: the table or a column is unknown, or the rows span at least the retention of the windows. The span
+      goes from the start of the first window to the time of the last row.
     """
     from pyspark.sql import functions as F
 
@@ -91,8 +92,8 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
 def _with_time(source: ColumnSource, node: SourceNode, config: StreamsConfig) -> DataFrame:
     """The rows of a source that have a time. For the other rows, the answer is that of a batch.
 
-    A row is dropped if the answer is a plain drop. For all other answers, the query over the rows ends with an error,
-    because Spark SQL makes no dead letter and calls no handler.
+    A row is dropped if the answer is "skip", or "continue" without a dead-letter topic. For all other answers, the
+    query over the rows ends with an error, because Spark SQL makes no dead letter and calls no handler.
     """
     from pyspark.sql import functions as F
 

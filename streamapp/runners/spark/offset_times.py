@@ -7,15 +7,13 @@ offset, and searches further if the record is too early.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.consumer import passes
-from streamapp.errors import BrokerError
+from streamapp.broker.consumer import next_message
 from streamapp.records import TopicPartition
 
 __all__ = ["TimeSearch"]
@@ -69,18 +67,10 @@ class TimeSearch:
     def _record(self, partition: TopicPartition, offset: int, end: int) -> tuple[int, int] | None:
         """The offset and timestamp of the first record at ``offset`` or behind; None if ``end`` comes first."""
         self._consumer.assign([KafkaPartition(*partition, offset)])
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while time.monotonic() < deadline:
-            message = self._consumer.poll(1.0)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                at = message.offset()
+        while True:
+            message = next_message(self._consumer, f"{partition} at offset {offset}", TIMEOUT_SECONDS)
+            at = message.offset()
+            if message.error() is None:
                 return (at, message.timestamp()[1]) if at < end else None
-            if error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() >= end:
-                    return None
-            elif not passes(error):
-                raise BrokerError(f"{partition} cannot be read at offset {offset}: {error.str()}")
-        raise BrokerError(f"{partition} gives no record at offset {offset} within {TIMEOUT_SECONDS:g} s")
+            if at >= end:
+                return None

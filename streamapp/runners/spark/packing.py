@@ -92,9 +92,11 @@ class Merge:
         self._waiting.setdefault(source, []).append(unpack(data))
 
     def before(self, bound: int | None) -> RecordBatch | None:
-        """Takes out the records with an ``mx`` below ``bound`` (None: all records), in order.
+        """Takes out the records whose ``mx``, the stream time of the writing task, is below ``bound`` (None: all
+        records).
 
-        The caller must know that packs added later have no such records, or their order would be wrong.
+        The records come in the order of the merge. The caller must know that later packs have no records below
+        ``bound``; otherwise the order would be wrong.
         """
         parts: list[pa.RecordBatch] = []
         for source in sorted(self._waiting):

@@ -46,10 +46,12 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """The result of comparing the replayed with the live version, as numbers of rows.
+    """The numbers of rows in which the replayed and the live version of a table agree and differ.
 
-    ``examples`` are some rows that differ, as (key, start, replayed, live). The start is that of the window or session,
-    or the timestamp of a topic's record. None: this side has no such row.
+    For an output topic, the rows are records. ``examples`` are some rows that differ, as (key, start, replayed value,
+    live value). In a table, start is the start of the window, the session or the version, else None. In a topic, start
+    is the record's timestamp. A value is None if this side has no such row, or fewer copies of the same record than the
+    other side. The value of a tombstone is None, too.
     """
 
     equal: int

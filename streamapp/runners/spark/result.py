@@ -39,8 +39,9 @@ class TableRow(NamedTuple):
 class OutputTopic:
     """The records of a batch for one topic.
 
-    ``frame`` has the columns topic, partition, key, value, timestamp, headers, mx, src and seq. The last three give the
-    order of a partition's records. `publish` takes this frame.
+    ``frame`` has the columns topic, partition, key, value, timestamp, headers, mx, src and seq. ``mx`` is the stream
+    time of the task that sent the record, ``src`` the task's partition, and ``seq`` the task's count of records. The
+    records of a partition are in the order of mx, then src, then seq. `publish` and `write_archive` take this frame.
     """
 
     name: str

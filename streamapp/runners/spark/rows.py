@@ -17,7 +17,7 @@ Batches = list[tuple[TopicPartition, RecordBatch]]
 
 
 class Rows:
-    """Reads the rows of one task; ``totals`` tell the end of each topic."""
+    """Reads the rows of one task; ``totals`` has the number of records of each topic partition."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Rows:
     def read(self) -> Batches:
         """The next records of some topics; the list may be empty before the end.
 
-        Raises `StreamsError` if the rows end before the totals.
+        Raises `StreamsError` if there are fewer records than ``totals`` says.
         """
         batch = next(self._batches, None)
         if batch is None:
@@ -62,7 +62,7 @@ class Rows:
     def finish(self) -> None:
         """Reads the rest of the stream, because Spark discards a Python worker that leaves rows unread.
 
-        Raises `StreamsError` if there are more rows than the totals.
+        Raises `StreamsError` if there are rows left after the records that ``totals`` counts.
         """
         if sum(batch.num_rows for batch in self._batches) and self._topics:
             raise StreamsError(

@@ -78,11 +78,16 @@ class SparkRunner:
     def native(self, table: str, source: ColumnSource) -> DataFrame:
         """Computes one table with Spark SQL alone, which is faster than the engine.
 
-        The functions of the topology must be `Expression` and `Aggregates`. The columns are those of
-        `OutputTable.typed`, except ``partition``. The value of `Aggregates` is always a struct. Rows without a time, or
-        with a time before 1970, are dropped if a batch drops them without a dead letter. Otherwise the query over the
-        DataFrame ends with an error. Raises `UnsupportedOperation` with the name of an operator that only the engine
-        can compute.
+        The functions between the source and the table must be `Expression` and `Aggregates`. The result has the columns
+        of `OutputTable.typed`, except ``partition``. The column ``value`` is a number for ``count``, and a struct for
+        `Aggregates`.
+
+        A row without a time, or with a time before 1970, is dropped if a batch would drop it without a dead letter. Any
+        other answer of the source's ``on_error``, or else of ``deserialization_exception_handler``, is an error. With
+        windows this method raises the error, and without windows the query over the DataFrame does.
+
+        - `UnsupportedOperation`: only the engine can compute an operator, which the error names.
+        - `StreamsError`: the table or a column is unknown, or the rows span at least the retention of the windows.
         """
         return native_table(self._plan, table, source)
 

@@ -31,10 +31,13 @@ def spark_session(
     """The running Spark session, or a new one.
 
     A running session gets the SQL options of this function, and keeps its other settings. The default of ``master`` is
-    that of ``spark-submit``, else ``local[2]``. With a local master, Python workers import the same modules as this
-    process. Executors of a cluster need an archive with dependencies and code (docs/spark.md). ``settings`` are Spark's
-    own, and override those of this function. Spark's Kafka connector is not needed, because the tasks read and write
-    Kafka with librdkafka.
+    ``local[2]``. With a local master, Python workers import the same modules as this process. Executors of a cluster
+    need an archive with dependencies and code (docs/spark.md). ``settings`` are Spark's own, and override those of this
+    function.
+
+    In a program that ``spark-submit`` has started, the master and the settings are those of ``spark-submit``, and this
+    function adds only ``settings``. Spark's Kafka connector is not needed, because the tasks read and write Kafka with
+    librdkafka.
 
     >>> spark = spark_session("backfill", master="local[4]")                    # doctest: +SKIP
     """

@@ -24,7 +24,7 @@ from streamapp.engine.task import Task
 from streamapp.engine.task_session import TaskSession
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archives import forget_archives
-from streamapp.runners.spark.batch_rules import BATCH_RULES
+from streamapp.runners.spark.batch_rules import cycle_rules
 from streamapp.runners.spark.batch_source import Part, Ranges
 from streamapp.runners.spark.changelogs import KafkaChangelogs
 from streamapp.runners.spark.frames import CHANGE, COUNTS, INPUT, OUTPUT, PACK, POSITION, RECORD, ROW
@@ -61,8 +61,8 @@ COMMIT_EVERY = 200_000
 class Resume:
     """The state of an application at its committed offsets: the ranges of its changelogs, and the offsets' metadata.
 
-    A stage with a `Resume` continues from this state. The stage gives out the records of a worker's commit, and no
-    tables.
+    A stage with a `Resume` continues from this state. The stage gives out what a worker commits: results, changelog
+    records and positions. Only a stage without a `Resume` gives out tables.
     """
 
     changelogs: Ranges = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Stage:
             out,
             wall_clock_ms=lambda: self.wall_clock_ms,
             global_stores=self._global_stores(),
-            rules=BATCH_RULES,
+            rules=cycle_rules(self.cycle),
         )
         home = SpillingHome(self.plan.config.state_memory_bytes)
         with closing(TaskSession(environment, self.subtopology, partition, home, inputs)) as session:

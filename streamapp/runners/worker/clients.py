@@ -197,8 +197,10 @@ def find_committed(
     """The group's committed offsets (negative: no offset) and their metadata.
 
     The request is repeated after an error, for example while the group has no coordinator. Raises `BrokerError` after
-    ``seconds``. A consumer makes the request (``known``, if given), and no admin client. librdkafka's admin client may
-    crash the process before a cluster has its first group coordinator.
+    ``seconds``.
+
+    The consumer ``known`` makes the request, or else a new consumer, and never an admin client. librdkafka's admin
+    client may crash the process before a cluster has its first group coordinator.
     """
     if not partitions:
         return {}

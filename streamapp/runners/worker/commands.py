@@ -21,9 +21,9 @@ class _Command(NamedTuple):
 
 
 class CommandQueue:
-    """A queue of functions that wait until the thread runs them.
+    """A queue of functions that other threads submit, and that one thread runs between its own steps.
 
-    An exception of the types ``handled`` is raised in the thread, which handles it; the future of the function then
+    An exception of the types ``handled`` is raised by `run_next` in the running thread. The future of the function then
     gives None. The queue calls ``wake`` for each function, in the submitting thread, to end a wait of the running
     thread.
     """
@@ -35,10 +35,10 @@ class CommandQueue:
         self._closed = False
 
     def submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
-        """Adds a function, and returns the future of its result.
+        """Adds a function, which the thread will run, and returns the future of the result.
 
-        The thread raises an exception of a ``vital`` function, too. An exception of any other function goes only to the
-        future, unless its type is one of ``handled``.
+        An exception of the function goes to the future. If the function is ``vital``, the thread raises the exception,
+        too. An exception of one of the types ``handled`` is raised only in the thread, and the future gives None.
         """
         future: Future[R] = Future()
         self._queue.put(_Command(fn, future, vital))

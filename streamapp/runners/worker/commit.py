@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import GlobalLetters
+from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
-from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
 from streamapp.runners.worker.purge import RepartitionPurge
@@ -34,8 +36,11 @@ class Committer:
     """Commits tasks in the transactions of the producer ``ledger``, which writes changelogs and offsets.
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
-    contain the results. If a stop takes too long, ``abandoned`` returns True. The committer then no longer waits for
-    unsent records.
+    contain the results.
+
+    ``abandoned`` is a function, which returns True if the stop of the worker takes too long. A commit that still waits
+    for brokers to acknowledge records is then given up with `BrokerError`. No offsets are committed, so the next owner
+    of the tasks processes the records again.
     """
 
     def __init__(
@@ -197,7 +202,12 @@ class _Ledger:
         open transaction. With exactly_once_v2, the transaction is open already.
         """
         for letter in self._letters.waiting:
-            self._outputs.send(*letter)
+            try:
+                send_letter(self._outputs.send, letter, now_ms())
+            except ResultRefused as refused:
+                raise ProductionError(
+                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
+                ) from refused
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()

@@ -94,7 +94,6 @@ class DataPlane(threading.Thread):
         self._member: Member | None = None
         self._stopping = self._closing = self._ended = False
         self._abandoned = threading.Event()
-        self._current: LiveTask | None = None
         self._membership = membership
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = self._last_send = time.monotonic()
@@ -133,17 +132,18 @@ class DataPlane(threading.Thread):
         self.failure: BaseException | None = None
         """The exception that ends the thread. ``on_failure`` gets the exception after all tasks are closed."""
         self.turns: int = 0
-        """The number of turns. A thread that hangs has no further turn."""
+        """The number of turns, and of rounds of a commit that waits for steps. A thread that hangs has no further
+        turn."""
 
     # Commands of the control plane.
 
     def assign(
         self, member: Member, tasks: Iterable[TaskId], standbys: Mapping[TaskId, bool]
     ) -> Future[None]:
-        """Runs exactly ``tasks`` from now on, on behalf of this member of the group.
+        """Runs exactly ``tasks`` from now on. Commits have the member id and generation of ``member``.
 
-        The worker also keeps copies of the tasks of ``standbys``. True: the copy is a warm-up of a task that will run
-        here.
+        ``standbys`` has the tasks of which the worker keeps a copy. Its value is True for a warm-up, the copy of a task
+        that will move here.
         """
         wanted = sorted(tasks)
         return self._commands.submit(lambda: self._assign(member, wanted, standbys), vital=True)
@@ -177,28 +177,27 @@ class DataPlane(threading.Thread):
         self._abandoned.set()
 
     def place(self) -> Place | None:
-        """The present work of the thread, for the watchdog: a record, a punctuator, a commit or the close.
+        """The present work of the thread, for the watchdog. None: the thread has ended.
 
-        None: the thread has other work, for example a restore, or none.
+        Code of the application runs in a task, in a global store, and while tasks and clients are closed. The watchdog
+        ends a worker only if one of these hangs, and not for a wait for brokers or a write of state.
         """
-        live = self._current
         if self._ended:
             return None
         if self._closing:
             return Place("the close of tasks and clients", self.turns, self.ident)
-        if live is None:
-            waits = "a commit, for which brokers have to answer,"
-            return Place(waits, self.turns, self.ident, can_hang=False) if self._committer.waits else None
-        task = live.task
-        where = (
-            f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
-        )
-        return Place(f"task {live.id}: {where}", self.turns, self.ident)
+        if (live := self.tasks.current) is not None:
+            return Place(f"task {live.id}: {live.at}", self.turns, self.ident)
+        if (at := self._global_stores.at) is not None:
+            return Place(f"global tables: {at}", self.turns, self.ident)
+        waits = self._committer.waits
+        what = "a commit, for which brokers have to answer," if waits else "a turn of the data plane"
+        return Place(what, self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
-        """Looks at the ends of the logs if the data plane is held up. Called in another thread.
+        """Asks for the ends of the inputs' logs in place of the data plane, if a slow function keeps it busy.
 
-        Without this look, the lag that users see would not grow meanwhile.
+        Another thread calls this method, so that the lag that users see grows meanwhile, too.
         """
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()
@@ -221,7 +220,7 @@ class DataPlane(threading.Thread):
             place = self.place()
             self.failure = StreamsError(f"{place.what if place else 'the worker'} ended with {exc!r}")
             self.failure.__cause__ = exc
-        self._current, self._closing = None, True
+        self.tasks.current, self._closing = None, True
         self._close()
         self._ended = True
         self._commands.close()
@@ -230,7 +229,7 @@ class DataPlane(threading.Thread):
 
     def _turn(self) -> None:
         self.turns += 1
-        self._committer.waits = False
+        self.tasks.current, self._committer.waits = None, False
         try:
             self._woken.clear()
             while not self._stopping and self._commands.run_next():
@@ -284,6 +283,7 @@ class DataPlane(threading.Thread):
         self.standbys.assign({})
 
     def _roll_back(self, exc: BaseException) -> None:
+        self.tasks.current = None
         self.progress.rolled_back(exc)
         self._committer.roll_back()
         if not isinstance(exc, (ResultsRefused, StaleMemberError)):  # these do not come from a slow commit
@@ -333,7 +333,13 @@ class DataPlane(threading.Thread):
 
     def _not_drained(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps, or in record caches before these steps."""
-        return [live for live in self.tasks.asynchronous if not live.task.drained()]
+        waiting = []
+        for live in self.tasks.asynchronous:
+            self.tasks.current = live
+            if not live.task.drained():
+                waiting.append(live)
+        self.tasks.current = None
+        return waiting
 
     def _commit_is_due(self) -> bool:
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
@@ -366,7 +372,7 @@ class DataPlane(threading.Thread):
         began = time.monotonic()
         self._held_back = False
         for live in list(self._busy):
-            self._current, task, before = live, live.task, live.task.dirty_bytes
+            self.tasks.current, task, before = live, live.task, live.task.dirty_bytes
             commits = self._draining and task.asynchronous
             taken = task.process(0 if commits else share, self.fetcher.caught_up(live))
             dirty += task.dirty_bytes - before
@@ -380,7 +386,7 @@ class DataPlane(threading.Thread):
         if done:
             self._seconds_each = max(1e-9, (time.monotonic() - began) / done)
         self._punctuate()
-        self._current = None
+        self.tasks.current = None
         self.processed += done
         self._done = done
         self._waiting = self._waiting_bytes()
@@ -397,7 +403,7 @@ class DataPlane(threading.Thread):
         for live in self.tasks.running:
             # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep steps from draining.
             if not (self._draining and live.task.asynchronous):
-                self._current = live
+                self.tasks.current = live
                 if live.task.punctuate_wall_clock(now_ms()):
                     self._commit_requested |= live.task.commit_requested
                     self._dirty_bytes = None
@@ -416,7 +422,10 @@ class DataPlane(threading.Thread):
                 listed = ", ".join(str(live.id) for live in waiting)
                 raise TransactionAborted(f"asynchronous steps of tasks {listed} have not ended in time")
             for live in waiting:
+                self.tasks.current = live
                 live.task.process(0)
+            self.tasks.current = None
+            self.turns += 1
             time.sleep(_ASYNC_SECONDS)
         self._commit()
 
@@ -445,7 +454,7 @@ class DataPlane(threading.Thread):
         self._pace.committed(waiting, self._last_commit - began)
 
     def _works_on(self, live: LiveTask | None) -> None:
-        self._current = live
+        self.tasks.current = live
 
     # Rebalances, pauses and the stop.
 
@@ -497,7 +506,7 @@ class DataPlane(threading.Thread):
 
         A worker repairs each task only once, because damage that comes again is a fault of the disk.
         """
-        live, self._current = self._current, None
+        live, self.tasks.current = self.tasks.current, None
         if live is None or not live.restorable or live.id in self._repaired:
             return False
         self._repaired.add(live.id)

@@ -25,9 +25,9 @@ _ANSWER_SECONDS = 60.0
 class LogEnds:
     """Asks brokers every few seconds for the ends of committed records, and never waits for an answer.
 
-    A consumer knows the end of a log only from its last fetch. After a fault, or while its buffer is full, it fetches
-    nothing. The lag would then look too small, because it would be computed with an old end. So brokers are asked.
-    `LogEnds` is safe to use from several threads.
+    A consumer knows the end of a log only from its last fetch. After a fault, or while its buffer is full, a consumer
+    fetches nothing. A lag that is computed with this old end would be too small, so `LogEnds` asks the brokers. Several
+    threads may use one object.
     """
 
     def __init__(self, admin: LastingAdmin) -> None:

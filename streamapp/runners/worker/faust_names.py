@@ -18,7 +18,14 @@ from streamapp.runners.worker.reset import delete_state
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["StoreTable", "StreamsTableManager", "SubtopologyAgent", "register"]
+__all__ = [
+    "StoreTable",
+    "StreamsTableManager",
+    "SubtopologyAgent",
+    "changelogs_of_agents",
+    "register",
+    "topics_of_agents",
+]
 
 
 class _SourceTopics(faust.Topic):  # type: ignore[misc]
@@ -117,3 +124,20 @@ def register(app: faust.App, plan: Plan) -> None:
             app.tables.show(StoreTable(app, spec, changelog.name if changelog else None))
     for store in plan.global_stores:
         app.tables.show(StoreTable(app, store.spec, store.topic, is_global=True))
+
+
+def topics_of_agents(app: faust.App) -> list[str]:
+    """The topics that the agents of an application read, without the sub-topologies."""
+    agents = [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
+    return [
+        topic for agent in agents for topic in getattr(agent.channel, "topics", ())
+    ]  # a channel in memory has none
+
+
+def changelogs_of_agents(app: faust.App) -> list[str]:
+    """The changelogs of the tables of agents, without the stores of the topology."""
+    return [
+        table.changelog_topic.get_topic_name()
+        for table in app.tables.values()
+        if not isinstance(table, StoreTable)
+    ]

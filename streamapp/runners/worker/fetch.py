@@ -54,7 +54,7 @@ class Fetcher:
         self._config = config
         self._admin = admin
         settings, ends = consumer_settings(config), LogEnds(admin).look
-        if repartition_topics:
+        if repartition_topics and COMPILED:  # other clients have one queue
             # librdkafka applies this limit to each of its two queues.
             settings["queued.max.messages.kbytes"] = max(1, settings["queued.max.messages.kbytes"] // 2)
             self._consumer = open_consumer(settings, ends, lambda topic: topic not in repartition_topics)
@@ -72,8 +72,8 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The positions at which tasks begin: the group's committed ones, or those of ``auto_offset_reset`` without
-        one.
+        """The positions at which tasks begin: the group's committed positions, or in a partition without one the start
+        or end of the log (``auto_offset_reset``).
 
         If retention has deleted the records at a committed position, reading begins at the first record that is left,
         or at the end (``auto_offset_reset="latest"``). The call waits until no open transaction can still commit
@@ -124,7 +124,8 @@ class Fetcher:
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         """Fetches for exactly these tasks from now on.
 
-        The fetch of a new input begins at the position of its task, and any other fetch where the last one ended.
+        The fetch of a new input begins at the position of its task. For an input that was fetched before, the fetch
+        continues where it ended.
         """
         self._task_of = {tp: live for live in tasks for tp in live.inputs}
         for tp, live in self._task_of.items():
@@ -202,9 +203,9 @@ class Fetcher:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
 
     def refresh_ends_beside(self) -> None:
-        """Notes the ends of the logs from brokers only. Another thread calls this while the data plane is held up.
+        """Notes the ends of the logs that brokers have told. Another thread calls this while the data plane is held up.
 
-        Only the lag changes at once. The data plane uses the new ends when it goes on.
+        So the lag that users see follows the ends. The data plane itself uses the new ends when it goes on.
         """
         for tp, end in self._consumer.look_beside().items():
             self.ends[tp] = max(end, self.ends.get(tp, -1))

@@ -82,6 +82,11 @@ class GlobalStores:
         return not self._missing
 
     @property
+    def at(self) -> str | None:
+        """The record that the stores take now, for an error. None: no record."""
+        return self.state.at
+
+    @property
     def inputs(self) -> tuple[InputInfo, ...]:
         """The positions in the global topics, and their ends. Any thread may ask."""
         consumer = self._consumer

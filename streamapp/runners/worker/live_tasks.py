@@ -43,6 +43,8 @@ class LiveTasks(dict[TaskId, LiveTask]):
         """The tasks that have been started. Each change makes a new list."""
         self.asynchronous: list[LiveTask] = []
         """The running tasks that have asynchronous steps."""
+        self.current: LiveTask | None = None
+        """The task whose functions the data plane calls now. None: no task. The data plane sets this field, too."""
         self.left: dict[TaskId, int] = {}
         """Closed task -> the sum of the changelog offsets that its state on disk has reached."""
 
@@ -78,7 +80,9 @@ class LiveTasks(dict[TaskId, LiveTask]):
         restoring = self._restorer.restoring
         ready = [live for live in self.values() if not live.running and live not in restoring]
         for live in ready:
+            self.current = live
             live.start()
+            self.current = None
             restored = self._restorer.finished(live)
             records = f", {counted(restored, 'record')} restored" if restored else ""
             logger.info("task %s is running%s", live.id, records, extra=DETAIL)
@@ -95,7 +99,9 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._fetcher.forget(dropped)
         self._restorer.drop(dropped)
         for live in dropped:
+            self.current = live
             self.close(live)
+            self.current = None
 
     def _note_running(self) -> None:
         self.running = [live for live in self.values() if live.running]

@@ -48,6 +48,11 @@ class LiveTask(TaskSession):
         )
         """The inputs that are partitions of repartition topics, which no other task reads."""
 
+    @property
+    def at(self) -> str:
+        """The present work of the task, for an error."""
+        return self.task.at if self.running else "the start or the close of its processors"
+
 
 class WorkerDisk:
     """The `StateHome` of tasks in the application's state folder."""
@@ -79,6 +84,7 @@ class TaskOpener:
         directory: StateDirectory,
         rows: RowMemory,
         run_async: RunAsync,
+        topic_ids: Mapping[str, str],
     ) -> None:
         self._topics = topics
         self._environment = TaskEnvironment(
@@ -90,6 +96,7 @@ class TaskOpener:
             cache=RecordCache(plan.config.statestore_cache_max_bytes),
             rows=rows,
             run_async=run_async,
+            topic_ids=topic_ids,
         )
         self._home = WorkerDisk(directory, plan.config.memory)
         self._subtopologies = {sub.id: sub for sub in plan.subtopologies}

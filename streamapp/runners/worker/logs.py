@@ -43,9 +43,10 @@ _LOGIN = "Sasl"
 
 
 class Brief(logging.Filter):
-    """Leaves out lines below a warning that are not for users, for the command `worker` without ``-l``.
+    """Hides lines of a lower level than WARNING that are not for users, if the command `worker` has no ``-l``.
 
-    Left out are lines of frameworks, lines about the start and stop of services, and `DETAIL` lines.
+    Hidden are lines of frameworks, of streamapp's own services, and lines that are marked as `DETAIL`. Lines about the
+    start and stop of the application's services are hidden, too.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -76,7 +76,7 @@ def place(
     acceptable_lag: int = 10_000,
     max_warmups: int = 2,
 ) -> Placement:
-    """Gives each task to one member, and each task with state also to ``standby_replicas`` standbys on other members.
+    """Gives each task to one member, and each task with state up to ``standby_replicas`` standbys on other members.
 
     ``changelog_ends`` has the changelog length of each task with state. A member has caught up with a task when its lag
     is at most ``acceptable_lag``. `assign_tasks` chooses the member that should run a task. If this member has not

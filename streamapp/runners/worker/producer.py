@@ -72,10 +72,11 @@ class ChangelogRefused(ProductionError):
 
 
 class RecordProducer:
-    """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it has a transactional id.
+    """A `streamapp.engine.Collector` on top of a librdkafka producer. With ``transactional_id``, the producer writes in
+    transactions.
 
-    ``stores`` has the name of the store by changelog. For speed, the client reports only records that failed. All
-    others are acknowledged when `flush` returns.
+    ``stores`` maps each changelog topic to the name of its store. For speed, librdkafka reports only the records that
+    could not be written. When `flush` returns, brokers have acknowledged all other records.
     """
 
     def __init__(
@@ -133,8 +134,9 @@ class RecordProducer:
         """Commits the transaction together with the offsets. Raises the errors of `commit_transaction`.
 
         The wait for the offsets ends with the transaction's time-out. After an outage, librdkafka may wait for ever,
-        while a new producer can continue at once. The wait for the commit itself is longer, unless ``brokers_answer``,
-        because librdkafka may crash the process if a producer is replaced during its commit.
+        while a new producer can continue at once. The wait for the commit itself is longer, because librdkafka may
+        crash the process if a producer is replaced during its commit. If ``brokers_answer()`` is True for 20 s, this
+        wait ends, too.
         """
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
@@ -236,8 +238,9 @@ class RecordProducer:
         return count
 
     def poll(self) -> None:
-        """Collects reports of failed records, and raises the first failure. A refusal that a handler may skip is raised
-        at the next `flush` instead, with at_least_once."""
+        """Collects reports of failed records, and raises the first failure.
+
+        With at_least_once, a refusal that a handler may skip is raised at the next `flush` instead."""
         with self._naming_errors():
             self.client.poll(0)
         self._raise_failure(wait=self._patient)
@@ -251,7 +254,8 @@ class RecordProducer:
         """Waits until the brokers have acknowledged every record.
 
         Raises `ProductionError` for a record that could not be written, and `TransactionAborted` if the caller has to
-        roll back. Raises `BrokerError` after ``timeout`` seconds, or once ``cancelled`` returns True.
+        roll back. Raises `BrokerError` if records are still not acknowledged after ``timeout`` seconds, or when
+        ``cancelled`` returns True.
         """
         deadline = time.monotonic() + timeout
         with self._naming_errors():
@@ -348,9 +352,7 @@ class RecordProducer:
             else:
                 failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
             self._failure = self._failure or failure
-        elif topic in self._stores or (
-            topic == self._config.dead_letter_queue_topic and not _is_ahead(error, timestamp)
-        ):
+        elif topic in self._stores:
             # Replaces an earlier failure of the transaction: this refusal is the reason, and would come again.
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         else:
@@ -375,17 +377,13 @@ class RecordProducer:
     def _raise_failure(self, *, wait: bool = False) -> None:
         """Raises the first failure, or the refused results that caused it. With ``wait``, refused results are raised at
         the next flush instead, all together."""
+        letters = self._config.dead_letter_queue_topic
+        if letters is not None and self._refusals.new and (lost := self._refusals.lost(letters)) is not None:
+            error, topic, partition, key, value, timestamp = lost
+            self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         if isinstance(self._failure, ProductionError):
             raise self._failure
         if not wait and (refused := self._refusals.take()) is not None:
             raise refused
         if self._failure is not None:
             raise self._failure
-
-
-def _is_ahead(error: KafkaError, timestamp: int) -> bool:
-    """True if brokers may have refused a record because its timestamp is ahead of the clock.
-
-    A dead letter is then sent once more, with the time of the clock (`Failures`).
-    """
-    return error.code() == KafkaError.INVALID_TIMESTAMP and timestamp > time.time() * 1000

@@ -23,9 +23,17 @@ from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["Refusals", "ResultsRefused", "refusal"]
 
+_TOGETHER = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
+"""Errors that librdkafka may report for all records of a batch, although brokers refuse only some of them.
+
+If brokers refuse several records of a batch, librdkafka reports ``INVALID_RECORD`` for these, also for their
+timestamps. The others have another error then (`Refusals.spare`).
+"""
+
 
 class ResultsRefused(TransactionAborted):
-    """Brokers refused results, so the worker rolls back. `Refusals` finds the results when they are sent again."""
+    """Brokers refused results, so the worker rolls back. When the results are sent again, `Refusals.find` knows
+    them."""
 
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
@@ -35,7 +43,9 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
 
 
 class Refusals:
-    """The results that brokers have refused and whose answer is not committed yet; false if there are none."""
+    """The results that brokers have refused, until a commit has the answers of the exception handler about them.
+
+    ``bool(refusals)`` is False if there are no such results."""
 
     def __init__(self) -> None:
         self._new: list[Failure] = []
@@ -66,35 +76,58 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """Makes added results known to `find`. Returns the error to raise, which makes the worker roll back.
+        """Moves the results that were added since the last call to those that `find` knows.
 
-        None: no result was added.
+        Returns the error that the caller raises, so that the worker rolls back; None if no result was added.
         """
         failures, self._new = self._new, []
         if not failures:
             return None
-        together: dict[TopicPartition, list[Failure]] = defaultdict(list)
-        one_of: dict[tuple[TopicPartition, int], list[Failure]] = defaultdict(list)
+        self._topics.update(
+            (each.topic, each.error) for each in failures if each.error.code() in OF_THE_TOPIC
+        )
+        blamed, unclear = self._judged(failures)
+        for each in blamed:
+            self._remember(each)
+        sizes = [sum(map(_size, batch)) for batch in unclear]
+        if sizes:
+            # The batches of the next attempt are smaller, until the refused record is alone.
+            self.batch_bytes = int(max(1, min(*sizes, self.batch_bytes or inf) // 4))
+        self._told_apart.clear()
+        return ResultsRefused(_story(failures))
+
+    def lost(self, topic: str) -> Failure | None:
+        """A record of this topic that brokers would refuse with the time of the clock, too. None: no such record.
+
+        Call this after each `poll` of the client, which reports all records of a refused batch.
+        """
+        refused = [each for each in self._new if each.topic == topic]
+        for each in refused:
+            if each.error.code() in OF_THE_TOPIC:
+                return each
+        return next((each for each in self._judged(refused)[0] if not _is_ahead(each)), None)
+
+    def _judged(self, failures: Collection[Failure]) -> tuple[list[Failure], list[list[Failure]]]:
+        """The records that surely are to blame, and the batches in which nobody knows the record to blame."""
+        limit = self.batch_bytes or inf
+        blamed: list[Failure] = []
+        unclear: list[list[Failure]] = []
+        batches: dict[tuple[TopicPartition, int], list[Failure]] = defaultdict(list)
         for each in failures:
             code, where = each.error.code(), TopicPartition(each.topic, each.partition)
-            if code in OF_THE_TOPIC:
-                self._topics[each.topic] = each.error
-            elif code in OF_THE_BATCH:
-                together[where].append(each)
-            elif code == KafkaError.INVALID_TIMESTAMP or (
-                code == KafkaError.INVALID_RECORD and where not in self._told_apart
-            ):
-                one_of[where, code].append(each)
-            else:
-                self._remember(each)
-        self._told_apart.clear()
-        for (where, _), batch in one_of.items():
-            for each in (blamed := _to_blame(batch)):
-                self._remember(each)
-            if not blamed:
-                together[where] += batch
-        self._look_for_those_to_blame(together.values())
-        return ResultsRefused(_story(failures))
+            told_apart = code == KafkaError.INVALID_RECORD and where in self._told_apart
+            if code in OF_THE_BATCH or (code in _TOGETHER and not told_apart):
+                batches[where, code].append(each)
+            elif code not in OF_THE_TOPIC:
+                blamed.append(each)
+        for (_, code), batch in batches.items():
+            found = [each for each in batch if len(batch) == 1 or _size(each) >= limit]
+            if not found and code in _TOGETHER:
+                found = _to_blame(batch)
+            blamed += found
+            if not found:
+                unclear.append(batch)
+        return blamed, unclear
 
     def find(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int
@@ -138,21 +171,6 @@ class Refusals:
         self._met_topics.clear()
         self._met_records.clear()
 
-    def _look_for_those_to_blame(self, batches: Collection[list[Failure]]) -> None:
-        """Finds the records that make brokers refuse a batch: records that are alone in their batch.
-
-        If no record is alone, the batches of the next attempt are smaller, until the refused record is alone.
-        """
-        limit, sizes = self.batch_bytes or inf, []
-        for batch in batches:
-            alone = [each for each in batch if len(batch) == 1 or _size(each) >= limit]
-            for each in alone:
-                self._remember(each)
-            if not alone:
-                sizes.append(sum(map(_size, batch)))
-        if sizes:
-            self.batch_bytes = int(max(1, min(*sizes, limit) // 4))
-
     def _remember(self, failure: Failure) -> None:
         where = failure.topic, failure.key, failure.value
         self._records.setdefault(where, []).append((failure.timestamp, failure.error))
@@ -165,13 +183,16 @@ def _to_blame(batch: list[Failure]) -> list[Failure]:
     brokers' clock, so the record with the furthest timestamp is a cause. If a record is invalid, those without a key
     are the cause (a compacted topic needs keys).
     """
-    if len(batch) == 1:
-        return batch
     if batch[0].error.code() == KafkaError.INVALID_RECORD:
         return [each for each in batch if each.key is None]
     times = [each.timestamp for each in batch]
     furthest = max(times) if max(times) > time.time() * 1000 else min(times)
     return [each for each in batch if each.timestamp == furthest]
+
+
+def _is_ahead(failure: Failure) -> bool:
+    """True if brokers may have refused the record because its timestamp is ahead of the clock."""
+    return failure.error.code() in _TOGETHER and failure.timestamp > time.time() * 1000
 
 
 def _size(failure: Failure) -> int:

@@ -51,11 +51,11 @@ class Reset:
         return [*([] if self.backfilled is None else [self.backfilled]), self.group]
 
     def carry_out(self) -> None:
-        """Deletes everything, the offsets last. A worker with tables that starts meanwhile ends with an error, as its
-        changelogs are missing and its offsets are not.
+        """Deletes the state on this machine, then the internal topics, then the offsets of the group.
 
-        Raises `StreamsError` when a worker has started meanwhile, or when brokers refuse a request. Another reset can
-        delete the rest.
+        The offsets go last: a worker with tables that starts meanwhile finds offsets but no changelogs, and ends with
+        an error. Raises `StreamsError` when a worker has started meanwhile, or when brokers refuse a request. Another
+        reset can delete the rest.
         """
         if self.folder is not None:
             delete_state(self.folder)

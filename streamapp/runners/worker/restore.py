@@ -190,8 +190,9 @@ class Restorer(ChangelogReader):
     def add(self, tasks: Iterable[LiveTask]) -> None:
         """Begins to restore newly opened tasks.
 
-        Raises `TaskCorruptedError` when local state is ahead of its changelog, or when a compacted changelog has lost
-        records.
+        Raises `TaskCorruptedError` in two cases. The offset of the local state is larger than the end offset of the
+        changelog. Or the changelog, with ``cleanup.policy=compact``, begins after this offset, so that records are lost
+        which the local state lacks.
         """
         tasks = list(tasks)
         partitions = [tp for task in tasks for tp in task.changelogs]

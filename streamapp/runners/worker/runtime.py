@@ -32,8 +32,8 @@ from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.topic_ids import TopicIds
-from streamapp.runners.worker.topics import changelog_ids, prepare_topics
+from streamapp.runners.worker.topic_ids import TopicIds, ids_of
+from streamapp.runners.worker.topics import prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import EventLoopPlace, HangingError, Place, Watchdog, end_after
 from streamapp.state.directory import StateDirectory
@@ -91,21 +91,23 @@ class StreamsRuntime(WorkerView):
                 if any(spec.persistent for spec in sub.stores)
             )
         )
-        self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
-        self._directory.check(
-            fingerprint=self.plan.fingerprint,
-            partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
-            changelog_ids=await self._loop.run_in_executor(None, changelog_ids, self.plan, admin),
-            topology=snapshot(self.plan),
-            compare=self._changes_since,
-        )
-        self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
-        transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
         stores = {
             topic.name: name
             for sub in self.plan.subtopologies
             for name, topic in sub.changelog_topics.items()
         }
+        watched = {*self._source_names, *stores}
+        ids = await self._loop.run_in_executor(None, ids_of, admin, watched)
+        self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
+        self._directory.check(
+            fingerprint=self.plan.fingerprint,
+            partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
+            changelog_ids={topic: ids[topic] for topic in stores},
+            topology=snapshot(self.plan),
+            compare=self._changes_since,
+        )
+        self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
+        transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
@@ -117,7 +119,7 @@ class StreamsRuntime(WorkerView):
             ledger,
             self._membership,
             self._global_stores,
-            TopicIds(admin, {*self._source_names, *stores}),
+            TopicIds(admin, watched, ids),
             TaskOpener(
                 self.plan,
                 topics,
@@ -127,6 +129,7 @@ class StreamsRuntime(WorkerView):
                 self._directory,
                 rows,
                 self._run_async,
+                ids,
             ),
             self._on_failure,
             {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
@@ -344,11 +347,12 @@ class StreamsRuntime(WorkerView):
     # Pausing (KIP-834).
 
     def pause(self) -> None:
-        """Commits, and then processes no record of a task until `resume`. The tables of this worker can still be read.
+        """Has the data plane commit, and then process no record of a task until `resume`.
 
-        A paused worker stays in the group with its tasks, restores state, and keeps standbys and global tables up to
-        date. Each worker is paused on its own, and a restart ends a pause, as in Kafka Streams. The method does not
-        wait for the commit. Raises `StoreNotAvailable` before the worker has started.
+        The method returns at once, before the commit. A paused worker stays in the group with its tasks, restores
+        state, and keeps standbys and global tables up to date. Its tables can still be read. Each worker is paused on
+        its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker has
+        started.
         """
         self._started().pause()
 

@@ -9,11 +9,47 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
+from streamapp.broker.requests import NO_TIMEOUT, REQUEST_SECONDS, LastingAdmin, ask
+from streamapp.engine.metadata import topic_ids_in
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
 
-__all__ = ["LostTopic", "TopicIds"]
+__all__ = ["LostTopic", "TopicIds", "committed_in_others", "ids_of"]
 
 _ASK_SECONDS = 30.0
+_PAUSE_SECONDS = 0.1
+
+
+def ids_of(admin: LastingAdmin, topics: Iterable[str], timeout: float = 60.0) -> dict[str, str]:
+    """Kafka's ids of topics. A topic that was deleted and created anew has another id.
+
+    Raises `BrokerError` for a topic that brokers do not know after ``timeout`` seconds.
+    """
+    names = sorted(topics)
+    deadline = time.monotonic() + timeout
+    found: dict[str, str] = {}
+    while missing := [name for name in names if name not in found]:
+        answers = ask(admin.describe_topics, TopicCollection(missing), seconds=min(timeout, REQUEST_SECONDS))
+        for name, answer in answers.items():
+            try:
+                found[name] = str(answer.result().topic_id)
+            except KafkaException as exc:  # a new topic does not reach all brokers at once
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"the topic {name} is not known: {exc.args[0].str()}") from exc
+                time.sleep(_PAUSE_SECONDS)
+    return found
+
+
+def committed_in_others(
+    admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float = 60.0
+) -> set[TopicPartition]:
+    """The partitions whose offset was committed in an earlier topic of this name, as the metadata says.
+
+    ``committed`` has offsets with their metadata. Raises `BrokerError` as `ids_of` does.
+    """
+    named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
+    present = ids_of(admin, {tp.topic for tp in named}, timeout)
+    return {tp for tp, ids in named.items() if present[tp.topic] not in ids}
 
 
 class LostTopic(NamedTuple):
@@ -45,13 +81,15 @@ class TopicIds:
 
     A consumer does not notice. With a log that is long enough, the consumer goes on at its offset in the new topic. A
     topic counts as deleted if brokers do not know the topic at two looks in a row. One look is not enough: a broker
-    that starts may not know all topics yet.
+    that starts may not know all topics yet. ``ids`` are ids that are known already.
     """
 
-    def __init__(self, admin: LastingAdmin, topics: Iterable[str]) -> None:
+    def __init__(
+        self, admin: LastingAdmin, topics: Iterable[str], ids: Mapping[str, str] | None = None
+    ) -> None:
         self._admin = admin
         self.topics: frozenset[str] = frozenset(topics)
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, str] = dict(ids or {})
         self._absent: set[str] = set()
         """The topics that brokers did not know at the last look."""
         self._asked: Mapping[str, Future[Any]] = {}

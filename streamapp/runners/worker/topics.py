@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, describe_brokers
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import find_committed, find_topics
+from streamapp.runners.worker.topic_ids import committed_in_others
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Topics", "changelog_ids", "create_topics", "prepare_topics"]
+__all__ = ["Topics", "create_topics", "prepare_topics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
-_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,21 @@ class Topics:
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
     """Checks the source and output topics, and creates missing internal topics.
 
-    Raises `BrokerError` when Kafka cannot be reached or refuses a request. Raises `TopologyError`, with the names, if
-    source topics are missing, or output topics that brokers do not create themselves. Raises `TopologyError` also for
-    an internal topic with another number of partitions, and for a missing changelog if its input has committed offsets.
-    Raises `CopartitionError` for joined topics with different numbers of partitions.
+    - `BrokerError`: Kafka cannot be reached, or refuses a request.
+    - `TopologyError`: a source topic is missing, or no topic matches the pattern of a source. An output topic or the
+      dead-letter topic is missing, and the brokers do not create topics themselves. An internal topic has a wrong
+      number of partitions. A changelog is missing although the group has committed offsets of its input. A source topic
+      is not the one in which the group has committed its offsets.
+    - `CopartitionError`: joined topics have different numbers of partitions.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
-    committed = _committed_topics(plan, _existing(plan, admin, timeout), timeout)
+    positions = _committed(plan, _existing(plan, admin, timeout), timeout)
+    committed = {tp.topic for tp, (offset, _) in positions.items() if offset > 0}
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
         raise TopologyError(f"the source {_absent(missing, plan)}")
+    _check_not_anew(plan, admin, {tp: at for tp, at in positions.items() if tp.topic in existing}, timeout)
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
@@ -65,26 +68,6 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources)
-
-
-def changelog_ids(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dict[str, str]:
-    """Kafka's ids of the changelogs. A topic that was deleted and created anew has another id.
-
-    Raises `BrokerError` for a changelog that brokers do not know after ``timeout`` seconds.
-    """
-    names = sorted({topic.name for sub in plan.subtopologies for topic in sub.changelog_topics.values()})
-    deadline = time.monotonic() + timeout
-    found: dict[str, str] = {}
-    while missing := [name for name in names if name not in found]:
-        answers = ask(admin.describe_topics, TopicCollection(missing), seconds=min(timeout, REQUEST_SECONDS))
-        for name, answer in answers.items():
-            try:
-                found[name] = str(answer.result().topic_id)
-            except KafkaException as exc:  # a new topic does not reach all brokers at once
-                if time.monotonic() > deadline:
-                    raise BrokerError(f"the changelog {name} is not known: {exc.args[0].str()}") from exc
-                time.sleep(_PAUSE_SECONDS)
-    return found
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:
@@ -124,12 +107,25 @@ def _existing(plan: Plan, admin: LastingAdmin, timeout: float) -> dict[str, int]
     return {name: len(topic.partitions) for name, topic in found.items() if topic.partitions}
 
 
-def _committed_topics(plan: Plan, existing: Mapping[str, int], timeout: float) -> set[str]:
-    """The topics of which the group has committed an offset above 0."""
+def _committed(
+    plan: Plan, existing: Mapping[str, int], timeout: float
+) -> dict[TopicPartition, tuple[int, str]]:
+    """The offsets that the group has committed in its inputs (negative: none), and their metadata."""
     topics = {topic for sub in plan.subtopologies for topic in _sources(sub, existing, {})}
     wanted = [TopicPartition(t, p) for t in topics if t in existing for p in range(existing[t])]
-    found = find_committed(plan.config, wanted, timeout)
-    return {tp.topic for tp, (offset, _) in found.items() if offset > 0}
+    return find_committed(plan.config, wanted, timeout)
+
+
+def _check_not_anew(
+    plan: Plan, admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float
+) -> None:
+    for tp in sorted(committed_in_others(admin, committed, timeout)):
+        raise TopologyError(
+            f"the topic {tp.topic} was deleted and created anew since the group {plan.application_id} has committed "
+            "offsets there, so these offsets mean nothing in the new topic. Stop all workers. To compute all tables "
+            "anew, run `streamapp reset`. To keep the tables, run `streamapp offsets reset APPLICATION --topic "
+            f"{tp.topic} --to-earliest --keep-tables --execute`"
+        )
 
 
 def _check_changelogs(

@@ -58,8 +58,8 @@ def commit_transaction(
     """Adds the offsets to the open transaction, calls ``offsets_sent``, and commits the transaction.
 
     Raises `StaleMemberError` if the group has given the partitions to other members. Raises `TransactionAborted` after
-    any other error, and if a step exceeds its time-out in seconds. If brokers answer other requests but not the commit,
-    the wait for the commit ends earlier.
+    any other error, and if a step exceeds its time-out in seconds. If brokers answer other requests for 20 s but not
+    the commit, the wait for the commit ends with this error, too.
 
     After any of these errors, the producer cannot be used again. The next producer with the same transactional id finds
     out if the transaction was committed.

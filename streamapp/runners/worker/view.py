@@ -123,9 +123,11 @@ class WorkerView:
 
     @property
     def dropped_records(self) -> dict[str, int]:
-        """By task, the records dropped since the worker started (late, without key, by an exception handler).
+        """The number of records that each task has dropped since the worker started: late, without key, or by an
+        exception handler.
 
-        Tasks that have moved away count, too. Records of global stores are under "-1_-1", as in Kafka Streams.
+        Tasks that have moved to other workers count, too. Records of global stores count under the task "-1_-1", as in
+        Kafka Streams.
         """
         dropped = {} if self._plane is None else self._plane.tasks.dropped_records
         if self.plan.global_stores and self._global_stores is not None:

@@ -91,10 +91,11 @@ def watch_event_loop(app: Any, limit: float, shutdown_timeout: float) -> Watchdo
 
 
 class Watchdog(threading.Thread):
-    """Calls each of ``places`` at least once a second, and calls ``on_hang`` once if a place stays the same too long.
+    """Looks at the present work of threads at least once a second, and calls ``on_hang`` if the same work goes on for
+    too long.
 
-    A place that is None means that there is no work. ``limit``, in seconds, is the longest time that a place may stay
-    the same, if its ``can_hang`` is True.
+    Each function of ``places`` returns the present work of one thread as a `Place`; None means no work. If a `Place`
+    with ``can_hang`` stays the same for more than ``limit`` seconds, ``on_hang`` is called, and the watchdog ends.
     """
 
     def __init__(

@@ -23,7 +23,9 @@ assert set(STEPS) <= set(POINTS)
 
 
 @scenario(
-    1, fault="kill -9 at each step of the commit in turn, on top of earlier commits", workloads=TOPOLOGIES
+    1,
+    fault="kill -9 in the third commit of a worker, at each step of the commit in turn",
+    workloads=TOPOLOGIES,
 )
 def kill_at_each_step(run: Run) -> None:
     for step in STEPS:
@@ -36,7 +38,7 @@ def kill_at_each_step(run: Run) -> None:
 
 @scenario(
     1,
-    fault="kill -9 at one step of the commit; a worker without the local state takes over",
+    fault="kill -9 at one step of the third commit; a worker without the local state takes over",
     sampled=("[count-alo-offsets-committed]", "[count-eos-offsets-sent]"),
     each={"step": ("outputs-acknowledged", "offsets-sent", "offsets-committed")},
 )
@@ -67,7 +69,12 @@ def zombie(run: Run, step: str) -> None:
     run.finish()
 
 
-@scenario(13, fault="processing stops for longer than the transaction time-out", guarantees=(EOS,))
+@scenario(
+    13,
+    fault="processing stops for longer than the transaction time-out: the worker begins again at the last "
+    "commit",
+    guarantees=(EOS,),
+)
 def transaction_times_out(run: Run) -> None:
     run.start(failpoint="records-processed:sleep=14:5")
     with run.feeding():
@@ -97,7 +104,10 @@ def clean_stop(run: Run) -> None:
     run.finish()
 
 
-@scenario(2, fault="SIGTERM while a record takes longer than the deadline")
+@scenario(
+    2,
+    fault="SIGTERM while a record takes longer than the time-out of the stop; the worker is then started again",
+)
 def stop_takes_too_long(run: Run) -> None:
     run.feed(100)
     run.start(SLOW_AT="150:20", SHUTDOWN_SECONDS="5")

@@ -16,8 +16,8 @@ desk = partial(scenario, 36, workloads=("desk",), guarantees=(EOS,), dead_letter
 
 
 @desk(
-    fault="kill -9 of a replay, in its open transaction or directly after its commit; the next replay does the rest, "
-    "while records come in",
+    fault="kill -9 of `streamapp dlq replay`, in its open transaction or directly after its commit; a second "
+    "replay does the rest, while records come in",
     each={"step": ("desk-written", "desk-committed")},
     sampled=("[desk-eos-desk-written]",),
 )
@@ -31,8 +31,8 @@ def replay_killed(run: Run, step: str) -> None:
 
 
 @desk(
-    fault="kill -9 of a worker at a step of its commit while letters are replayed and keys are parked: each record is in "
-    "one place",
+    fault="kill -9 of a worker at a step of its commit while letters are replayed and records are parked. At "
+    "the end, each record is in one place",
     each={"step": STEPS},
 )
 def worker_killed_during_a_replay(run: Run, step: str) -> None:
@@ -51,7 +51,7 @@ def worker_killed_during_a_replay(run: Run, step: str) -> None:
 
 
 @desk(
-    fault="ten thousand letters are replayed while records come in: each comes out once",
+    fault="ten thousand letters are replayed while records come in: each gives one result",
 )
 def ten_thousand_replayed(run: Run) -> None:
     run.start("a", TIMES="1")
@@ -66,8 +66,8 @@ def ten_thousand_replayed(run: Run) -> None:
 
 
 @desk(
-    fault="a letter is edited into something worse and replayed: the record becomes one new letter, and "
-    "after a second edit it gives its result",
+    fault="a letter gets a value that fails, too, and is replayed: the record becomes one new letter. After a "
+    "second edit, it gives a result",
 )
 def edited_into_something_worse(run: Run) -> None:
     run.trouble("k7")

@@ -14,8 +14,8 @@ STEPS = ("state-flushed", "outputs-acknowledged", "offsets-sent", "offsets-commi
 
 
 @retries(
-    fault="the records of two keys fail and wait, those of 38 keys go on; kill -9 at a step of the commit;"
-    " then the two keys work",
+    fault="the records of two keys fail and wait, those of 38 keys go on; kill -9 at a step of the commit; then "
+    "the records of the two keys succeed",
     guarantees=(EOS,),
     each={"step": STEPS},
     sampled=("[retried-eos-offsets-committed]",),
@@ -34,8 +34,8 @@ def parked_keys_and_a_kill(run: Run, step: str) -> None:
 
 
 @retries(
-    fault="a record of a key never works: the record becomes one dead letter, and the records that wait "
-    "behind it give results",
+    fault="a record of a key always fails: the record becomes one dead letter, and the records that wait behind "
+    "it give results",
     dead_letters=True,
 )
 def a_key_that_never_works(run: Run) -> None:
@@ -51,7 +51,8 @@ def a_key_that_never_works(run: Run) -> None:
 
 
 @retries(
-    fault="a record in place fails and waits, and blocks its task; kill -9 at a step of the commit; then the record works",
+    fault="with `Retry.in_place`, a record fails and waits, and blocks its task; kill -9 at a step of the "
+    "commit; then the record succeeds",
     guarantees=(EOS,),
     each={"step": ("state-flushed", "offsets-committed")},
 )
@@ -69,8 +70,8 @@ def waiting_in_place_and_a_kill(run: Run, step: str) -> None:
 
 
 @retries(
-    fault="one key of 10,001 always fails: all others come out meanwhile; with an end of its attempts, its records become "
-    "dead letters",
+    fault="one key of 10,001 always fails: the records of all others give results meanwhile. After a start with "
+    "a limit of attempts, its records become dead letters",
     dead_letters=True,
 )
 def a_key_beside_ten_thousand(run: Run) -> None:
@@ -90,7 +91,8 @@ def a_key_beside_ten_thousand(run: Run) -> None:
 
 
 @retries(
-    fault="every 20th record fails twice and then works: each comes out, in the order of its key, and none is a dead letter",
+    fault="every 20th record fails twice and then succeeds: each gives its result, in the order of its key, and "
+    "none becomes a dead letter",
     dead_letters=True,
 )
 def fails_twice_and_then_works(run: Run) -> None:
@@ -103,8 +105,8 @@ def fails_twice_and_then_works(run: Run) -> None:
 
 
 @retries(
-    fault="records wait in retry topics, through a kill -9 at a step of the commit; each is in one place: some work later, "
-    "and have lost the order of their key; those that never work become one dead letter each",
+    fault="records wait in retry topics, also during a kill -9 at a step of the commit. Some succeed later, and "
+    "have lost the order of their key; each of the others becomes one dead letter",
     workloads=("staged",),
     dead_letters=True,
     each={"step": STEPS},
@@ -126,8 +128,8 @@ def waiting_in_retry_topics_and_a_kill(run: Run, step: str) -> None:
 
 
 @retries(
-    fault="a service is down for a minute, through a kill -9, while records come: none is skipped, none becomes a "
-    "dead letter, the order stays",
+    fault="a service is down for a minute, also during a kill -9, while records come. None is skipped or "
+    "becomes a dead letter, and the order stays",
     dead_letters=True,
 )
 def service_down(run: Run) -> None:
@@ -150,8 +152,8 @@ def service_down(run: Run) -> None:
 
 
 @retries(
-    fault="as many records wait as `max_records` allows: the task takes no further record, and goes on "
-    "when the keys work",
+    fault="as many records wait as `max_records` allows: the task takes no further record, and goes on when the "
+    "waiting records succeed",
     guarantees=(EOS,),
 )
 def parked_to_the_bound(run: Run) -> None:
@@ -165,7 +167,7 @@ def parked_to_the_bound(run: Run) -> None:
 
 
 @retries(
-    fault="workers come and go while keys are parked: their records move with the task",
+    fault="workers come and go while records of some keys are parked: the parked records move with their task",
 )
 def rebalance_with_parked_keys(run: Run) -> None:
     run.trouble("k7", "k8", "k9")

@@ -49,7 +49,10 @@ def rebalance_storm(run: Run) -> None:
 
 
 @scenario(
-    21, fault="one worker, three, one again, with state", workloads=("count", "window"), guarantees=(EOS,)
+    21,
+    fault="the number of workers goes from one to three and back to one, with state",
+    workloads=("count", "window"),
+    guarantees=(EOS,),
 )
 def scale_out_and_in(run: Run) -> None:
     run.start("a")

@@ -72,6 +72,14 @@ class Cluster:
         config = self.config(application)
         return Backfill(self.topology(), config, until=until, files=files, spark=self.spark)
 
+    def interrupted(self, application: str, files: dict[str, str] | None = None) -> None:
+        """A backfill that is killed after it has begun."""
+        begun = self.backfill(application, files=files)
+        configs = {topic.name: dict(topic.config) for topic in begun.survey.plan.internal_topics}
+        missing = [TopicSpec(topic, count, configs[topic]) for topic, count in begun.survey.missing.items()]
+        KafkaAdmin(self.settings).ensure_topics(missing)
+        begun._begin(0)
+
     def delete_before(self, topic: str, offset: int) -> None:
         """As retention would."""
         admin = AdminClient({"bootstrap.servers": self.servers})

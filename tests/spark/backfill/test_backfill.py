@@ -12,7 +12,14 @@ from itertools import groupby
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from streamapp import StreamsBuilder
 from streamapp._base import failpoints
@@ -23,6 +30,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.handover_group import Group
 
+from ...processes import until
 from . import travels
 from .cluster import Cluster
 
@@ -99,8 +107,8 @@ def test_january_to_november_on_spark_and_december_on_workers_is_the_whole_year(
 def test_a_year_in_three_backfills_is_the_year_in_one(cluster: Cluster) -> None:
     """As tables and as records: the state between them lies in changelogs."""
     cluster.send(HISTORY)
-    for until in (travels.ms(5), CUT):
-        assert cluster.backfill("stepwise", until).run() is not None
+    for cut in (travels.ms(5), CUT):
+        assert cluster.backfill("stepwise", cut).run() is not None
     cluster.send(DECEMBER)
     assert cluster.backfill("stepwise").run() is not None
 
@@ -221,6 +229,21 @@ def test_a_second_run_sees_the_global_tables_of_the_first(cluster: Cluster) -> N
     assert report.written == 0
     assert cluster.outputs()["seen"] == before
     assert before
+
+
+def test_an_interrupted_backfill_whose_input_got_partitions_says_what_to_do(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    cluster.interrupted("wider")
+    topic = cluster.topic("flights")
+    admin = AdminClient({"bootstrap.servers": cluster.servers})
+    ((_, done),) = admin.create_partitions([NewPartitions(topic, travels.PARTITIONS + 1)]).items()
+    done.result()
+    said = rf"{topic} has more partitions than when .* began: {topic}-3 is new.*run `streamapp reset`"
+    until(
+        lambda: len(admin.list_topics(topic).topics[topic].partitions) > travels.PARTITIONS, 30, lambda: said
+    )
+    with pytest.raises(ConfigError, match=said):
+        cluster.backfill("wider")
 
 
 def test_a_cut_in_partitions_that_nobody_reads_is_refused(cluster: Cluster) -> None:

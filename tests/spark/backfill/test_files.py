@@ -106,3 +106,22 @@ def test_files_that_leave_out_records_are_refused(cluster: Cluster, tmp_path: Pa
     cluster.delete_before(topic, 22)
     with pytest.raises(ConfigError, match=r"-0 up to offset 20, but Kafka keeps it from 22 on"):
         cluster.backfill("headless", files={topic: str(tmp_path / "flights")})
+
+
+def test_a_second_run_needs_the_files_of_the_interrupted_one(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic("flights")
+    cluster.send(travels.events(flights=150))
+    archive(cluster, topic, tmp_path / "flights", 20)
+    cluster.delete_before(topic, 15)
+    files = {topic: str(tmp_path / "flights")}
+    cluster.interrupted("again", files)
+    said = (
+        rf"reads {topic}-0 from offset 0 on, but Kafka keeps it from 15 on, and no files have all records between. "
+        "Give the same --files as before"
+    )
+    with pytest.raises(ConfigError, match=said):
+        cluster.backfill("again")
+    assert cluster.backfill("again", files=files).survey.note is not None
+    cluster.delete_before(topic, 22)  # retention goes on, and the files do not reach the topic any more
+    with pytest.raises(ConfigError, match="Kafka keeps it from 22 on"):
+        cluster.backfill("again", files=files)

@@ -22,4 +22,6 @@ def test_stores_that_are_not_handed_over_are_named() -> None:
     survey = Survey(plan, partitions, {}, {}, Resume(), {}, None)
     found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=())
     (line,) = [line for line in _intentions(found) if "Not handed over" in line]
-    assert line.endswith("(logging=False): lost. Workers begin with an empty store")
+    assert line.endswith(
+        "(logging=False): lost. Workers begin with an empty store, or with old rows on their disk"
+    )

@@ -13,6 +13,7 @@ from streamapp.broker import KafkaAdmin
 from streamapp.desk import desk as desk_module
 from streamapp.desk.desk import FailureDesk, read_record
 from streamapp.errors import BrokerError
+from streamapp.records import OutputRecord
 
 CONFIG = StreamsConfig("app", dead_letter_queue_topic="dead", bootstrap_servers="localhost:1")
 
@@ -55,6 +56,9 @@ def test_a_record_that_the_client_refuses_is_a_broker_error_with_a_remedy(
     monkeypatch.setattr(desk_module, "Producer", Refusing)
     with (
         desk_module._Transactions(CONFIG, "dead", "dead-desk") as transactions,
-        pytest.raises(BrokerError, match="flights .*key and value: 6 bytes.* Raise max.message.bytes"),
+        pytest.raises(
+            BrokerError,
+            match="letter 0-7: a record for flights .*key and value: 6 bytes.* Raise max.message.bytes",
+        ),
     ):
-        transactions.write([("flights", 0, b"N1", b"late", 5, ())])
+        transactions.write([desk_module._Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])

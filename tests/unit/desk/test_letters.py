@@ -130,3 +130,56 @@ def test_an_id_that_no_letter_can_have_is_refused_before_brokers_are_asked(id: s
     desk = FailureDesk(StreamsConfig("app", bootstrap_servers="127.0.0.1:9", dead_letter_queue_topic="dead"))
     with pytest.raises(StreamsError, match="is not the id of a letter"):
         desk.letter(id)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("__streamapp.replay.times", b"abc"),
+        ("__streamapp.errors.timestamp", b"abc"),
+        ("__streamapp.errors.timestamp", b"9" * 30),
+        ("__streams.errors.partition", b"9" * 30),
+        ("__streams.errors.partition", "\u00b2".encode()),
+    ],
+)
+def test_numbers_that_are_none_do_not_keep_a_letter_from_its_replay(name: str, value: bytes) -> None:
+    """Another producer may write to the dead-letter topic. Such a letter ended the replay of all letters."""
+    headers = (("__streams.errors.topic", b"words"), (name, value))
+    record = Letter(0, 17, 900, b"k", b"v", headers).replayed("dead")
+    assert (record.topic, record.timestamp, record.partition) == ("words", 900, None)
+    assert dict(record.headers)["__streamapp.replay.times"] == b"1"
+
+
+@pytest.mark.parametrize("partition", [b"", b"x", b"9" * 30])
+def test_a_letter_without_record_and_place_is_refused(partition: bytes) -> None:
+    headers = (
+        ("__streams.errors.topic", b"words"),
+        ("__streams.errors.partition", partition),
+        ("__streams.errors.offset", b"5"),
+    )
+    with pytest.raises(
+        StreamsError, match="letter 0-17 has no record, .* no place of a record. Give the letter"
+    ):
+        FailureDesk(CONFIG).whole(Letter(0, 17, 900, None, None, headers))
+
+
+def test_a_letter_of_a_letter_gives_back_the_first_letter() -> None:
+    """A second application reads the dead letters of a first one. A replay took all error headers off."""
+    first = letter()
+    builder = StreamsBuilder(StreamsConfig("second", dead_letter_queue_topic="dead-2"))
+    builder.stream("dead", key_serde=TEXT, value_serde=TEXT).map_values(loud, on_error="dead_letter").to(
+        "seen", value_serde=TEXT
+    )
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.pipe_raw("dead", b"k", b"bad", 500, first.headers)
+        (again,) = driver.produced["dead-2"]
+    second = Letter(0, 3, 900, again.key, again.value, again.headers)
+    assert (second.said("topic"), second.said("application")) == ("dead", "second")
+    record = second.replayed("dead-2")
+    back = Letter(0, 18, 901, record.key, record.value, record.headers)
+    assert (back.said("topic"), back.said("application"), back.said("message")) == (
+        "words",
+        "app",
+        "no bad words",
+    )
+    assert dict(back.own_headers)["trace"] == b"1"

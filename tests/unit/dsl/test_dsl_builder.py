@@ -12,6 +12,7 @@ from streamapp import (
     Materialized,
     SessionWindows,
     SlidingWindows,
+    StreamJoined,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
@@ -51,6 +52,22 @@ def test_building_twice_gives_the_same_topology():
     first, second = builder.build(), builder.build()
     assert first.describe() == second.describe()
     assert first.plan().fingerprint == second.plan().fingerprint
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+def test_each_join_of_streams_takes_the_serdes_as_arguments(kind):
+    """`outer_join` took them only as a `StreamJoined`."""
+    serdes = {"key_serde": StringSerde(), "value_serde": LongSerde(), "other_value_serde": StringSerde()}
+    near = JoinWindows.of_time_difference_with_no_grace(5)
+
+    def plan(**given):
+        builder = StreamsBuilder()
+        lengths = builder.stream("left", **TEXT).map_values(len)
+        join = getattr(lengths, kind)
+        join(builder.stream("right", **TEXT), "{}{}".format, near, **given).to("out", **TEXT)
+        return builder.build().plan()
+
+    assert plan(**serdes).fingerprint == plan(stream_joined=StreamJoined(**serdes)).fingerprint
 
 
 def test_a_topology_can_be_extended_after_it_was_built():

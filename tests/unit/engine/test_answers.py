@@ -399,6 +399,18 @@ def test_a_service_that_is_down_is_not_taken_for_a_missing_row() -> None:
             bench.pipe(topic, "k:8")
 
 
+def test_a_row_dropped_with_continue_stays_dropped_for_those_who_read_it() -> None:
+    """The first call dropped the row, and a join that called the function again stopped the worker."""
+
+    def ask(value: str) -> str:
+        raise ConnectionError("down")
+
+    bench = Bench(lambda a, b: a.left_join(b.to_table().map_values(ask, on_error="continue"), "{} {}".format))
+    bench.pipe("b", "k:7")
+    bench.pipe("a", "k:x")
+    assert bench.out == ["k:x None"]
+
+
 @pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
 def test_a_join_of_tables_has_no_row_where_the_joiner_raises(kind: str) -> None:
     def describe(a: Any, b: Any) -> Any:

@@ -185,6 +185,24 @@ def test_no_handler_is_asked_about_a_disk_or_a_broker() -> None:
         state.process(SOURCE, POISON)
 
 
+def test_the_record_under_way_is_known_to_the_watchdog() -> None:
+    """A processor of a global store that hung kept the worker ready for ever."""
+    seen: list[str | None] = []
+
+    class Looking(Keep):
+        def process(self, record: Any) -> None:
+            seen.append(state.at)
+
+    builder = StreamsBuilder(StreamsConfig("app"))
+    spec = replace(Stores.key_value("rates", TEXT, LongSerde()), logged=False)
+    builder.add_global_store(spec, "rates", Looking, key_serde=TEXT, value_serde=TEXT)
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    state = GlobalState(builder.build().plan(), wall_clock_ms=lambda: 0)
+    state.process(SOURCE, RecordBatch([b"a"], [b"1"], [5], [3], None))
+    assert seen == [f"record of {SOURCE} at offset 3"]
+    assert state.at is None
+
+
 def test_dropped_records_become_letters_where_that_is_asked_for() -> None:
     bench = Bench(table, "fail", dead_letter_drops=("null_key",))
     bench.process(RecordBatch([None], [b"1"], [5], [3], None))

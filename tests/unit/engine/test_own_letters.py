@@ -17,6 +17,7 @@ from streamapp import (
     StringSerde,
     TopologyTestDriver,
 )
+from streamapp.engine.collector import ResultRefused
 from streamapp.serdes import LongSerde
 
 TEXT = StringSerde()
@@ -97,6 +98,15 @@ def test_an_answer_without_letters_drops_the_record(kind: str) -> None:
         (("skip",), 'action of a Response is "fail" or "continue", not \'skip\''),
         (("continue", OutputRecord("bad", None, None, None)), "dead_letters .* are OutputRecords, not 'bad'"),
         (("continue", (b"value",)), "dead_letters of a Response are OutputRecords, not b'value'"),
+        (("continue", [OutputRecord("", None, None, None)]), "the topic of a letter must not be empty"),
+        (("continue", [OutputRecord("my letters", None, None, None)]), '"my letters" is illegal'),
+        (
+            ("continue", [OutputRecord("bad", "k", None, None)]),
+            "for topic 'bad', has the key 'k': give bytes",
+        ),
+        (("continue", [OutputRecord("bad", None, {"n": 1}, None)]), "has the value {'n': 1}: give bytes"),
+        (("continue", [OutputRecord("bad", None, None, 1.5)]), "has the timestamp 1.5: give an int or None"),
+        (("continue", [OutputRecord("bad", None, None, 5, (), "0")]), "has the partition '0': give an int"),
     ],
 )
 def test_a_response_that_is_none_is_refused_where_it_is_made(arguments: Any, message: str) -> None:
@@ -104,6 +114,36 @@ def test_a_response_that_is_none_is_refused_where_it_is_made(arguments: Any, mes
         Response(*arguments)
 
 
+def test_a_letter_that_no_topic_can_have_is_a_failure_of_the_handler() -> None:
+    """The test driver took such a letter. A worker asked the handler again, about the letter in place of the record."""
+
+    def choose(context: ErrorContext, error: Exception) -> Response:
+        return Response.resume(OutputRecord("bad", None, "text", None))  # type: ignore[arg-type]
+
+    driver = described(StreamsConfig("app", processing_exception_handler="continue"), processing=choose)
+    with pytest.raises(
+        StreamsError, match="exception handler itself failed .ConfigError: a letter of the Response"
+    ):
+        driver.pipe_raw("in", b"k", BAD["processing"], 5)
+
+
 def test_letters_may_be_a_list() -> None:
     letter = OutputRecord("bad", None, None, None)
     assert Response("continue", [letter]).dead_letters == (letter,)  # type: ignore[arg-type]
+
+
+def test_a_letter_that_brokers_refuse_ends_the_worker_with_the_place_of_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send = TopologyTestDriver.send
+
+    def refusing(driver: TopologyTestDriver, topic: str, *record: Any) -> None:
+        if topic == "bad":
+            raise ResultRefused("too large", "Write less")
+        send(driver, topic, *record)
+
+    monkeypatch.setattr(TopologyTestDriver, "send", refusing)
+    driver = described(StreamsConfig("app"), processing=two_letters)
+    message = "double .*: record of in-0 at offset 0 has a dead letter that bad does not take: .* too large. Write less"
+    with pytest.raises(StreamsError, match=message):
+        driver.pipe_raw("in", b"k", BAD["processing"], 5)

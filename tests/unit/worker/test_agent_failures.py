@@ -27,7 +27,7 @@ class Application:
     def __init__(self, **config: Any) -> None:
         self.config = StreamsConfig("app", application_version="7", **config)
         self.topics = SimpleNamespace(acks_enabled_for=lambda topic: True)
-        self.consumer = self._attachments = self
+        self.consumer = self.producer = self._attachments = self
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.bound: list[Any] = []
         self.failed: Exception | None = None
@@ -38,12 +38,21 @@ class Application:
         self.failed = failure
 
     def topic(self, name: str, **_: Any) -> Any:
-        async def send(**sending: Any) -> None:
-            self.sent.append((name, sending))
+        return SimpleNamespace(name=name)
 
-        return SimpleNamespace(name=name, send=send)
+    async def send_letter(self, letter: OutputRecord) -> None:
+        at = letter.timestamp
+        sending = {
+            "key": letter.key,
+            "value": letter.value,
+            "partition": letter.partition,
+            "timestamp": None if at is None else at / 1000,
+            "headers": list(letter.headers),
+        }
+        self.sent.append((letter.topic, sending))
 
-    def put(self, record: Any, channel: Any, **sending: Any) -> None:
+    def put(self, record: Any, channel: Any, *, letter: bool, **sending: Any) -> None:
+        assert letter
         self.bound.append(record)
         self.sent.append((channel.name, sending))
 

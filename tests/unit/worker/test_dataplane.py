@@ -12,6 +12,7 @@ import pytest
 from streamapp import PunctuationType
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.engine import task_session
 from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
@@ -140,6 +141,7 @@ class Anything:
     """Producer, group, global stores: says yes to everything and notes what it was asked."""
 
     ready = True
+    at = None
     unacknowledged_bytes = 0
 
     def __init__(self) -> None:
@@ -571,6 +573,45 @@ def test_a_failure_is_known_while_tasks_and_clients_are_still_closed(plane: Plan
     assert place.what == "the close of tasks and clients"
     assert place.can_hang
     assert plane.place() is None
+
+
+def test_the_watchdog_sees_functions_in_each_step_of_a_task(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start, the close, and the commit that waits for asynchronous steps had no place, so code that hung there kept
+    the worker ready for ever."""
+    seen: list[str] = []
+
+    def look(*_: Any) -> Any:
+        place = plane.place()
+        assert place is not None
+        assert place.can_hang
+        seen.append(place.what)
+        return done
+
+    done: Any = None
+    monkeypatch.setattr(task_session.Task, "init", look)
+    plane.given(1, ONE)
+    plane._turn()
+    live = plane.tasks[ONE]
+    plane.tasks.asynchronous = [live]
+    monkeypatch.setattr(task_session.Task, "drained", look)
+    monkeypatch.setattr(task_session.Task, "process", look)
+    done = False
+    plane._abandoned.set()
+    with pytest.raises(TransactionAborted):
+        plane._commit_to_the_end()
+    done = True
+    monkeypatch.setattr(task_session.Task, "close", look)
+    plane.tasks.drop([ONE])
+    assert seen == [
+        "task 0_0: the start or the close of its processors",
+        "task 0_0: punctuation",
+        "task 0_0: the start or the close of its processors",
+    ]
+    now = plane.place()
+    assert now is not None
+    assert (now.what, now.can_hang) == ("a turn of the data plane", False)
 
 
 def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeated(

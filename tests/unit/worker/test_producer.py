@@ -221,6 +221,41 @@ def test_a_letter_ahead_of_the_clock_is_refused_in_the_call_that_sends_it_again(
     outputs.poll()
 
 
+@pytest.mark.parametrize("code", [KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE])
+def test_a_good_letter_in_a_refused_request_is_sent_again(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """librdkafka reports the refusal for all records of the request. The good letter ended the worker."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
+    now = int(time.time() * 1000)
+    outputs._on_failure(Failure(KafkaError(code), "dead", 0, b"k", b"good", now - 1_000))
+    outputs._on_failure(Failure(KafkaError(code), "dead", 0, b"k", b"ahead", now + 10_800_000))
+    with pytest.raises(ResultsRefused, match="brokers refused 2 results for dead"):
+        outputs.poll()
+    outputs.roll_back()
+    outputs.send("dead", b"k", b"good", now - 1_000)
+
+
+def test_of_letters_that_are_ahead_beside_good_ones_each_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka then reports that the records are invalid, and not their timestamps."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
+    ahead = int(time.time() * 1000) + 10_800_000
+    for number in range(2):
+        invalid = KafkaError(KafkaError.INVALID_RECORD)
+        outputs._on_failure(Failure(invalid, "dead", 0, b"k", b"%d" % number, ahead))
+    mate = KafkaError(KafkaError._INVALID_DIFFERENT_RECORD, "in bad company")
+    outputs._on_failure(Failure(mate, "dead", 0, b"k", b"good", 500))
+    with pytest.raises(ResultsRefused):
+        outputs.poll()
+    outputs.roll_back()
+    for number in range(2):
+        with pytest.raises(ResultRefused):
+            outputs.send("dead", b"k", b"%d" % number, ahead)
+    outputs.send("dead", b"k", b"good", 500)
+
+
 def test_why_a_transaction_failed_is_the_result_that_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer, "open_sender", Client)
     ledger = RecordProducer(CONFIG, {}, "app-1")

@@ -51,8 +51,9 @@ def one_in_sync(survey: Survey) -> Found:
     "SA103",
     "all replicas are needed to confirm a record",
     "stalls",
-    reason="Brokers refuse records with acks=all while any broker with a replica is away, also during a restart.",
-    remedy=f"{_ALTER}min.insync.replicas=2, with three replicas",
+    reason="Brokers refuse records with acks=all while any broker with a replica of the partition is away, also "
+    "during a restart. If min.insync.replicas is larger than the number of replicas, they refuse them always.",
+    remedy=f"{_ALTER}min.insync.replicas=2. The topic needs three replicas.",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
 def all_in_sync(survey: Survey) -> Found:
@@ -66,8 +67,8 @@ def all_in_sync(survey: Survey) -> Found:
     "SA104",
     "a replica that lags may become leader",
     "loses",
-    reason="With unclean.leader.election.enable, a broker may become leader without all records. The missing "
-    "records are lost.",
+    reason="With unclean.leader.election.enable, a broker whose replica lacks the last records may become leader. The "
+    "missing records are lost.",
     remedy=f"{_ALTER}unclean.leader.election.enable=false",
     page=_KAFKA + "#topicconfigs_unclean.leader.election.enable",
 )

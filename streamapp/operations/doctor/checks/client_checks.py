@@ -50,9 +50,9 @@ def idempotence(survey: Survey) -> Found:
     "SA503",
     "a producer gives up at the first error",
     "loses",
-    reason="With retries=0, records that are being sent may fail whenever the leader of their partition changes, for "
-    "example at a restart of a broker.",
-    remedy="Leave retries at its default. Limit the time with delivery.timeout.ms.",
+    reason="With retries=0, a request that fails is not sent again. So records may be lost whenever the leader of "
+    "their partition changes, for example at a restart of a broker.",
+    remedy="Leave retries at its default. To limit the time of all attempts, set delivery.timeout.ms.",
     page="https://kafka.apache.org/documentation/#producerconfigs_retries",
 )
 def retries(survey: Survey) -> Found:
@@ -103,7 +103,7 @@ def begins_at_end(survey: Survey) -> Found:
     for client in _clients(survey, "consumer"):
         if client["auto.offset.reset"] in ("latest", "largest", "end"):
             yield client.name, client.said("auto.offset.reset")
-    if survey.plan is not None and survey.plan.config.auto_offset_reset == "latest":
+    if survey.config is not None and survey.config.auto_offset_reset == "latest":
         yield "auto_offset_reset", "auto_offset_reset='latest'"
 
 

@@ -45,7 +45,8 @@ def beyond_end(survey: Survey) -> Found:
     "partitions have no member",
     "stalls",
     reason="The group has members, but no member reads these partitions. Their records wait.",
-    remedy="Compare the topics to which the members subscribe, and restart members that do not read this topic.",
+    remedy="Look into the programs of the group's members: which topics do they read? Then restart those that should "
+    "read the topic of the finding, but do not.",
     page="worker.md",
 )
 def unassigned(survey: Survey) -> Found:
@@ -71,15 +72,31 @@ def unassigned(survey: Survey) -> Found:
     page="worker.md",
 )
 def session_refused(survey: Survey) -> Found:
-    if survey.plan is None:
+    if survey.config is None:
         return
-    wanted = survey.plan.config.session_timeout_ms
+    wanted = survey.config.session_timeout_ms
     least = _numbers(survey, "group.min.session.timeout.ms")
     most = _numbers(survey, "group.max.session.timeout.ms")
     if wanted < max(least, default=wanted):
         yield "session_timeout_ms", f"session_timeout_ms={wanted}, group.min.session.timeout.ms={max(least)}"
     if wanted > min(most, default=wanted):
         yield "session_timeout_ms", f"session_timeout_ms={wanted}, group.max.session.timeout.ms={min(most)}"
+
+
+@check(
+    "SA406",
+    "a topic was deleted and created anew",
+    "loses",
+    reason="The metadata of the committed offset names an earlier topic with this name, so the offset means nothing in "
+    "the new topic. Workers of the topology refuse to start, because they would pass over records of the new topic.",
+    remedy="Run `streamapp reset` to compute all tables anew. To keep the tables, run `streamapp offsets reset "
+    "--to-earliest --keep-tables` for this topic.",
+    page="operations.md#offsets",
+)
+def created_anew(survey: Survey) -> Found:
+    for each in survey.positions:
+        if each.anew:
+            yield str(each.partition), f"committed {each.committed:,} in an earlier topic of this name"
 
 
 def _numbers(survey: Survey, setting: str) -> list[int]:
@@ -95,9 +112,9 @@ def _numbers(survey: Survey, setting: str) -> list[int]:
     page="worker.md",
 )
 def transaction_refused(survey: Survey) -> Found:
-    if survey.plan is None:
+    if survey.config is None:
         return
-    wanted = survey.plan.config.transaction_timeout_ms
+    wanted = survey.config.transaction_timeout_ms
     most = min(_numbers(survey, "transaction.max.timeout.ms"), default=wanted)
     if wanted > most:
         yield "transaction_timeout_ms", f"transaction_timeout_ms={wanted}, transaction.max.timeout.ms={most}"

@@ -22,8 +22,8 @@ _AHEAD_MS = 60_000
     "SA301",
     "one partition has far more records than the others",
     "starves",
-    reason="A partition is read by one task, and a task runs on one worker. So the largest partition takes longest, "
-    "and more workers do not help.",
+    reason="One task processes all records of a partition, and runs on one worker. So the largest partition takes "
+    "longest, and more workers do not help.",
     remedy="Use a key with more values, or the partitioner of Kafka's Java clients (murmur2). SA302 finds single "
     "hot keys.",
     page="performance.md",
@@ -56,6 +56,8 @@ def skew(survey: Survey) -> Found:
 )
 def hot_key(survey: Survey) -> Found:
     for topic in survey.of_role("input"):
+        if topic.name in survey.global_topics:
+            continue
         keys = Counter(
             key
             for tp, each in survey.records.items()

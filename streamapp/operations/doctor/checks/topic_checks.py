@@ -98,7 +98,7 @@ def deleted_rows(survey: Survey) -> Found:
     "loses",
     reason="A worker that restores the table does not get the deleted windows. If further records of these windows "
     "come, their results begin at zero again.",
-    remedy=f"{_ALTER}retention.ms=(the store's retention and one day)",
+    remedy=f"{_ALTER}retention.ms=-1, the value that streamapp sets.",
     page="operators/windows.md",
 )
 def deleted_windows(survey: Survey) -> Found:
@@ -115,8 +115,8 @@ def deleted_windows(survey: Survey) -> Found:
     "SA205",
     "a changelog is never compacted",
     "stalls",
-    reason="The log keeps every change, not only the last one of each key. A restore takes longer each day, and the "
-    "disk fills.",
+    reason="The changelog keeps every change, not only the last one of each key. A restore takes longer each day, and "
+    "its task processes nothing meanwhile. The disks of the brokers fill.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
@@ -129,32 +129,30 @@ def uncompacted(survey: Survey) -> Found:
 
 @check(
     "SA206",
-    "a repartition topic deletes by time",
+    "a repartition topic deletes records before they are processed",
     "loses",
     reason="Brokers compare retention with the timestamp of a record. If the application reads old records, brokers "
-    "delete them from the repartition topic before they are processed. Retention is not needed, because the "
-    "application itself deletes processed records.",
-    remedy=f"{_ALTER}retention.ms=-1",
+    "delete them from the repartition topic before they are processed. Compaction keeps only the last record of each "
+    "key, so an aggregation lacks the others. Neither is needed, because the application itself deletes processed "
+    "records.",
+    remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1",
     page="worker.md",
 )
-def repartition_retention(survey: Survey) -> Found:
+def repartition_deletes(survey: Survey) -> Found:
     for topic in survey.of_role("repartition"):
         kept = _retention(topic)
-        if kept is not None:
+        if "compact" in topic.policies:
+            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+        elif kept is not None:
             yield topic.name, f"retention.ms is {_hours(kept)}"
-        elif "compact" in topic.policies:
-            yield (
-                topic.name,
-                "cleanup.policy has compact: of the records of a key only the last is sure to arrive",
-            )
 
 
 @check(
     "SA207",
     "a topic that restores a table deletes rows",
     "loses",
-    reason="The topic restores a global table, or a table whose input is its changelog. The table loses rows "
-    "that have not changed for retention.ms.",
+    reason="The topic restores a global table, or a table whose input topic serves as its changelog. A restored table "
+    "lacks rows that have not changed for retention.ms.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )

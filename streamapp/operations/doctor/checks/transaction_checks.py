@@ -18,8 +18,8 @@ _SETTLE_SECONDS = 3.0
     "SA701",
     "a transaction is open for a long time",
     "stalls",
-    reason="Readers of committed records wait at the first record of a transaction until the transaction "
-    "ends. The producer hangs, is dead, or has a long transaction.timeout.ms.",
+    reason="Readers of committed records wait at the first record of an open transaction until the transaction ends. "
+    "Its producer hangs, is dead, or has a long transaction.timeout.ms.",
     remedy="Start the producer again, because its start ends the transaction. Or wait for the transaction's time-out, "
     "which kafka-transactions --bootstrap-server ... describe --transactional-id ID shows.",
     page="https://kafka.apache.org/documentation/#producerconfigs_transaction.timeout.ms",
@@ -30,7 +30,7 @@ def long_transaction(survey: Survey) -> Found:
         for topic in survey.topics.values()
         for each in topic.partitions
     }
-    long = _LONG_MS if survey.plan is None else survey.plan.config.transaction_timeout_ms
+    long = _LONG_MS if survey.config is None else survey.config.transaction_timeout_ms
     for each in survey.transactions or ():
         age = survey.now_ms - each.began_ms
         held = sorted(set(each.partitions) & ours)
@@ -45,10 +45,11 @@ def long_transaction(survey: Survey) -> Found:
     "SA702",
     "a transaction hangs for ever",
     "stalls",
-    reason="Records or committed offsets of a transaction are in the log, but no coordinator knows the transaction. "
-    "The transaction never ends (KIP-664, KIP-890). A group whose offsets hang does not begin.",
+    reason="Records or committed offsets of a transaction are in the log, but no coordinator knows the transaction, so "
+    "it never ends (KIP-664, KIP-890). Readers of committed records read no record behind its first record. If its "
+    "offsets are those of a group, the members of the group cannot read their committed offsets, and do not start.",
     remedy="Run kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset "
-    "OFFSET, with the values of the finding. The abort drops these records or offsets. If the topic is "
+    "OFFSET, with the values of the finding. Readers then pass over these records or offsets. If the topic is "
     "__consumer_offsets, the group may process some records once more.",
     page="https://cwiki.apache.org/confluence/spaces/KAFKA/pages/158873417/KIP-664+Provide+tooling+to+detect+and+abort+hanging+transactions",
 )

@@ -44,7 +44,8 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md).",
+    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md). "
+    "Some problems stop the processing, others only delay or drop records.",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
@@ -59,16 +60,16 @@ def not_well(survey: Survey) -> Found:
     "SA603",
     "the processing time of one record comes near the time-out",
     "stalls",
-    reason="A record that takes longer than max_poll_interval_ms ends the worker. The next worker gets the "
-    "same record, and ends, too.",
+    reason="On average, a record takes more than half of max_poll_interval_ms. A record that takes longer than "
+    "max_poll_interval_ms ends the worker. The next worker gets the same record, and ends, too.",
     remedy="Set a longer max_poll_interval_ms. Or make the step faster, or use an asynchronous step "
     "(map_async) with a time-out.",
     page="worker.md#asynchronous-steps",
 )
 def slow_records(survey: Survey) -> Found:
-    if survey.plan is None:
+    if survey.config is None:
         return
-    limit = survey.plan.config.max_poll_interval_ms
+    limit = survey.config.max_poll_interval_ms
     for url, status in _statuses(survey):
         rate, lag = status.get("records_per_second") or 0, status.get("lag") or 0
         if rate > 0 and lag > 0 and 1_000 / rate > _SHARE * limit:
@@ -94,7 +95,7 @@ def idle_workers(survey: Survey) -> Found:
     "the limit of open files is too low",
     "stalls",
     reason="Each task with state on disk needs about 32 open files. A worker on this machine may end if it "
-    "gets all tasks.",
+    "gets all tasks of the application.",
     remedy="Set a higher limit than the finding says: `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or "
     "--ulimit nofile=4096 of a container.",
     page="worker.md",

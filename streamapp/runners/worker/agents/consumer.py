@@ -396,9 +396,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
 
     async def stop_handing_out_for_good(self, seconds: float) -> None:
-        """Makes the last commit before the worker stops. Records that agents still process never count as done.
+        """Makes the last commit before the worker stops, after waiting at most ``seconds`` for agents to finish their
+        records.
 
-        Without the limit of this last commit, Faust would also commit records whose agents it interrupts.
+        No later commit goes beyond the finished records. Otherwise Faust, which then interrupts the agents, would also
+        commit the records that they have not finished.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)

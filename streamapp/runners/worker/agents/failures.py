@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from streamapp.engine.judging import (
     dead_letter,
     judge,
     no_fault_of_the_record,
+    record_at,
     said,
     topics_of,
 )
@@ -161,11 +163,11 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         No handler is asked, because Faust would start the agent anew. The restart may lose the record that Faust has
         already taken for the next batch.
         """
-        first = batch[0]
+        first = record_at(batch[0].topic, batch[0].partition, batch[0].offset)
         return ProcessingFailed(
-            f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the record of {first.topic}-"
-            f"{first.partition} at offset {first.offset}, failed: {said(exc, self.app.config)}; a worker cannot go on "
-            "without a batch: handle the exception in the agent, or take the records one by one"
+            f"agent {self.name}: a batch of {counted(len(batch), 'record')}, with the {first}, failed: "
+            f"{said(exc, self.app.config)}; a worker cannot go on without a batch: handle the exception in the agent, "
+            "or take the records one by one"
         )
 
 
@@ -242,7 +244,7 @@ async def _decide(
         if own is not None:
             letters = own
         elif topic is not None and known and answer in ("continue", "dead_letter"):
-            letters = (dead_letter(topic, context, exc, what, app.config),)
+            letters = (dead_letter(topic, context, exc, what, app.config, int(time.time() * 1000)),)
     for letter in letters:
         await _send(app, letter, record if known else None)
     if answer == "fail":
@@ -259,7 +261,7 @@ async def _decide(
 def _where(app: Any, record: Any) -> str:
     if record is None or not app.topics.acks_enabled_for(record.topic):
         return "it"
-    return f"record of {record.topic}-{record.partition} at offset {record.offset}"
+    return record_at(record.topic, record.partition, record.offset)
 
 
 def _context(record: Any, who: str) -> ErrorContext:
@@ -274,16 +276,17 @@ def _context(record: Any, who: str) -> ErrorContext:
 
 async def _send(app: Any, letter: OutputRecord, record: Any) -> None:
     """Sends a letter. With exactly-once, the letter of a record goes out with the record's commit."""
-    channel = app.topic(letter.topic, key_serializer="raw", value_serializer="raw")
-    time = letter.timestamp
-    sending = {
-        "key": letter.key,
-        "value": letter.value,
-        "partition": letter.partition,
-        "timestamp": time / 1000 if time is not None and time >= 0 else None,
-        "headers": list(letter.headers),
-    }
-    if app.config.exactly_once and record is not None:
-        app._attachments.put(record, channel, **sending)
-    else:
-        await channel.send(**sending)
+    if record is None or not app.config.exactly_once:
+        await app.producer.send_letter(letter)
+        return
+    at = letter.timestamp
+    app._attachments.put(
+        record,
+        app.topic(letter.topic, key_serializer="raw", value_serializer="raw"),
+        letter=True,
+        key=letter.key,
+        value=letter.value,
+        partition=letter.partition,
+        timestamp=at / 1000 if at is not None and at >= 0 else None,
+        headers=list(letter.headers),
+    )

@@ -11,8 +11,7 @@ __all__ = ["Progress"]
 class Progress:
     """The records of one partition that were given to agents, in the order of their offsets.
 
-    Offsets without a record are skipped. They are markers of transactions, or records that were rolled back or
-    compacted away.
+    Offsets without a record are skipped: markers of transactions, and records that were rolled back or compacted away.
 
     >>> progress = Progress()
     >>> [progress.hand_out(offset) for offset in (4, 5, 9, 5)]
@@ -39,7 +38,8 @@ class Progress:
     def position(self, done: set[int]) -> int | None:
         """The offset of the first record that is not done, or else the offset behind the last record.
 
-        None: no agent has got a record yet. Removes the offsets below the position from ``done``.
+        ``done`` has the offsets of finished records; those below the position are removed from ``done``. None: no agent
+        has got a record yet.
         """
         waiting = self._open
         while waiting and waiting[0] in done:

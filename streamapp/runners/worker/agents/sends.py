@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
+from aiokafka.errors import InvalidTimestampError
 from confluent_kafka.cimpl import NewTopic
 from faust.app._attached import Attachments
 from faust.streams import current_event
@@ -20,7 +22,9 @@ from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, To
 from mode.utils.times import Seconds, want_seconds
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.judging import record_at, with_clock
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.taken_batches import RecordMoved, batch_under_work, witnesses_under_work
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
@@ -45,6 +49,8 @@ class BoundMessage(NamedTuple):
     """The partition of a table's changelog, if the message is a change of that table."""
     batch: tuple[Message, ...] = ()
     """The records of the batch (``stream.take()``) on which the agent worked. They are committed together."""
+    letter: bool = False
+    """True if the message is a dead letter."""
 
     @property
     def size(self) -> int:
@@ -54,7 +60,7 @@ class BoundMessage(NamedTuple):
 
 def refused_of(record: TP, offset: int, topic: str) -> str:
     """The first words of the error for a message that brokers refuse."""
-    return f"record of {record.topic}-{record.partition} at offset {offset} gave a result that {topic} does not take"
+    return f"{record_at(record.topic, record.partition, offset)} gave a result that {topic} does not take"
 
 
 class _SentAtCommit(FutureMessage):  # type: ignore[misc]
@@ -110,10 +116,12 @@ class BoundSends(Attachments):  # type: ignore[misc]
         in_memory = not isinstance(channel, str | TopicT)
         return await super().maybe_put(channel, *args, force=force or in_memory, **kwargs)
 
-    def put(self, message: Message, channel: str | ChannelT[Any], *args: Any, **kwargs: Any) -> FutureMessage:
+    def put(
+        self, message: Message, channel: str | ChannelT[Any], *args: Any, letter: bool = False, **kwargs: Any
+    ) -> FutureMessage:
         topic = self.app.topic(channel) if isinstance(channel, str) else channel
         future = _SentAtCommit(topic.as_future_message(*args, **kwargs).message, message)
-        self._bind(message, future)
+        self._bind(message, future, letter=letter)
         return future
 
     def take_over(self, future: FutureMessage) -> bool:
@@ -126,14 +134,14 @@ class BoundSends(Attachments):  # type: ignore[misc]
             self._bind(record, future)
         return record is not None
 
-    def _bind(self, record: Message, future: FutureMessage) -> None:
+    def _bind(self, record: Message, future: FutureMessage, *, letter: bool = False) -> None:
         batch = batch_under_work()
         if not all(map(self.app.consumer.has, witnesses_under_work() or (record,))):
             raise RecordMoved("the record belongs to another worker now; Faust starts the agent anew")
         message = future.message
         topic = message.channel.get_topic_name()
         table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None
-        bound = BoundMessage(next(self._numbers), record.tp, record.offset, future, table, batch)
+        bound = BoundMessage(next(self._numbers), record.tp, record.offset, future, table, batch, letter)
         self._bound[record.tp].append(bound)
 
     # For the commit.
@@ -141,8 +149,8 @@ class BoundSends(Attachments):  # type: ignore[misc]
     def trim(self, positions: dict[TP, int]) -> None:
         """Lowers the positions that the next commit writes, so that the commit has whole batches and whole histories.
 
-        The commit has either all records of a batch (``take``) or none. If the commit has a change of a table, it also
-        has all earlier changes of the same partition. A change may be computed from an earlier one.
+        The commit has either all records of a batch (``take``) or none. A commit with a change of a table also has all
+        earlier changes of the same partition. A change may be computed from an earlier change.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         batches: dict[tuple[TP, int], tuple[Message, ...]] = {}
@@ -245,6 +253,7 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._sends_letter = asyncio.Lock()
         self._failure: BrokerError | None = None
 
     def send_soon(self, fut: FutureMessage) -> None:
@@ -279,6 +288,30 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         future = await super().send(topic, *args, **kwargs)
         self._watch(future, topic)
         return future
+
+    async def send_letter(self, letter: OutputRecord) -> None:
+        """Sends a dead letter, and returns when brokers have answered. If they refuse it, `settle` raises."""
+        delivery = asyncio.ensure_future(self._deliver(letter))
+        self._watch(delivery, letter.topic)
+        await asyncio.wait([delivery])
+
+    async def _deliver(self, letter: OutputRecord) -> None:
+        # Brokers refuse a request as a whole, so each letter has a request of its own.
+        async with self._sends_letter:
+            try:
+                await self._confirmed(letter)
+            except InvalidTimestampError:
+                again = with_clock(letter, int(time.time() * 1000))
+                if again is None:
+                    raise
+                await self._confirmed(again)
+
+    async def _confirmed(self, letter: OutputRecord) -> None:
+        await self.maybe_start()
+        at = letter.timestamp
+        seconds = at / 1000 if at is not None and at >= 0 else None
+        headers = list(letter.headers)
+        await (await super().send(letter.topic, letter.key, letter.value, letter.partition, seconds, headers))
 
     def _watch(self, future: asyncio.Future[Any], topic: str) -> None:
         record = _current_record()

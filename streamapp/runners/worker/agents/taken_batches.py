@@ -15,7 +15,7 @@ from faust.types import EventT, FieldDescriptorT, Message
 from mode.utils.futures import maybe_async
 
 from streamapp._base.cancellation import own_cancellation
-from streamapp.engine.judging import ProcessingFailed, said
+from streamapp.engine.judging import ProcessingFailed, record_at, said
 
 __all__ = ["RecordMoved", "WatchedStream", "batch_under_work", "moved", "note_batch", "witnesses_under_work"]
 
@@ -28,9 +28,10 @@ class RecordMoved(asyncio.CancelledError):
 
 
 def moved(error: BaseException, record: Message | None, consumer: Any) -> bool:
-    """True if ``error`` says that a record of an agent belongs to another worker now.
+    """True if an agent got ``error`` because its record belongs to another worker now.
 
-    An agent that waits for its message with ``asyncio.shield`` gets a plain ``CancelledError`` for `RecordMoved`.
+    True for `RecordMoved`. An agent that waits for its message with ``asyncio.shield`` gets a plain ``CancelledError``
+    instead. For this error, the consumer is asked if it still has the agent's record, or the records of its batch.
     """
     if isinstance(error, RecordMoved):
         return True
@@ -102,11 +103,7 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
             if moved(error, record, self.app.consumer):
                 return self._start_agent_anew()
             error = own
-        where = (
-            ""
-            if record is None
-            else f" for record of {record.topic}-{record.partition} at offset {record.offset}"
-        )
+        where = "" if record is None else f" for {record_at(record.topic, record.partition, record.offset)}"
         await self.app.consumer.fail(
             ProcessingFailed(
                 f"{self.shortlabel}: an operator of the stream failed{where}: {said(error, self.app.config)}; a worker "

@@ -20,8 +20,9 @@ from faust.types import TP
 from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
+from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
-from streamapp.records import NO_HEADERS, TopicPartition
+from streamapp.records import NO_HEADERS, OutputRecord, TopicPartition
 from streamapp.runners.worker.agents.sends import BoundMessage, refused_of
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
@@ -64,7 +65,7 @@ class AgentTransactions:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
         Raises `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers
-        refuse a message or do not answer, and `NoProgressError` after minutes with nothing but rollbacks.
+        do not answer, or refuse a message once more. Raises `NoProgressError` after minutes with nothing but rollbacks.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
@@ -140,8 +141,14 @@ def _send(producer: RecordProducer, bound: BoundMessage) -> None:
     headers, topic = message.headers, message.channel.get_topic_name()
     timestamp = None if message.timestamp is None else int(message.timestamp * 1000)
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
+    record = OutputRecord(
+        topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition
+    )
     try:
-        producer.send(topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition)
+        if bound.letter:
+            send_letter(producer.send, record, int(time.time() * 1000))
+        else:
+            producer.send(*record)
     except ResultRefused as exc:
         story = refused_of(bound.record, bound.offset, topic)
         raise ProductionError(f"{story}: {exc}. {exc.remedy}") from exc

@@ -1,0 +1,86 @@
+"""Commands for an `App` that has agents or consumers, and no topology."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from streamapp import App
+from streamapp.cli import main
+from streamapp.errors import ConfigError
+from streamapp.operations.offsets.subject import Subject
+
+
+def with_consumers(*names: str) -> App:
+    app = App("shop")
+    for name in names:
+
+        @app.consume("orders", name=name)
+        async def handle(record: Any) -> None:
+            """Does nothing."""
+
+    return app
+
+
+def with_agent(*consumers: str) -> App:
+    app = with_consumers(*consumers)
+    app.Table("counts", default=int)
+
+    @app.agent(app.topic("payments"))
+    async def pay(payments: Any) -> None:
+        """Does nothing."""
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("app", "group", "reads"),
+    [
+        (with_consumers("charge"), "shop-charge", ("orders",)),
+        (with_agent(), "shop", ("payments",)),
+        (with_agent("charge"), "shop", ("payments",)),
+    ],
+)
+def test_the_group_is_that_of_the_agents_or_of_the_only_consumer(
+    app: App, group: str, reads: tuple[str, ...]
+) -> None:
+    subject = Subject.of_app(app)
+    assert (subject.group, subject.reads, subject.config) == (group, reads, app.config)
+    assert subject.session_timeout_ms == app.config.session_timeout_ms
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        (with_consumers("charge", "refund"), "choose one with --group, shop-charge, shop-refund"),
+        (with_consumers(), "no consumers, so it has no group"),
+    ],
+)
+def test_several_groups_or_none_are_refused(app: App, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Subject.of_app(app)
+
+
+def reset(monkeypatch: pytest.MonkeyPatch, app: Any) -> list[str]:
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(app=app))
+    result = CliRunner().invoke(main, ["reset", "shop"])
+    assert result.exit_code == 1
+    return [line.strip() for line in result.output.splitlines()]
+
+
+def test_a_reset_tells_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = with_agent("charge")
+    first, tables, agents, consumer = reset(monkeypatch, app)
+    assert "shop has no topology" in first
+    assert tables == f"delete the topics shop-counts-changelog and the folder {app.conf.tabledir}"
+    assert agents == "streamapp offsets reset shop --to-earliest --execute"
+    assert consumer == "streamapp offsets reset --group shop-charge --to-earliest --execute"
+
+
+def test_something_else_than_an_app_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    (said,) = reset(monkeypatch, SimpleNamespace(config=App("shop").config))
+    assert said.endswith("shop is no streamapp.App, but a SimpleNamespace: name its group with --group NAME")
