@@ -152,6 +152,7 @@ class TimeWindows(Windows):
                 f"got {self.advance_ms} ms. A larger step would leave gaps between them"
             )
         _not_negative(self.grace_ms, "the grace period")
+        _fits(self.size_ms + self.grace_ms, "a window")
 
     @classmethod
     def of_size_with_no_grace(cls, size: Duration) -> TimeWindows:
@@ -274,6 +275,7 @@ class SlidingWindows(metaclass=_WindowsType):
         # A difference of zero is no error here. The first record then raises one, as in Kafka Streams.
         _not_negative(self.difference_ms, "the time difference of sliding windows")
         _not_negative(self.grace_ms, "the grace period")
+        _fits(2 * self.difference_ms + self.grace_ms, "two sliding windows")
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
@@ -313,6 +315,7 @@ class SessionWindows(metaclass=_WindowsType):
     def __post_init__(self) -> None:
         _not_negative(self.gap_ms, "the inactivity gap of sessions")
         _not_negative(self.grace_ms, "the grace period")
+        _fits(self.gap_ms + self.grace_ms, "the inactivity gap of sessions")
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
@@ -360,6 +363,7 @@ class JoinWindows(metaclass=_WindowsType):
                 "must not be negative"
             )
         _not_negative(self.grace_ms, "the grace period")
+        _fits(self.size_ms + self.grace_ms, "the join window")
 
     @property
     def size_ms(self) -> int:
@@ -454,3 +458,11 @@ def idle_timeout_ms(timeout: Duration | None) -> int | None:
 def _not_negative(value_ms: int, what: str) -> None:
     if value_ms < 0:
         raise ConfigError(f"{what} must not be negative, got {value_ms} ms")
+
+
+def _fits(retention_ms: int, what: str) -> None:
+    """Raises `ConfigError` if no store could keep its rows for so long."""
+    if retention_ms > _FOREVER_MS:
+        raise ConfigError(
+            f"{what} and the grace period together have to fit in 64 bits of milliseconds, got {retention_ms}"
+        )

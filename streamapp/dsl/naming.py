@@ -42,9 +42,9 @@ class Names:
         return generated if name is None else check_name(name)
 
     def suffixed_or_new(self, name: str | None, suffix: str, prefix: str) -> str:
-        """The given name with a suffix, or the next generated one."""
+        """The given name with a suffix, or the next generated one. The name is checked with the suffix and without."""
         generated = self.new(prefix)
-        return generated if name is None else check_name(name + suffix)
+        return generated if name is None else check_name(check_name(name) + suffix)
 
     def note_generated(
         self,

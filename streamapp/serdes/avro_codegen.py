@@ -20,6 +20,7 @@ from streamapp.serdes.types import bare, excerpt, has_limits, members, span_sinc
 
 __all__ = [
     "as_bytes",
+    "days_since_epoch",
     "encode_boolean",
     "encode_double",
     "encode_float",
@@ -28,10 +29,13 @@ __all__ = [
     "enums_of",
     "is_flat",
     "make_writer",
+    "readable_number",
+    "since_epoch",
 ]
 
 _FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
-_MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
+_MILLI, _MICRO, _DAY = timedelta(milliseconds=1), timedelta(microseconds=1), timedelta(days=1)
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() - EPOCH_DAY, date.max.toordinal() - EPOCH_DAY
 
 _PRIMITIVES = {"boolean", "int", "long", "float", "double", "string", "bytes"}
 _LOGICAL = {("long", "timestamp-millis"), ("long", "timestamp-micros"), ("int", "date")}
@@ -249,16 +253,27 @@ def as_bytes(x: Any) -> bytes:
     return bytes(x)
 
 
-def _since_epoch(x: Any, unit: timedelta) -> Any:
+def since_epoch(x: Any, unit: timedelta) -> int:
+    """A datetime with a time zone, or its number in Avro, as this number. ``unit`` is the unit of the number."""
     if isinstance(x, datetime):
         if x.tzinfo is None:
             raise ValueError(f"{x!r} has no time zone")
         return span_since(EPOCH, x) // unit
-    return x
+    return readable_number(x, unit)
 
 
-def _days(x: Any) -> Any:
-    return x.toordinal() - EPOCH_DAY if isinstance(x, date) else x
+def days_since_epoch(x: Any) -> int:
+    """A date, or its number in Avro, as this number."""
+    return x.toordinal() - EPOCH_DAY if isinstance(x, date) else readable_number(x, _DAY)
+
+
+def readable_number(x: Any, unit: timedelta) -> int:
+    """An int that is Avro's number of a moment or date. Raises ValueError for a number that no reader could read."""
+    number = x if x.__class__ is int else _int(x)
+    units = _DAY // unit
+    if not _FIRST_DAY * units <= number < (_LAST_DAY + 1) * units:
+        raise ValueError(f"{number} is not in the years 1 to 9999 of UTC")
+    return number
 
 
 _WRITER_NAMES: dict[str, Any] = {
@@ -271,7 +286,7 @@ _WRITER_NAMES: dict[str, Any] = {
     "float_": encode_float,
     "boolean": encode_boolean,
     "double": encode_double,
-    "millis": lambda x: _since_epoch(x, _MILLI),
-    "micros": lambda x: _since_epoch(x, _MICRO),
-    "days": _days,
+    "millis": lambda x: since_epoch(x, _MILLI),
+    "micros": lambda x: since_epoch(x, _MICRO),
+    "days": days_since_epoch,
 }

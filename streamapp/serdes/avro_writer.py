@@ -23,6 +23,7 @@ from uuid import UUID
 from streamapp._base.counted import counted
 from streamapp.serdes.avro_codegen import (
     as_bytes,
+    days_since_epoch,
     encode_boolean,
     encode_double,
     encode_float,
@@ -30,11 +31,12 @@ from streamapp.serdes.avro_codegen import (
     encode_long,
     is_flat,
     make_writer,
+    readable_number,
+    since_epoch,
 )
 from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import (
     EPOCH,
-    EPOCH_DAY,
     MAX_PRECISION,
     Parsed,
     decimal_reader,
@@ -42,7 +44,7 @@ from streamapp.serdes.avro_schema import (
     kind_of,
 )
 from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
-from streamapp.serdes.types import excerpt, span_since
+from streamapp.serdes.types import excerpt
 
 __all__ = ["left_out", "make_any_writer"]
 
@@ -54,6 +56,7 @@ Tried = dict[tuple[int, int], "bytes | str"]
 _FAILED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 _CONTAINERS = ("record", "array", "map")
 _LOCAL = EPOCH.replace(tzinfo=None)
+_MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
 """The microseconds of a day."""
 _NOTHING = object()
@@ -459,17 +462,15 @@ def _decimal(value: Any, schema: Any) -> bytes:
     return unscaled.to_bytes(size, "big", signed=True)
 
 
-def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
-    unit = timedelta(microseconds=micros)
+def _since(unit: timedelta) -> Callable[[Any], Any]:
+    return lambda value: since_epoch(value, unit)
 
-    def count(value: Any) -> Any:
-        if not isinstance(value, datetime):
-            return value
-        if epoch is _LOCAL:
-            value = value.replace(tzinfo=None)
-        elif value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone")
-        return span_since(epoch, value) // unit
+
+def _since_local(unit: timedelta) -> Callable[[Any], Any]:
+    def count(value: Any) -> int:
+        if isinstance(value, datetime):
+            return (value.replace(tzinfo=None) - _LOCAL) // unit
+        return readable_number(value, unit)
 
     return count
 
@@ -488,11 +489,11 @@ def _of_day(micros: int) -> Callable[[Any], Any]:
 
 
 _COUNTS: dict[str, Callable[[Any], Any]] = {
-    "timestamp-millis": _since(EPOCH, 1000),
-    "timestamp-micros": _since(EPOCH, 1),
-    "local-timestamp-millis": _since(_LOCAL, 1000),
-    "local-timestamp-micros": _since(_LOCAL, 1),
-    "date": lambda value: value.toordinal() - EPOCH_DAY if isinstance(value, date) else value,
+    "timestamp-millis": _since(_MILLI),
+    "timestamp-micros": _since(_MICRO),
+    "local-timestamp-millis": _since_local(_MILLI),
+    "local-timestamp-micros": _since_local(_MICRO),
+    "date": days_since_epoch,
     "time-millis": _of_day(1000),
     "time-micros": _of_day(1),
 }

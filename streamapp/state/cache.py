@@ -31,7 +31,7 @@ from streamapp.state.last_written import LastWritten
 from streamapp.state.store import FlushListener
 from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindStore
 
-__all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
+__all__ = ["CachedStore", "RecordCache", "ShowingCachedStore", "entry_number"]
 
 R = TypeVar("R")
 
@@ -49,7 +49,7 @@ class RecordCache:
         self.used: int = 0
 
 
-def _number(item: tuple[Any, CacheEntry]) -> int:
+def entry_number(item: tuple[Any, CacheEntry]) -> int:
     return item[1].number
 
 
@@ -264,7 +264,7 @@ class CachedStore(WriteBehindStore):
 
     def flush(self) -> None:
         if self._news:
-            news = sorted(self._news.items(), key=_number)
+            news = sorted(self._news.items(), key=entry_number)
             # The listener may put rows, which belong to the next flush.
             self._news.clear()
             self._flush(news)
@@ -326,7 +326,7 @@ class CachedStore(WriteBehindStore):
             row_key, entry = self._by_use.find()
             self._leave(row_key)
             if news.pop(row_key, None) is not None:
-                others = sorted(news.items(), key=_number)
+                others = sorted(news.items(), key=entry_number)
                 news.clear()
                 self._flush([(row_key, entry), *others])
             # As in Kafka Streams, the bytes are subtracted after the flush. So stores to which the flush writes still

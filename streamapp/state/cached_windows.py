@@ -9,9 +9,9 @@ from itertools import chain, islice
 from typing import Any
 
 from streamapp.records import Windowed
-from streamapp.state.cache import RecordCache, ShowingCachedStore
+from streamapp.state.cache import RecordCache, ShowingCachedStore, entry_number
 from streamapp.state.cache_entry import CacheEntry, LeastRecentlyUsed
-from streamapp.state.formats import MAX_LONG
+from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.noted_look_ups import ALL_KEYS, NotedLookUps
 from streamapp.state.session_store import SessionStore
@@ -151,6 +151,20 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
                 entry.used = self._use()
             yield data, row
 
+    def _in_order_of_cache(self) -> list[tuple[int, bytes, Any]]:
+        """Segment, bytes and key of each row in the cache, in the order of Kafka Streams' cache.
+
+        In memory, a segment has 1 ms.
+        """
+        segment, time_at, row_bytes = 1 if self._exact else self._segment, self._time_at, self._row_bytes
+        return sorted((row_key[time_at] // segment, row_bytes(row_key), row_key) for row_key in self._held)
+
+    def _use_each(self, passed: list[tuple[int, bytes, Any]], reverse: bool) -> None:
+        """Marks the entries that a scan passes as used."""
+        held, use = self._held, self._use
+        for *_, row_key in reversed(passed) if reverse else passed:
+            held[row_key].used = use()
+
     def _shown_between(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> Iterator[tuple[bytes, Row]]:
@@ -177,8 +191,18 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
 
 class CachedWindowStore(_CachedTimes, WindowStore):
+    """In an indexed store, Kafka Streams' cache has a second entry for each row, the *index entry*, without a value.
+
+    The index entry takes memory, and is evicted on its own. If it leaves before the entry of its row, the changed rows
+    are flushed, too.
+    """
+
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
+        self._clean_to = 0
+        """The number of the last flush. An index entry that was put before has not changed since."""
+        self._indexes: dict[Any, CacheEntry] = {}
+        """The index entries by the keys of their rows; empty in a store without an index."""
         self._deleted: dict[Any, list[Any]] = {}
         """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
         counts as a use of these rows."""
@@ -191,10 +215,79 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def below_cache(self) -> Any:
         return _LiveWindows(self)
 
+    def _eldest_first(self) -> LeastRecentlyUsed:
+        self._evictable = {} if self._indexed else self._held
+        """The entries of rows by the keys of the rows, and in an indexed store the index entries by (row key,)."""
+        return LeastRecentlyUsed(self._evictable, self._use)
+
+    def _caching(self, write: Write) -> Write:
+        put = super()._caching(write)
+        if not self._indexed:
+            return put
+
+        def put_and_index(row_key: Any, row: Row) -> None:
+            put(row_key, row)
+            self._put_index(row_key)
+
+        return put_and_index
+
+    def _rewriting(self) -> Write:
+        rewrite = super()._rewriting()
+        if not self._indexed:
+            return rewrite
+
+        def rewrite_and_index(row_key: Any, row: Row) -> None:
+            rewrite(row_key, row)
+            self._put_index(row_key)
+
+        return rewrite_and_index
+
+    def _put_index(self, row_key: Any) -> None:
+        if row_key in self._held and row_key not in self._news:
+            # Another entry had to leave for the row, and has flushed it. As in Kafka Streams, the index entry is new,
+            # so the next flush takes the row again.
+            self._begin_news(row_key)
+        entry = self._indexes.get(row_key)
+        if entry is None:
+            entry = self._indexes[row_key] = self._evictable[(row_key,)] = CacheEntry()
+            entry.size, entry.used = self._beside_key + self._key_size(row_key[0]), 0
+            entry.number = self._use()
+            self._grow(entry.size)
+        else:
+            entry.number = self._use()
+
+    def _begin_news(self, row_key: Any) -> CacheEntry:
+        entry = super()._begin_news(row_key)
+        self._evictable[row_key] = entry
+        return entry
+
+    def _make_room(self) -> None:
+        if not self._indexed:
+            super()._make_room()
+            return
+        cache, evictable, news = self._cache, self._evictable, self._news
+        while evictable and cache.used > cache.max_bytes:
+            key, entry = self._by_use.find()
+            if len(key) > 1:
+                self._leave(key)
+                row_key, dirty = key, key in news
+            else:
+                row_key = key[0]
+                del self._indexes[row_key], evictable[key]
+                dirty = entry.number > self._clean_to
+            if dirty:
+                changed = news.pop(row_key, None)
+                told = [] if changed is None else [(row_key, changed)]
+                told += sorted(news.items(), key=entry_number)
+                news.clear()
+                self._flush(told)
+            self._take_out(key, entry)
+
     def _note_deletion(self, row_key: Any) -> None:
         insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        self._clean_to = self._use()
         super()._flush(told)
         if not self._news:
             self._deleted.clear()
@@ -213,6 +306,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
 
     def _leave(self, row_key: Any) -> None:
         super()._leave(row_key)
+        self._evictable.pop(row_key, None)
         entry = self._ordered.pop(row_key, None)
         if entry is not None:
             self._by_time_order.remove(entry)
@@ -220,11 +314,63 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        all_keys = low is None and high is None
-        if not self._inclusive or not all_keys or reverse or len(self._held) > _WALKED:
+        if len(self._held) > _WALKED or (
+            self._inclusive and (reverse or low is not None or high is not None)
+        ):
             return super()._visible(low, high, time_from, time_to, reverse)
-        self._use_scanned(time_from, time_to)
+        if self._inclusive:
+            self._use_scanned(time_from, time_to)
+        else:
+            self._use_passed(low, high, time_from, time_to, reverse)
         return self._shown_between(low, high, time_from, time_to, reverse)
+
+    def _use_passed(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
+    ) -> None:
+        """Marks the entries that a scan over several keys passes in Kafka Streams, deletions included.
+
+        The scan goes through each segment from the lowest to the highest key. Without a bound, the scan goes to the end
+        of the cache. In memory, the scan goes from the lowest key at time 0 to the highest key at ``time_to``.
+        """
+        if time_to < 0:
+            return
+        ordered, segment = self._in_order_of_cache(), self._segment
+        time_from, time_to = min(max(time_from, 0), MAX_LONG), min(time_to, MAX_LONG)
+        if low is None and high is None:
+            self._use_each(ordered, reverse)
+            return
+        if self._exact:
+            self._use_between(ordered, (0, low, 0), (time_to, high, time_to), reverse)
+            return
+        since, until = time_from // segment, min(time_to, self._latest) // segment
+        numbers = {entry[0] for entry in ordered if since <= entry[0] <= until}
+        numbers.add(until if reverse else since)  # a scan begins even if no row is in its times
+        if since < until:
+            numbers.add(since if reverse else until)
+        for number in sorted(numbers, reverse=reverse):
+            first, last = 0, time_to
+            if low == high:
+                first = time_from if number == since and not reverse else number * segment
+                last = min(time_to, (number + 1) * segment - 1)
+            self._use_between(ordered, (number, low, first), (number, high, last), reverse)
+
+    def _use_between(
+        self,
+        ordered: list[tuple[int, bytes, Any]],
+        first: tuple[int, bytes | None, int],
+        last: tuple[int, bytes | None, int],
+        reverse: bool,
+    ) -> None:
+        """Marks the entries between two places, both inclusive. A place is a segment, a key and a time; a key that is
+        None is no bound."""
+        begin, end = 0, len(ordered)
+        number, key, time = first
+        if key is not None:
+            begin = bisect_left(ordered, (number, key + LONG.pack(time)))
+        number, key, time = last
+        if key is not None:
+            end = bisect_right(ordered, (number, key + LONG.pack(time) + b"\x7f\xff\xff\xff\xff"))
+        self._use_each(ordered[begin:end], reverse)
 
     def _use_scanned(self, time_from: int, time_to: int) -> None:
         """Marks the entries that a scan of `on_window_close` passes in Kafka Streams, deletions included.
@@ -244,6 +390,13 @@ class CachedWindowStore(_CachedTimes, WindowStore):
                 break
 
     def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
+        return self._fetch(key, time_from, time_to, reverse, time_from)
+
+    def scan_key(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
+        return self._fetch(key, time_from, time_to, reverse, 0)
+
+    def _fetch(self, key: Any, time_from: int, time_to: int, reverse: bool, walk_from: int) -> Iterator[Any]:
+        """The rows of `fetch`. In memory, the walk over all keys begins at the time ``walk_from``."""
         rows = super().fetch(key, time_from, time_to, reverse)
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
@@ -254,17 +407,19 @@ class CachedWindowStore(_CachedTimes, WindowStore):
             rows = chain(rows, reversed(expired)) if reverse else chain(expired, rows)
         if not self._held:
             return rows
-        return self._using_each(key, list(rows), time_from, time_to, reverse)
+        shown = list(rows)
+        if self._exact and len(self._held) <= _WALKED:
+            passed = iter(self._walked(self._keys.to_bytes(key), walk_from, time_to, reverse))
+        else:
+            passed = self._passed(key, [(row[0], 0) for row in shown], time_from, time_to, reverse)
+        return self._using_each(key, shown, passed, time_from)
 
-    def _using_each(
-        self, key: Any, rows: list[Any], time_from: int, time_to: int, reverse: bool
-    ) -> Iterator[Any]:
+    def _using_each(self, key: Any, rows: list[Any], passed: Iterator[Any], time_from: int) -> Iterator[Any]:
         """Yields the rows, and marks each row's entry as used just before the row is given.
 
         A reader may write between two rows, so the order of uses and writes matters. As in Kafka Streams, the next
-        entry is already marked if the next row is only in the store.
+        entry is already marked if the next row is only in the store. ``passed`` are the rows that the look-up passes.
         """
-        passed = self._passed(key, [(row[0], 0) for row in rows], time_from, time_to, reverse)
         ahead = -1
         for row in rows:
             if ahead < 0:
@@ -280,6 +435,8 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         for row_key in passed:
             entry = self._held.get(row_key)
             if entry is not None:
+                if (index := self._indexes.get(row_key)) is not None:
+                    index.used = self._use()
                 entry.used = self._use()
                 if entry.row[0] is not None and row_key[1] >= time_from and row_key[0] == key:
                     return int(row_key[1])
@@ -293,12 +450,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
 
         ``shown`` are the slots of the rows in the result. Further rows count, because Kafka Streams' cache passes over
         them. A backward look-up goes on to the start of its first segment, or of the newest segment if that is older.
-        In a store in memory, the look-up passes over all keys between the first and the last row. A cache with more
-        than `_WALKED` entries leaves these out.
         """
-        if self._exact and len(self._held) <= _WALKED:
-            yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
-            return
         if self._deleted:
             shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)
         for slot in shown:
@@ -311,7 +463,10 @@ class CachedWindowStore(_CachedTimes, WindowStore):
                 yield key, *slot
 
     def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
-        """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key."""
+        """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key.
+
+        A look-up in memory passes them. A cache with more than `_WALKED` entries leaves out the rows of other keys.
+        """
         held, ordered, suffix = self._held, self._ordered, self._suffix
         new = len(held) - len(ordered)
         if new > 0:  # new entries are at the end of the dict
@@ -364,6 +519,10 @@ class CachedSessionStore(_CachedTimes, SessionStore):
     def below_cache(self) -> Any:
         return _LiveSessions(self)
 
+    def _takes(self, row_key: Any, row: Row) -> bool:
+        # A flush puts each change, so a removal may be too late on disk, too.
+        return self._observe(row_key[2])
+
     def _note_deletion(self, row_key: Any) -> None:
         key, _, end = row_key
         if end > self._deleted_to.get(key, -1):
@@ -373,6 +532,17 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         super()._flush(told)
         if not self._news:
             self._deleted_to.clear()
+
+    def _visible(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        if len(self._held) > _WALKED:
+            return super()._visible(low, high, time_from, time_to, reverse)
+        # As in Kafka Streams, a scan over several keys passes all entries behind the lowest key of the first segment.
+        ordered = self._in_order_of_cache()
+        begin = 0 if low is None else bisect_left(ordered, (0, low + bytes(self._suffix)))
+        self._use_each(ordered[begin:], reverse)
+        return self._shown_between(low, high, time_from, time_to, reverse)
 
     def find_sessions(
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
@@ -404,7 +574,7 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         keys. A cache with more than `_WALKED` entries leaves other keys out.
         """
         if self._exact and len(self._held) <= _WALKED:
-            self._look_ups.note(ALL_KEYS, (0 if reverse else since, self._keys.to_bytes(key)), reverse)
+            self._look_ups.note(ALL_KEYS, (since, self._keys.to_bytes(key)), reverse)
         else:
             start = since // self._segment * self._segment if reverse else since
             self._look_ups.note(key, (start,), reverse)

@@ -74,6 +74,11 @@ class SessionStore(TimeBucketedStore):
         return self._dirty.get(row_key) or self._read(row_key)
 
     def put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None = None) -> None:
+        self._put(key, start, end, value, timestamp)
+        if value is None and not (self._exact or self.cached):
+            self._observe(end)  # only a removal is never too late
+
+    def _put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None) -> None:
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
         if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
@@ -91,7 +96,7 @@ class SessionStore(TimeBucketedStore):
             if self._log_each:
                 self._log(row_key, row)
         else:
-            self.put(key, start, end, None, timestamp)
+            self._put(key, start, end, None, timestamp)
 
     def _takes(self, row_key: Any, row: Row) -> bool:
         end = row_key[2]

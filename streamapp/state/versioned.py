@@ -47,7 +47,17 @@ _ROW_VERSIONS = 16
 """The number of versions in a new earlier row. A row with more than twice this number is cut before it is written."""
 _KEY_BYTES, _VERSION_BYTES = 300, 120
 """The estimated memory of a key, and of a version, in addition to their own bytes."""
-_Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
+_Versions = list[tuple[int, Any]]  # (timestamp, kept value, `_Undecoded` or None: deleted), oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecoded:
+    """The bytes of a value that the serde refuses, in place of the value's kept form.
+
+    A row has several versions. A read decodes all of them, but only a read of this version raises the serde's error.
+    """
+
+    data: bytes
 
 
 @dataclass(slots=True)
@@ -211,7 +221,7 @@ class VersionedStore(Store):
                 return None
         timestamp, value = versions[at]
         valid_to = versions[at + 1][0] if at + 1 < len(versions) else end
-        return None if value is None else (self._values.show(value), timestamp, valid_to)
+        return None if value is None else (self._shown(value), timestamp, valid_to)
 
     def history(
         self, key: Any, time_from: int | None = None, time_to: int | None = None, ascending: bool = True
@@ -219,13 +229,14 @@ class VersionedStore(Store):
         kept_key = self._keys.keep(key)
         versions = self._versions(kept_key, self._history(kept_key), time_from, time_to)
         found = [
-            (value, timestamp, valid_to)
-            for value, timestamp, valid_to in self._live(versions)
+            (kept, timestamp, valid_to)
+            for kept, timestamp, valid_to in self._live(versions)
             if (time_to is None or timestamp <= time_to)
             and (time_from is None or valid_to is None or valid_to > time_from)
             and (time_to is None or valid_to is None or time_to >= self._observed - self._retention)
         ]
-        return iter(found) if ascending else reversed(found)
+        ordered = found if ascending else reversed(found)
+        return ((self._shown(kept), timestamp, valid_to) for kept, timestamp, valid_to in ordered)
 
     def all(self) -> Iterator[tuple[Any, Any, int, int | None]]:
         stored = ((local[1:], data) for local, data in self._table.range(_LATEST, _EARLIER))
@@ -236,8 +247,8 @@ class VersionedStore(Store):
         }
         for data, history in _overlaid(stored, iter(sorted(waiting)), waiting, self._unpack_latest):
             key = self._keys.from_bytes(data)
-            for value, timestamp, valid_to in self._live(self._versions(key, history)):
-                yield self._keys.show(key), value, timestamp, valid_to
+            for kept, timestamp, valid_to in self._live(self._versions(key, history)):
+                yield self._keys.show(key), self._shown(kept), timestamp, valid_to
 
     def _versions(
         self, key: Any, history: _History, time_from: int | None = None, time_to: int | None = None
@@ -253,11 +264,12 @@ class VersionedStore(Store):
         return versions + history.latest
 
     def _live(self, versions: _Versions) -> Iterator[tuple[Any, int, int | None]]:
+        """The versions that have not expired and are no deletions: kept value, timestamp, valid_to."""
         floor = self._floor()
-        for at, (timestamp, value) in enumerate(versions):
+        for at, (timestamp, kept) in enumerate(versions):
             valid_to = versions[at + 1][0] if at + 1 < len(versions) else None
-            if value is not None and (valid_to is None or valid_to >= floor):
-                yield self._values.show(value), timestamp, valid_to
+            if kept is not None and (valid_to is None or valid_to >= floor):
+                yield kept, timestamp, valid_to
 
     def _floor(self) -> int:
         """The start of the oldest segment that is kept. A version that ended before this time has expired."""
@@ -393,7 +405,7 @@ class VersionedStore(Store):
         self._sealed = {}
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
-        key_of, value_of = self._keys.from_bytes, self._values.from_bytes
+        key_of, value_of = self._keys.from_bytes, self._kept
         for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True):
             if key is not None and timestamp >= self._observed - self._retention:
                 self._apply(key_of(key), None if value is None else value_of(value), timestamp)
@@ -406,12 +418,27 @@ class VersionedStore(Store):
     def dirty_bytes(self) -> int:
         return self._dirty_bytes
 
+    def _kept(self, data: bytes) -> Any:
+        """The kept form of a value."""
+        try:
+            return self._values.from_bytes(data)
+        except Exception:  # a serde may raise anything for the stored bytes
+            return _Undecoded(data)
+
+    def _shown(self, kept: Any) -> Any:
+        """The value of a kept form. If the serde refuses the bytes of the value, its error is raised."""
+        values = self._values
+        return values.show(values.from_bytes(kept.data) if kept.__class__ is _Undecoded else kept)
+
     def _pack(self, versions: _Versions) -> bytes:
         to_bytes = self._values.to_bytes
-        return b"".join(
-            LONG.pack(timestamp) + sized(None if value is None else to_bytes(value))
-            for timestamp, value in versions
-        )
+
+        def packed(value: Any) -> bytes:
+            if value is None:
+                return sized(None)
+            return sized(value.data if value.__class__ is _Undecoded else to_bytes(value))
+
+        return b"".join(LONG.pack(timestamp) + packed(value) for timestamp, value in versions)
 
     def _unpack_latest(self, data: bytes) -> _History:
         if data[8:12] == _HAS_EARLIER:
@@ -428,7 +455,7 @@ class VersionedStore(Store):
             if length < 0:
                 versions.append((timestamp, None))
             else:
-                versions.append((timestamp, self._values.from_bytes(data[at : at + length])))
+                versions.append((timestamp, self._kept(data[at : at + length])))
                 at += length
         return versions
 

@@ -124,10 +124,10 @@ class WindowStore(TimeBucketedStore):
         return self._time_of(row_bytes) // self._segment, row_bytes
 
     def get(self, key: Any, start: int) -> Any:
-        if self._duplicates and self._exact:
-            return None  # in memory, as in Kafka Streams, get finds no row among duplicates
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
+        if self._duplicates and self._exact:
+            return None  # in memory, as in Kafka Streams, get finds no row among duplicates
         value = self.row((key, start, self._sequence))[0]
         return None if value is None else self._values.show(value)
 
@@ -176,6 +176,14 @@ class WindowStore(TimeBucketedStore):
         found = zip(slots[low:high], image.rows[low:high], strict=True)
         rows = self._show_fetched([(slot[0], row) for slot, row in found])
         return reversed(rows) if reverse else iter(rows)
+
+    def scan_key(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
+        """The rows of `fetch`, for the operator of sliding windows.
+
+        In Kafka Streams, this operator reads a range that goes from the key to the same key. So another part of a
+        record cache counts as used.
+        """
+        return self.fetch(key, time_from, time_to, reverse)
 
     def fetch_range(
         self, low: Any, high: Any, time_from: int, time_to: int, reverse: bool = False

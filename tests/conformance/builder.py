@@ -307,8 +307,7 @@ class CaseBuilder:
                 options |= _stream_join(spec, left, right)
             else:
                 grace = {"grace": spec["grace_ms"]} if "grace_ms" in spec else {}
-                serdes = {**_serdes(left.key, left.value), "other_value_serde": right.value.serde}
-                options |= {**serdes, **grace, **_named(spec)}
+                options |= {**_serdes(left.key, left.value), **grace, **_named(spec)}
         return Node(join(right.dsl, fn.joiner(spec["joiner"]), **options), left.key, value)
 
     _left_join = _outer_join = _join

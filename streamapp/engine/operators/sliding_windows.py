@@ -82,7 +82,7 @@ class _WindowUpdate:
     def __init__(self, operator: SlidingWindowAggregate, store: Any, forward: TableForward) -> None:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
-        self.fetch, self.put, self.forward = store.fetch, store.put, forward
+        self.scan_key, self.put, self.forward = store.scan_key, store.put, forward
         self.writes: list[tuple[int, Any, Any, int, int]] = []
         """For each window: start, new and old aggregate, time of the row, time of the result."""
 
@@ -116,7 +116,7 @@ class _WindowUpdate:
         left: _Row | None = None
         left_exists = right_exists = False
         previous: int | None = None
-        newest_first: Iterable[tuple[int, Any, int]] = self.fetch(
+        newest_first: Iterable[tuple[int, Any, int]] = self.scan_key(
             self.key, max(0, timestamp - 2 * difference), timestamp + 1, reverse=True
         )
         for start, aggregate, latest in newest_first:
@@ -153,7 +153,7 @@ class _WindowUpdate:
         right: _Row | None = None
         right_exists = False
         previous: int | None = None
-        for start, aggregate, latest in self.fetch(self.key, 0, timestamp + 1):
+        for start, aggregate, latest in self.scan_key(self.key, 0, timestamp + 1):
             starts.add(start)
             if start == 0:
                 combined = (aggregate, latest)

@@ -158,3 +158,15 @@ def test_stores_and_topics_of_a_retry_can_be_required_to_have_given_names(
     with pytest.raises(TopologyError, match=r"KSTREAM-JOIN-\d+-(parked|retry)"):
         described(None, join=True).build()
     described("look-up", join=True).build()
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_gets_suffixes_is_legal_without_them(name):
+    """As in Kafka Streams; only the names with their suffixes were checked."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", **TEXT).group_by_key().cogroup(lambda key, value, total: total + value)
+    left, right = builder.table("left", **TEXT), builder.table("right", **TEXT)
+    with pytest.raises(TopologyError, match="name must not be"):
+        grouped.aggregate(str, name=name, materialized=Materialized(value_serde=StringSerde()))
+    with pytest.raises(TopologyError, match="name must not be"):
+        left.join(right, lambda one, other: one, foreign_key=lambda value: value, name=name)

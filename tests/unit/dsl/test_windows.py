@@ -78,3 +78,22 @@ def test_a_bounded_buffer_needs_a_bound():
     with pytest.raises(ConfigError, match="unbounded"):
         BufferConfig.bounded()
     assert BufferConfig.bounded(max_bytes=1).with_logging_disabled().logging is False
+
+
+FOREVER = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("windows", "size"),
+    [
+        (TimeWindows.of_size_and_grace, FOREVER - 5),
+        (SlidingWindows.of_time_difference_and_grace, (FOREVER - 5) // 2),
+        (SessionWindows.of_inactivity_gap_and_grace, FOREVER - 5),
+        (JoinWindows.of_time_difference_and_grace, (FOREVER - 5) // 2),
+    ],
+)
+def test_a_window_with_its_grace_period_fits_in_64_bits(windows, size):
+    """As in Kafka Streams, whose sums overflow; some such windows failed at their first record."""
+    assert windows(size, 5).grace_ms == 5
+    with pytest.raises(ConfigError, match="grace period together have to fit in 64 bits"):
+        windows(size, 7)

@@ -268,7 +268,7 @@ def test_bytes_in_another_frame(data: bytes, message: str) -> None:
         ({"carrier": None}, "carrier"),
         ({"delay": 2**31}, "32 bits"),
         ({"delay": "late"}, "delay"),
-        ({"at": 2**63}, "64 bits"),
+        ({"at": 2**63}, "at: .* is not in the years 1 to 9999 of UTC"),
         ({"at": datetime(2013, 1, 1)}, "has no time zone"),
         ({"carier": "UA"}, r"no fields \['carier'\]"),
     ],

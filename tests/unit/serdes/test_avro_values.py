@@ -77,6 +77,7 @@ def test_only_bytes_are_written_as_bytes(shape: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "good", "wrong", "why"),
     [
+        ("long", 2**63 - 1, 2**63, "64 bits"),
         (logical("string", "uuid"), ID, "abc", "badly formed"),
         ({**logical("bytes", "decimal"), "precision": 2}, b"\x63", b"\x64", "more than 2 digits"),
         (logical("int", "time-millis"), 86_399_999, 86_400_000, "is no time of a day"),
@@ -89,6 +90,17 @@ def test_only_bytes_are_written_as_bytes(shape: str) -> None:
                 "is not in the years 1 to 9999 of UTC",
             )
             for kind in ("timestamp-millis", "timestamp-micros")
+        ),
+        *(
+            (logical(base, kind), good, good + step, "is not in the years 1 to 9999 of UTC")
+            for base, kind, first, last in (
+                ("long", "timestamp-millis", -62_135_596_800_000, 253_402_300_799_999),
+                ("long", "timestamp-micros", -62_135_596_800_000_000, 253_402_300_799_999_999),
+                ("long", "local-timestamp-millis", -62_135_596_800_000, 253_402_300_799_999),
+                ("long", "local-timestamp-micros", -62_135_596_800_000_000, 253_402_300_799_999_999),
+                ("int", "date", -719_162, 2_932_896),
+            )
+            for good, step in ((first, -1), (last, 1))
         ),
     ],
 )

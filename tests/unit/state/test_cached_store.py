@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import ROW_LIMITS, Life
 
+from streamapp.errors import SerializationError
 from streamapp.query import (
     RangeQuery,
     TimestampedKeyQuery,
@@ -540,3 +541,122 @@ def test_a_read_from_outside_of_the_task_makes_no_room():
     assert heard == []
     assert life.store.get("a") == (1, 1)  # a read of the task takes the row into the cache
     assert [update[:3] for update in heard] == [("b", 2, None)]
+
+
+def by_last_use(life):
+    """Key and start of the rows in the cache, in the order in which they leave the cache."""
+    store = life.store
+    if hasattr(store, "_look_ups"):
+        store._look_ups._settle()
+    entries = sorted(store._held.items(), key=lambda item: max(item[1].used, item[1].number))
+    return "".join(key[0] for key, _ in entries), [key[1] for key, _ in entries]
+
+
+@pytest.mark.parametrize(
+    ("persistent", "scan", "rows"),
+    [
+        # One segment has 60 ms: ("b", 10) and ("a", 50) are in the first segment, ("c", 70) in the second one.
+        (True, lambda store: store.fetch_all(0, 1), ("abc", [50, 10, 70])),
+        (True, lambda store: store.all(reverse=True), ("cba", [70, 10, 50])),
+        (True, lambda store: store.fetch_range("b", "c", 40, 55), ("cab", [70, 50, 10])),
+        (True, lambda store: store.fetch_range("a", "a", 60, 80), ("cba", [70, 10, 50])),
+        (True, lambda store: store.fetch_range(None, "a", 60, 80, reverse=True), ("cba", [70, 10, 50])),
+        (False, lambda store: store.fetch_all(0, 1), ("bac", [10, 50, 70])),
+        (False, lambda store: store.all(reverse=True), ("cab", [70, 50, 10])),
+        (False, lambda store: store.fetch_range("c", "c", 20, 60), ("cba", [70, 10, 50])),
+        (False, lambda store: store.fetch("b", 0, 60, reverse=True), ("cab", [70, 50, 10])),
+        (False, lambda store: store.fetch("a", 20, 60, reverse=True), ("cba", [70, 10, 50])),
+    ],
+)
+def test_a_scan_of_windows_uses_all_entries_that_it_passes(persistent, scan, rows):
+    """Kafka Streams passes over deletions and over rows of other keys and times; only shown rows counted as used."""
+    life, _ = cached_life(
+        kind="window", retention_ms=1_000, size_ms=5, segment_interval_ms=60, persistent=persistent
+    )
+    life.store.put("b", 1, 10)
+    life.commit()
+    for key, value, start in (("c", 3, 70), ("b", None, 10), ("a", 2, 50)):
+        life.store.put(key, value, start)
+    list(scan(life.store))
+    assert by_last_use(life) == rows
+
+
+@pytest.mark.parametrize(
+    ("persistent", "scan", "rows"),
+    [
+        (True, lambda store: store.find_sessions_range("b", "b", 500, 600), ("abc", [50, 10, 70])),
+        (True, lambda store: store.fetch_range(None, "a", reverse=True), ("cba", [70, 10, 50])),
+        (False, lambda store: store.fetch_range("a", "a"), ("bac", [10, 50, 70])),
+        (False, lambda store: store.find_sessions("a", 30, 90, reverse=True), ("bca", [10, 70, 50])),
+    ],
+)
+def test_a_scan_of_sessions_uses_all_entries_that_it_passes(persistent, scan, rows):
+    life, _ = cached_life(kind="session", retention_ms=1_000, segment_interval_ms=60, persistent=persistent)
+    for key, start in (("c", 70), ("a", 50), ("b", 10)):
+        life.store.put(key, start, start, 1)
+    list(scan(life.store))
+    assert by_last_use(life) == rows
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_scan_takes_times_beyond_64_bits(persistent):
+    life, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, persistent=persistent)
+    life.store.put("a", 1, 10)
+    assert len(list(life.store.fetch_range("a", "a", -(10**20), 10**20))) == 1
+    assert list(life.store.fetch_range("a", "b", 10**20, 10**21)) == []
+    assert list(life.store.fetch_range("a", "a", -(10**21), -(10**20), reverse=True)) == []
+
+
+def test_a_removal_on_disk_is_too_late_only_as_a_put():
+    """As in Kafka Streams, where the cache puts what it flushes; such removals were not counted as dropped."""
+    plain = Life(kind="session", retention_ms=10, segment_interval_ms=1)
+    cached, _ = cached_life(kind="session", retention_ms=10, segment_interval_ms=1)
+    cached.store._of_table = False
+    for life in plain, cached:
+        life.store.put("a", 100, 100, 1)
+        life.commit()
+        life.store.remove("a", 5, 5)
+        life.commit()
+    assert (plain.task.dropped, cached.task.dropped) == (0, 1)
+    plain.store.put("a", 5, 5, None)
+    assert plain.task.dropped == 1
+
+
+def test_a_window_of_no_key_is_refused_among_duplicates_in_memory():
+    life = Life(kind="window", retention_ms=10, size_ms=5, retain_duplicates=True, persistent=False)
+    assert life.store.get("a", 1) is None
+    with pytest.raises(SerializationError, match="a key cannot be None"):
+        life.store.get(None, 1)
+
+
+def test_an_index_takes_memory_of_the_cache_and_leaves_the_cache_on_its_own():
+    """Kafka Streams caches two entries for each row of such a store; only the row's own entry counted."""
+    plain, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, time_ordered=True)
+    indexed, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, time_ordered=True, indexed=True)
+    for life in plain, indexed:
+        life.store.put("a", 1, 10)
+        life.store.put("a", 2, 10)
+        life.commit()
+    one, both = plain.cache.used, indexed.cache.used
+    assert one < both < 2 * one  # an index entry has no value
+    list(indexed.store.fetch_all(0, 20))  # uses the row's entry only, so the index entry is the oldest
+    indexed.cache.max_bytes = both + one  # the index entry of b needs room
+    indexed.store.put("b", 3, 20)
+    assert [key[0] for key in indexed.store._held] == ["a", "b"]
+    assert [key[0] for key in indexed.store._indexes] == ["b"]
+    indexed.store.close()
+    assert indexed.cache.used == 0
+
+
+def test_an_index_entry_that_is_put_after_a_flush_flushes_its_row_again():
+    """As in Kafka Streams: the row's own entry makes another entry leave, which flushes the row before its index."""
+    life, heard = cached_life(kind="window", retention_ms=1_000, size_ms=5, time_ordered=True, indexed=True)
+    life.store.put("a", 1, 10)
+    life.cache.max_bytes = life.cache.used
+    heard.clear()
+    life.store.put("b", 2, 20)  # makes the changed row of a leave, then its index entry
+    assert [update[:2] for update in heard] == [(Windowed("a", 10, 15), 1), (Windowed("b", 20, 25), 2)]
+    heard.clear()
+    life.commit()
+    assert [update[:2] for update in heard] == [(Windowed("b", 20, 25), 2)]
+    assert list(life.store.all()) == [(Windowed("a", 10, 15), 1), (Windowed("b", 20, 25), 2)]

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import ROW_LIMITS, Life
 
-from streamapp import ConfigError, LongSerde, Stores, StringSerde
+from streamapp import ConfigError, LongSerde, SerializationError, Stores, StringSerde
 from streamapp.query import MultiVersionedKeyQuery, execute
 from streamapp.records import RecordBatch
 from streamapp.state import versioned
@@ -400,3 +400,40 @@ def test_a_late_version_looks_at_few_of_the_rows_that_wait():
     assert len(looked) < 5 * 4_000 // versioned._ROW_VERSIONS
     life.commit()
     assert store.get("k", 17) == (-17, 17, 18)
+
+
+def restored_with_a_bad_version():
+    """A store whose changelog has a version that the serde refuses, after its restoration and a commit."""
+    life = Life(kind="versioned", retention_ms=RETENTION, segment_interval_ms=SEGMENT)
+    write_set = WriteSet()
+    values = [(1).to_bytes(8, "big"), b"bad", (3).to_bytes(8, "big")]
+    life.store.restore(RecordBatch([b"a"] * 3, values, [10, 20, 30], [0, 1, 2]), write_set)
+    life.backend.write(write_set)
+    return life
+
+
+def test_a_read_of_a_version_decodes_no_other():
+    """As in Kafka Streams; the restoration, and each read of the key, raised the error of the other version."""
+    life = restored_with_a_bad_version()
+    for _ in range(2):
+        store = life.store
+        assert store.get("a", 15) == (1, 10, 20)
+        assert store.get("a") == (3, 30, None)
+        assert list(store.history("a", 30)) == [(3, 30, None)]
+        with pytest.raises(SerializationError, match="got 3 bytes: b'bad'"):
+            store.get("a", 25)
+        for rows in store.history("a"), store.all():
+            with pytest.raises(SerializationError, match="got 3 bytes: b'bad'"):
+                list(rows)
+        life.reopen()
+
+
+def test_a_put_keeps_the_bytes_of_other_versions():
+    life = restored_with_a_bad_version()
+    life.reopen()
+    life.store.put("a", 4, 40)
+    life.commit()
+    life.reopen()
+    assert life.store.get("a") == (4, 40, None)
+    with pytest.raises(SerializationError, match="got 3 bytes: b'bad'"):
+        life.store.get("a", 25)
