@@ -117,10 +117,14 @@ class ExpiringStore(TimestampedKeyValueStore):
                 self._batch.append((_index_key(before, key), None))
             if value is not None:
                 self._batch.append((_index_key(timestamp, key), b""))
-            self._indexed[row_key] = -1 if value is None else timestamp
 
     def drain(self, write_set: WriteSet) -> None:
+        if self._sealed is None:
+            self._seal(False)
+        written = self._sealed or {}
         super().drain(write_set)
+        for row_key, (value, timestamp) in written.items():
+            self._indexed[row_key] = -1 if value is None else timestamp
         self._indexed = {row_key: self._indexed[row_key] for row_key in self._dirty}
         self._ahead.clear()
         for row_key, (value, timestamp) in self._dirty.items():

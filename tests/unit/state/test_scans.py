@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import Life, RowsTaken
 
@@ -52,6 +52,16 @@ class SnapshotLife(Life):
 
 
 @pytest.mark.parametrize("spec", [{}, {"cached": True}, {"expires_after_ms": 1000}], ids=str)
+@example(
+    steps=[
+        ("put", [("00", 1), ("01", 1)]),
+        ("persist",),
+        ("put", [("00", 1), ("01", 1)]),
+        ("log",),
+        ("commit",),
+        ("count",),
+    ]
+)
 @given(steps=STEPS)
 def test_a_scan_shows_the_rows_as_they_are_at_its_first_step(spec, steps):
     with (
