@@ -58,7 +58,8 @@ def load_app(application: str) -> Any:
     app = load(application, topology=False)
     if not hasattr(app, "consumers"):
         raise click.ClickException(
-            f"{application} is no streamapp.App, but a {type(app).__name__}: name its group with --group NAME"
+            f"{application} is not a streamapp.App, but a {type(app).__name__}. Commands about a consumer group also "
+            "take --group NAME"
         )
     return app
 

@@ -54,6 +54,8 @@ def _without_topology(application: str, app: Any) -> str:
     subjects += [f"--group {consumer.name}" for consumer in app.consumers]
     changelogs = changelogs_of_agents(app)
     steps = [f"streamapp offsets reset {subject} --to-earliest --execute" for subject in subjects]
+    if app.consumers:
+        steps.append("with --group, the variable STREAMAPP_BOOTSTRAP_SERVERS has to name the cluster")
     if changelogs:
         steps.insert(0, f"delete the topics {', '.join(changelogs)} and the folder {app.conf.tabledir}")
     return "\n  ".join(

@@ -139,6 +139,9 @@ class Pump:
         failure = StreamsError(f"{self._options.operator} ended with {short(error)}")
         failure.__cause__ = error
         self._dispatcher.finished(unit, Settled(back=unit.items, fail=failure), 0.0, 0)
+        self._dispatcher.fail(
+            failure
+        )  # also if the call of the unit has ended already; only the first failure counts
 
     def _cancel(self) -> None:
         for task in list(self._tasks.values()):

@@ -75,9 +75,20 @@ class JoinCall:
         given = [argument for argument in arguments if getattr(self, argument) is not None]
         if given:
             hint = "; name it with stream_joined=StreamJoined(name)" if "name" in given else ""
-            if self.stream_joined is not None and given[0] in _SERDES:
-                hint = f": give StreamJoined({', '.join(f'{each}=...' for each in given)})"
             raise TopologyError(f"{stream}: a join {join} takes no {', '.join(given)}{hint}")
+
+    def joined_with_serdes(self, stream: str) -> StreamJoined:
+        """``stream_joined`` with the serdes of the call. Raises `TopologyError` for a serde that both have."""
+        joined = self.stream_joined or StreamJoined()
+        for name in _SERDES:
+            if (serde := getattr(self, name)) is None:
+                continue
+            if getattr(joined, name) not in (None, serde):
+                raise TopologyError(
+                    f"{stream}: {name} of the join is also in stream_joined. Give it only once"
+                )
+            joined = replace(joined, **{name: serde})
+        return joined
 
 
 def joined(stream: KStream[Any, Any], other: object, call: JoinCall) -> KStream[Any, Any]:
@@ -102,11 +113,7 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
     call.refuse(stream.name, "with a stream", "name", "grace", "key_selector")
     if call.windows is None:
         raise TopologyError(f"joining {stream.name} with stream {other.name} needs windows: JoinWindows")
-    if call.stream_joined is not None:
-        call.refuse(stream.name, "with stream_joined", *_SERDES)
-    given = call.stream_joined or StreamJoined(
-        key_serde=call.key_serde, value_serde=call.value_serde, other_value_serde=call.other_value_serde
-    )
+    given = call.joined_with_serdes(stream.name)
     where = f"the join of {stream.name} and {other.name}"
     on_error = refuse_retry(
         call.on_error,
@@ -125,7 +132,7 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
 
 def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCall) -> KStream[Any, Any]:
     """The join with a table, which looks up a row for each record: at once, or a grace period later."""
-    call.refuse(stream.name, "with a table", "key_selector", "other_value_serde")
+    call.refuse(stream.name, "with a table", "key_selector")
     name, value_serde, left = call.name, call.value_serde, call.kind == "left"
     if name is not None:
         check_name(name)
@@ -223,7 +230,7 @@ def _join_global_table(
     stream: KStream[Any, Any], table: GlobalKTable[Any, Any], call: JoinCall
 ) -> KStream[Any, Any]:
     """The join with a global table, which looks up a row for each record, by the key that ``key_selector`` gives."""
-    call.refuse(stream.name, "with a global table", "grace", *_SERDES)
+    call.refuse(stream.name, "with a global table", "grace")
     key_selector = call.key_selector
     if key_selector is None:
         raise TopologyError(

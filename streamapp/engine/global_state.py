@@ -62,16 +62,19 @@ class GlobalState:
     @property
     def at(self) -> str | None:
         """The record that `process` works on, for an error. None: no record."""
-        return None if self._current is None else self._current.task.at
+        current = self._current
+        return None if current is None else current.task.at
 
     def process(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Applies records of one partition of a global topic."""
         session = self._current = self._sessions[partition.topic]
         session.task.partition = partition.partition
         session.task.enqueue(partition, batch)
-        session.task.process()
-        session.commit_alone()
-        self._current = None
+        try:
+            session.task.process()
+            session.commit_alone()
+        finally:
+            self._current = None
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to read, by partition."""

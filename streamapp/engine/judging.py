@@ -156,8 +156,8 @@ def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
     """The letter with the time of the clock, for brokers that have refused the letter.
 
     None: the letter is not ahead of the clock, so brokers have another reason. By default, brokers take no record that
-    is more than an hour ahead (``message.timestamp.after.max.ms``). A header of the letter keeps the time of its
-    record.
+    is more than an hour ahead (``message.timestamp.after.max.ms``), and take records of any age. A header of the letter
+    keeps the time of its record.
 
     >>> with_clock(OutputRecord("dead", None, b"late", 9_000), 1_000).timestamp
     1000

@@ -170,7 +170,7 @@ def standing_agents(sampler: Sampler) -> Iterator[Finding]:
                 f"Agents have stood at offset {each.position} of {each.topic}-{each.partition} for "
                 f"{standstill:.0f} s; {_waiting(each.lag)}.",
                 "An agent has the record at this offset, and has not finished it. Give the calls in the agent "
-                "time-outs of their own."
+                "time-outs of their own. (An agent that collects a batch with take() may wait on purpose.)"
                 if each.buffered
                 else "No agent has the record at this offset. The worker restores tables of agents, or nothing "
                 "arrives from the broker.",

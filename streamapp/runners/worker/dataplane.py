@@ -191,7 +191,7 @@ class DataPlane(threading.Thread):
         if (at := self._global_stores.at) is not None:
             return Place(f"global tables: {at}", self.turns, self.ident)
         waits = self._committer.waits
-        what = "a commit, for which brokers have to answer," if waits else "a turn of the data plane"
+        what = "a commit, for which brokers have to answer," if waits else "the thread that processes records"
         return Place(what, self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
@@ -235,6 +235,8 @@ class DataPlane(threading.Thread):
             while not self._stopping and self._commands.run_next():
                 pass
             if not self._stopping:
+                # Only now the command is complete, so damage that shows at a start is repaired without a loss.
+                self._start_restored()
                 self._work()
         except StaleMemberError as exc:
             self._leave_to_others(exc)
@@ -296,8 +298,7 @@ class DataPlane(threading.Thread):
             self.restorer.poll(0 if runs else _IDLE_SECONDS)
         elif self.suspended or self.paused or not runs:
             self._woken.wait(_IDLE_SECONDS)
-        if self.tasks.start_restored() and not self.suspended:
-            self.fetcher.assign(self.tasks.running)
+        self._start_restored()
         self.standbys.poll()
         self._look()
         if self.suspended or self.paused or not runs:
@@ -320,6 +321,10 @@ class DataPlane(threading.Thread):
             self._draining = bool(self._not_drained())
             if not self._draining:
                 self._commit()
+
+    def _start_restored(self) -> None:
+        if self.tasks.start_restored() and not self.suspended:
+            self.fetcher.assign(self.tasks.running)
 
     def _send_in_time(self) -> None:
         now = time.monotonic()
@@ -507,7 +512,11 @@ class DataPlane(threading.Thread):
         A worker repairs each task only once, because damage that comes again is a fault of the disk.
         """
         live, self.tasks.current = self.tasks.current, None
-        if live is None or not live.restorable or live.id in self._repaired:
+        if (
+            live is None or self.tasks.get(live.id) is not live
+        ):  # a task that closes: its command is incomplete
+            return False
+        if not live.restorable or live.id in self._repaired:
             return False
         self._repaired.add(live.id)
         logger.warning("task %s: its local state is damaged and is restored anew. %s", live.id, exc)
@@ -523,7 +532,6 @@ class DataPlane(threading.Thread):
         opened = list(ids)
         self._global_stores.opened(opened)
         self.tasks.open(opened, self.standbys)
-        self.tasks.start_restored()
 
     def _stop_running(self) -> None:
         self._stopping = True

@@ -74,13 +74,14 @@ def reset(monkeypatch: pytest.MonkeyPatch, app: Any) -> list[str]:
 
 def test_a_reset_tells_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     app = with_agent("charge")
-    first, tables, agents, consumer = reset(monkeypatch, app)
+    first, tables, agents, consumer, cluster = reset(monkeypatch, app)
     assert "shop has no topology" in first
     assert tables == f"delete the topics shop-counts-changelog and the folder {app.conf.tabledir}"
     assert agents == "streamapp offsets reset shop --to-earliest --execute"
     assert consumer == "streamapp offsets reset --group shop-charge --to-earliest --execute"
+    assert "STREAMAPP_BOOTSTRAP_SERVERS has to name the cluster" in cluster
 
 
 def test_something_else_than_an_app_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     (said,) = reset(monkeypatch, SimpleNamespace(config=App("shop").config))
-    assert said.endswith("shop is no streamapp.App, but a SimpleNamespace: name its group with --group NAME")
+    assert "shop is not a streamapp.App, but a SimpleNamespace. Commands about a consumer group" in said

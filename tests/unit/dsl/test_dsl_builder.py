@@ -67,7 +67,10 @@ def test_each_join_of_streams_takes_the_serdes_as_arguments(kind):
         join(builder.stream("right", **TEXT), "{}{}".format, near, **given).to("out", **TEXT)
         return builder.build().plan()
 
-    assert plan(**serdes).fingerprint == plan(stream_joined=StreamJoined(**serdes)).fingerprint
+    expected = plan(stream_joined=StreamJoined(**serdes)).fingerprint
+    assert plan(**serdes).fingerprint == expected
+    # Serdes beside `stream_joined` had no effect.
+    assert plan(**serdes, stream_joined=StreamJoined()).fingerprint == expected
 
 
 def test_a_topology_can_be_extended_after_it_was_built():

@@ -27,6 +27,7 @@ from streamapp.runners.worker.stalls import NoProgressError
 from streamapp.runners.worker.topic_ids import LostTopic
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
+from streamapp.state.backend import StateDamagedError
 from streamapp.topology.plan import Plan
 
 TEXT = StringSerde()
@@ -587,31 +588,59 @@ def test_the_watchdog_sees_functions_in_each_step_of_a_task(
         assert place is not None
         assert place.can_hang
         seen.append(place.what)
-        return done
 
-    done: Any = None
     monkeypatch.setattr(task_session.Task, "init", look)
     plane.given(1, ONE)
-    plane._turn()
-    live = plane.tasks[ONE]
-    plane.tasks.asynchronous = [live]
-    monkeypatch.setattr(task_session.Task, "drained", look)
+    plane.tasks.asynchronous = [plane.tasks[ONE]]
+    drained = iter([False, True])
+    monkeypatch.setattr(task_session.Task, "drained", lambda *_: look() or next(drained))
     monkeypatch.setattr(task_session.Task, "process", look)
-    done = False
-    plane._abandoned.set()
-    with pytest.raises(TransactionAborted):
-        plane._commit_to_the_end()
-    done = True
+    turns = plane.turns
+    plane._commit_to_the_end()
+    assert plane.turns == turns + 1
     monkeypatch.setattr(task_session.Task, "close", look)
     plane.tasks.drop([ONE])
     assert seen == [
         "task 0_0: the start or the close of its processors",
-        "task 0_0: punctuation",
+        *["task 0_0: punctuation"] * 3,
         "task 0_0: the start or the close of its processors",
     ]
     now = plane.place()
     assert now is not None
-    assert (now.what, now.can_hang) == ("a turn of the data plane", False)
+    assert (now.what, now.can_hang) == ("the thread that processes records", False)
+
+
+def test_damage_that_shows_at_the_start_of_a_task_is_repaired(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repair cut the assignment short: the worker owned its partitions and processed nothing."""
+    damaged = [StateDamagedError("a block does not fit its checksum")]
+    init = task_session.Task.init
+
+    def init_damaged(task: Any) -> None:
+        if damaged:
+            raise damaged.pop()
+        init(task)
+
+    monkeypatch.setattr(task_session.Task, "init", init_damaged)
+    plane.given(1, ONE, standbys={TWO: False})
+    plane._turn()
+    assert not plane.suspended
+    assert plane.running == plane.fetcher.assigned == {ONE}  # type: ignore[attr-defined]
+    assert set(plane.standbys.tasks) == {TWO}
+    assert plane.opened == [ONE, TWO, ONE]
+
+
+def test_damage_that_shows_at_the_close_of_a_task_ends_the_worker(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(*_: Any) -> None:
+        raise StateDamagedError("a block does not fit its checksum")
+
+    plane.given(1, ONE)
+    monkeypatch.setattr(task_session.Task, "close", close)
+    with pytest.raises(StateDamagedError):
+        plane.given(3, TWO)
 
 
 def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeated(

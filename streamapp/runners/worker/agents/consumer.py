@@ -63,7 +63,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         if assignment is None or tp not in assignment.tps:
             return None, None
         state = assignment.state_value(tp)
-        return state.position if state.has_valid_position else None, state.lso
+        return state._position, state.lso  # `position` would raise if another thread takes the position away
 
     def on_refused(self, error: StreamsError) -> None:
         """Ends the worker, because the group refuses it as a member."""
