@@ -544,8 +544,8 @@ class KStream(Described[K, V]):
 
         ``key_serde`` and ``value_serde``, and ``other_value_serde`` for the values of the other stream, encode the
         records in repartition topics and stores. The default is the serdes of the streams. A serde may also stand in
-        ``stream_joined``, but not in both places. A join with a table has no use for ``other_value_serde``, and a join
-        with a global table for no serde; as in Kafka Streams, a serde without a use has no effect.
+        ``stream_joined``, but not in both places. A join with a table ignores ``other_value_serde``, and a
+        join with a global table ignores all three, as in Kafka Streams.
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
         a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams
