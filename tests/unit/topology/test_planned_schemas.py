@@ -197,3 +197,14 @@ def test_the_plan_has_each_subject_that_tasks_register(case: str) -> None:
             if topic in plan.source_topics:
                 driver.pipe_raw(topic, *data[key, value], time * 7)
     assert {each.subject for each in planned_schemas(plan) if each.writes} == REGISTRY.subjects
+
+
+def test_a_schema_of_a_topic_and_of_a_store_counts_as_the_stores() -> None:
+    """With the strategy "record" both have one subject; `streamapp compat` forgot that the store has its values."""
+    record = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "long"}]}
+    value: Serde[Any] = AvroSerde(record, registry=REGISTRY, subject_strategy="record")
+    b = StreamsBuilder(StreamsConfig("app"))
+    grouped = b.stream("in", key_serde=text(), value_serde=value).group_by_key()
+    grouped.reduce(lambda old, new: new, materialized=Materialized("store", value_serde=value))
+    internal = {each.subject: each.internal for each in planned_schemas(b.build().plan())}
+    assert internal == {"in-key": False, "Flight": True, "app-store-changelog-key": True}
