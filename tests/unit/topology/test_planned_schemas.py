@@ -27,6 +27,8 @@ from streamapp import (
 )
 from streamapp.serdes import Serde
 from streamapp.serdes.schema_registry import Schema, SchemaFormat
+from streamapp.topology.compat import Need, compare_topologies
+from streamapp.topology.plan import Plan
 from streamapp.topology.schemas import planned_schemas
 
 
@@ -199,12 +201,20 @@ def test_the_plan_has_each_subject_that_tasks_register(case: str) -> None:
     assert {each.subject for each in planned_schemas(plan) if each.writes} == REGISTRY.subjects
 
 
-def test_a_schema_of_a_topic_and_of_a_store_counts_as_the_stores() -> None:
-    """With the strategy "record" both have one subject; `streamapp compat` forgot that the store has its values."""
-    record = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "long"}]}
+def counted_as_records(kind: str) -> Plan:
+    """A topic and a store share a schema, with a field of this type, under one subject."""
+    record = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": kind}]}
     value: Serde[Any] = AvroSerde(record, registry=REGISTRY, subject_strategy="record")
     b = StreamsBuilder(StreamsConfig("app"))
     grouped = b.stream("in", key_serde=text(), value_serde=value).group_by_key()
     grouped.reduce(lambda old, new: new, materialized=Materialized("store", value_serde=value))
-    internal = {each.subject: each.internal for each in planned_schemas(b.build().plan())}
+    return b.build().plan()
+
+
+def test_a_schema_of_a_topic_and_of_a_store_counts_as_the_stores() -> None:
+    """`streamapp compat` forgot that the store has such values, and said "migration"."""
+    old, new = counted_as_records("long"), counted_as_records("string")
+    internal = {each.subject: each.internal for each in planned_schemas(old)}
     assert internal == {"in-key": False, "Flight": True, "app-store-changelog-key": True}
+    found = compare_topologies(old, new).findings
+    assert [each.need for each in found if each.subject == "schema Flight"] == [Need.RESET]
