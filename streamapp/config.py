@@ -494,23 +494,24 @@ _NEW_NAMES = {
     "default.production.exception.handler": "production.exception.handler",
 }
 """The properties whose old name is deprecated in Kafka Streams, and the new names."""
-_JAVA_PROPERTIES = (
-    "deserialization.exception.handler",
-    "processing.exception.handler",
-    "production.exception.handler",
-    "dsl.store.suppliers.class",
-)
 _JAVA_VALUES = {
-    "LogAndFailExceptionHandler": "fail",
-    "LogAndFailProcessingExceptionHandler": "fail",
-    "DefaultProductionExceptionHandler": "fail",
-    "LogAndContinueExceptionHandler": "continue",
-    "LogAndContinueProcessingExceptionHandler": "continue",
-    "RocksDBDslStoreSuppliers": "rocksdb",
-    "InMemoryDslStoreSuppliers": "in_memory",
-    "rocksDB": "rocksdb",
+    "deserialization.exception.handler": {
+        "LogAndFailExceptionHandler": "fail",
+        "LogAndContinueExceptionHandler": "continue",
+    },
+    "processing.exception.handler": {
+        "LogAndFailProcessingExceptionHandler": "fail",
+        "LogAndContinueProcessingExceptionHandler": "continue",
+    },
+    "production.exception.handler": {"DefaultProductionExceptionHandler": "fail"},
+    "dsl.store.suppliers.class": {
+        "RocksDBDslStoreSuppliers": "rocksdb",
+        "InMemoryDslStoreSuppliers": "in_memory",
+        "rocksDB": "rocksdb",
+    },
 }
 """Values of these properties in Java, classes without their package, and the values that mean the same here."""
+_JAVA_PACKAGE = "org.apache.kafka.streams."
 
 
 def _with_new_names(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -542,4 +543,6 @@ def _convert(key: str, value: Any, declared: Any) -> Any:
         return value.lower() == "true"
     if key == "dsl.store.format":
         return value.lower()
-    return _JAVA_VALUES.get(re.split(r"[.$]", value)[-1], value) if key in _JAVA_PROPERTIES else value
+    if value.startswith(_JAVA_PACKAGE) or "." not in value:
+        return _JAVA_VALUES.get(key, {}).get(re.split(r"[.$]", value)[-1], value)
+    return value

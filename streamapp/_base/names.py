@@ -10,6 +10,7 @@ from streamapp._base.counted import counted
 from streamapp.errors import TopologyError
 
 __all__ = [
+    "NO_TOPIC_ID",
     "check_name",
     "check_topic_name",
     "did_you_mean",
@@ -17,6 +18,9 @@ __all__ = [
     "persistent_name",
     "unknown_attribute",
 ]
+
+NO_TOPIC_ID = "A" * 22
+"""The id that brokers without ids of topics (before KIP-516) answer for each topic."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_LENGTH = 249

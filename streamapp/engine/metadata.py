@@ -12,9 +12,18 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 
+from streamapp._base.names import NO_TOPIC_ID
 from streamapp.errors import StreamsError
 
-__all__ = ["BACKFILL", "TOPIC_ID", "RememberedTimes", "decode_metadata", "encode_metadata", "topic_ids_in"]
+__all__ = [
+    "BACKFILL",
+    "METADATA_LIMIT",
+    "TOPIC_ID",
+    "RememberedTimes",
+    "decode_metadata",
+    "encode_metadata",
+    "topic_ids_in",
+]
 
 BACKFILL = "backfill:"
 """The beginning of the metadata while a backfill on Spark is unfinished. A task that reads this word does not start,
@@ -22,6 +31,9 @@ because the changelogs already have state that belongs to later offsets."""
 
 TOPIC_ID = "topic id "
 """The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
+
+METADATA_LIMIT = 4_000
+"""The most bytes of metadata. Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
 
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
@@ -77,14 +89,15 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
 def topic_ids_in(text: str) -> frozenset[str]:
     """The ids of the topic in which an offset with this metadata was committed.
 
-    Empty if the metadata names no topic, as that of Kafka Streams. Kafka Streams copies unknown names, so metadata may
-    have several ids.
+    Empty if the metadata names no topic, as that of Kafka Streams, or only `NO_TOPIC_ID`. Kafka Streams copies unknown
+    names, so metadata may have several ids.
 
     >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
     frozenset({'A1'})
     """
     known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
-    return frozenset(name.removeprefix(TOPIC_ID) for name in known if name.startswith(TOPIC_ID))
+    named = {name.removeprefix(TOPIC_ID) for name in known if name.startswith(TOPIC_ID)}
+    return frozenset(named - {NO_TOPIC_ID})
 
 
 def _remembered(data: bytes) -> dict[str, int]:
@@ -92,6 +105,8 @@ def _remembered(data: bytes) -> dict[str, int]:
     at = _HEAD.size + _INT.size
     for _ in range(_INT.unpack_from(data, _HEAD.size)[0]):
         (length,) = _INT.unpack_from(data, at)
+        if length < 0:
+            raise struct.error("a name cannot have a negative length")
         name = data[at + _INT.size : at + _INT.size + length].decode()
         at += _INT.size + length
         (remembered[name],) = _LONG.unpack_from(data, at)
@@ -119,11 +134,16 @@ class RememberedTimes:
         return self._recalled.get(name, -1)
 
     def encode(self, partition_time: int, topic_id: str | None) -> str:
-        """The metadata for the offset of one input. ``topic_id`` is the id of its topic, if known."""
+        """The metadata for the offset of one input. ``topic_id`` is the id of its topic, if known.
+
+        The metadata leaves out the id if the text would be longer than `METADATA_LIMIT`.
+        """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
-        if topic_id is not None:
-            known[f"{TOPIC_ID}{topic_id}"] = 0
-        return encode_metadata(partition_time, known)
+        text = encode_metadata(partition_time, known)
+        if topic_id is None:
+            return text
+        named = encode_metadata(partition_time, {**known, f"{TOPIC_ID}{topic_id}": 0})
+        return named if len(named) <= METADATA_LIMIT else text
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""

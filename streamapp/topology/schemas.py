@@ -51,7 +51,10 @@ def planned_schemas(plan: Plan) -> list[PlannedSchema]:
         key = each.subject, str(each.registered.schema)
         before = found.get(key, each)
         found[key] = replace(
-            before, writes=before.writes or each.writes, records=before.records or each.records
+            before,
+            writes=before.writes or each.writes,
+            records=before.records or each.records,
+            internal=before.internal or each.internal,
         )
     return list(found.values())
 

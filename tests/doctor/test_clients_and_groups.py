@@ -45,7 +45,7 @@ def test_offsets_of_an_earlier_topic(patient: Patient) -> None:
     ((_, described),) = patient.admin.describe_topics(TopicCollection([patient.source])).items()
     for topic_id, expected in (
         (str(described.result().topic_id), set()),
-        ("AAAAAAAAAAAAAAAAAAAAAA", {("SA406", f"{patient.source}-1")}),
+        ("BBBBBBBBBBBBBBBBBBBBBA", {("SA406", f"{patient.source}-1")}),
     ):
         metadata = encode_metadata(5, {f"{TOPIC_ID}{topic_id}": 0})
         at = TopicPartition(patient.source, 1, 2, metadata=metadata)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -16,20 +17,33 @@ OLD_NAMES = [
     ("cache.max.bytes.buffering", "0", "statestore_cache_max_bytes", 0, "statestore.cache.max.bytes"),
     ("default.dsl.store", "in_memory", "dsl_store_type", "in_memory", "dsl.store.suppliers.class"),
     ("default.dsl.store", "rocksDB", "dsl_store_type", "rocksdb", "dsl.store.suppliers.class"),
-    *(
-        (
-            f"default.{name}.exception.handler",
-            value,
-            f"{name}_exception_handler",
-            means,
-            f"{name}.exception.handler",
-        )
-        for name in ("deserialization", "production")
-        for value, means in (
-            ("continue", "continue"),
-            (f"{ERRORS}LogAndContinueExceptionHandler", "continue"),
-            (f"{ERRORS}DefaultProductionExceptionHandler", "fail"),
-        )
+    (
+        "default.deserialization.exception.handler",
+        "continue",
+        "deserialization_exception_handler",
+        "continue",
+        "deserialization.exception.handler",
+    ),
+    (
+        "default.production.exception.handler",
+        "continue",
+        "production_exception_handler",
+        "continue",
+        "production.exception.handler",
+    ),
+    (
+        "default.deserialization.exception.handler",
+        f"{ERRORS}LogAndContinueExceptionHandler",
+        "deserialization_exception_handler",
+        "continue",
+        "deserialization.exception.handler",
+    ),
+    (
+        "default.production.exception.handler",
+        f"{ERRORS}DefaultProductionExceptionHandler",
+        "production_exception_handler",
+        "fail",
+        "production.exception.handler",
     ),
 ]
 
@@ -52,25 +66,59 @@ def test_the_new_name_takes_precedence(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "means"),
+    ("name", "value", "setting", "means"),
     [
-        ("deserialization.exception.handler", f"{ERRORS}LogAndFailExceptionHandler", "fail"),
-        ("processing.exception.handler", f"{ERRORS}LogAndContinueProcessingExceptionHandler", "continue"),
-        ("dsl.store.suppliers.class", f"{STORES}$InMemoryDslStoreSuppliers", "in_memory"),
-        ("dsl.store.suppliers.class", f"{STORES}.RocksDBDslStoreSuppliers", "rocksdb"),
+        (
+            "deserialization.exception.handler",
+            f"{ERRORS}LogAndContinueExceptionHandler",
+            "deserialization_exception_handler",
+            "continue",
+        ),
+        (
+            "processing.exception.handler",
+            f"{ERRORS}LogAndContinueProcessingExceptionHandler",
+            "processing_exception_handler",
+            "continue",
+        ),
+        (
+            "processing.exception.handler",
+            "LogAndContinueProcessingExceptionHandler",
+            "processing_exception_handler",
+            "continue",
+        ),
+        ("dsl.store.suppliers.class", f"{STORES}$InMemoryDslStoreSuppliers", "dsl_store_type", "in_memory"),
+        ("dsl.store.suppliers.class", f"{STORES}.InMemoryDslStoreSuppliers", "dsl_store_type", "in_memory"),
     ],
 )
-def test_the_classes_of_kafka_streams_are_values(name: str, value: str, means: str) -> None:
-    config = StreamsConfig.from_properties({name: value})
-    assert means in (
-        config.processing_exception_handler,
-        config.dsl_store_type,
-        config.deserialization_exception_handler,
-    )
+def test_the_classes_of_kafka_streams_are_values(name: str, value: str, setting: str, means: str) -> None:
+    assert getattr(StreamsConfig.from_properties({name: value}), setting) == means
+    assert getattr(StreamsConfig(), setting) != means
 
 
-def test_a_class_of_the_user_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="deserialization_exception_handler must be .* not 'com.acme.Handler'"
-    ):
-        StreamsConfig.from_properties({"default.deserialization.exception.handler": "com.acme.Handler"})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("deserialization.exception.handler", f"{ERRORS}LogAndFailExceptionHandler"),
+        ("processing.exception.handler", f"{ERRORS}LogAndFailProcessingExceptionHandler"),
+        ("production.exception.handler", f"{ERRORS}DefaultProductionExceptionHandler"),
+        ("dsl.store.suppliers.class", f"{STORES}$RocksDBDslStoreSuppliers"),
+    ],
+)
+def test_the_default_classes_of_kafka_streams_are_the_defaults(name: str, value: str) -> None:
+    assert StreamsConfig.from_properties({name: value}) == StreamsConfig()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("deserialization", "com.acme.Handler"),
+        ("deserialization", "com.acme.LogAndContinueExceptionHandler"),
+        ("deserialization", f"{ERRORS}LogAndContinueProcessingExceptionHandler"),
+        ("processing", f"{ERRORS}LogAndContinueExceptionHandler"),
+        ("production", f"{ERRORS}LogAndContinueExceptionHandler"),
+        ("processing", f"{STORES}$InMemoryDslStoreSuppliers"),
+    ],
+)
+def test_a_class_of_the_user_or_of_another_kind_is_refused(kind: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{kind}_exception_handler must be .* not '{re.escape(value)}'"):
+        StreamsConfig.from_properties({f"{kind}.exception.handler": value})

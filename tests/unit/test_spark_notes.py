@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, TopologyError
+from streamapp import ConfigError, StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, TopologyError
+from streamapp.engine.metadata import METADATA_LIMIT, TOPIC_ID, encode_metadata
+from streamapp.engine.runner_ports import Position
 from streamapp.runners.spark import handover_survey
-from streamapp.runners.spark.handover_group import METADATA_LIMIT, Progress
+from streamapp.runners.spark.handover_group import Progress
 from streamapp.runners.spark.handover_survey import Survey, _joined
 from streamapp.runners.spark.stage import Resume
 
@@ -85,4 +89,49 @@ def test_a_survey_refuses_before_the_computation(monkeypatch: pytest.MonkeyPatch
     builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     with pytest.raises(TopologyError, match="the global topics rates have 400 partitions"):
+        handover_survey.survey(builder.build().plan(StreamsConfig("app")), None)
+
+
+METADATA = encode_metadata(5, {f"{TOPIC_ID}A": 0})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "says"),
+    [
+        (METADATA, TopologyError, "the group app has committed offsets there.*--shift-by 0 --keep-tables"),
+        (
+            Progress("job", 7, 1, was=METADATA).to_metadata(),
+            ConfigError,
+            "since the interrupted backfill of app began.* run `streamapp reset`, then the backfill",
+        ),
+    ],
+)
+def test_a_backfill_refuses_offsets_of_an_earlier_topic(
+    metadata: str, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Committed(Cluster):
+        def __init__(self, of: Any) -> None:
+            self.positions = {TopicPartition("in", 0): Position(5, metadata)}
+            if of.application_id != "app":
+                self.positions = {}
+
+        def read(self, partitions: Any) -> dict[Any, Any]:
+            return self.positions
+
+        read_settled = read
+
+    class Admin:
+        def __init__(self, *_: Any) -> None: ...
+
+        def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+            answer: Future[Any] = Future()
+            answer.set_result(SimpleNamespace(topic_id="B"))
+            return dict.fromkeys(topics.topic_names, answer)
+
+    monkeypatch.setattr(handover_survey, "KafkaRange", Cluster)
+    monkeypatch.setattr(handover_survey, "Group", Committed)
+    monkeypatch.setattr(handover_survey, "LastingAdmin", Admin)
+    builder = StreamsBuilder(StreamsConfig("app"))
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    with pytest.raises(error, match=f"the topic in was deleted and created anew.*{says}"):
         handover_survey.survey(builder.build().plan(StreamsConfig("app")), None)

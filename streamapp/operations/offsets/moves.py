@@ -9,7 +9,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.consumer_groups import check_at_rest, commit_for
 from streamapp.engine.metadata import BACKFILL
 from streamapp.errors import ConfigError, StreamsError
-from streamapp.operations.offsets.positions import FromFile, Position, Target, positions
+from streamapp.operations.offsets.positions import FromFile, Position, ShiftBy, Target, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.operations.offsets.tables import Contradiction, contradictions
 from streamapp.records import TopicPartition
@@ -68,8 +68,8 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
 
     `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics.
     An offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
-    metadata of their commit, unless the metadata names an earlier topic. Raises `StreamsError` if the group has
-    members, or if a backfill is not complete.
+    metadata of their commit, unless the metadata names an earlier topic. ``ShiftBy(0)`` also commits such offsets of
+    repartition topics anew. Raises `StreamsError` if the group has members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
@@ -78,7 +78,9 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
             f"a backfill of {subject.group} is not complete, and the group's offsets hold its progress: "
             "repeat the same `streamapp backfill` command first"
         )
-    chosen = chosen_positions(subject, topics, inputs_only=not isinstance(target, FromFile))
+    chosen = chosen_positions(
+        subject, topics, inputs_only=not isinstance(target, FromFile), and_anew=target == ShiftBy(0)
+    )
     if not chosen:
         raise ConfigError(
             f"the group {subject.group} has committed nothing, so its topics are not known: check the name of the "
@@ -101,7 +103,8 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
 
     The members of ``subject`` may run meanwhile. ``plan`` is the plan of an application with the id ``copy``. This
     second application gets its own, empty internal topics, so its tables contain only records after the new offsets.
-    Raises `StreamsError` if ``copy`` has members or offsets.
+    Raises `StreamsError` if ``copy`` has members or offsets. Without ``target``, offsets of an earlier topic are a
+    `StreamsError`, too: the copy would not have the metadata by which workers refuse these offsets.
     """
     new = Subject(copy, subject.client, plan, config=subject.config)
     check_at_rest(new.admin, copy, new.session_timeout_ms)
@@ -110,6 +113,13 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
             f"the group {copy} has committed offsets already: name a group that does not exist"
         )
     chosen = chosen_positions(subject, inputs_only=True)
+    if target is None and (anew := [each.partition for each in chosen if each.anew]):
+        raise StreamsError(
+            f"the topic {anew[0].topic} was deleted and created anew since the group {subject.group} has committed "
+            "offsets there, so these offsets mean nothing in the new topic. Give the copy a target, such as "
+            "--to-earliest. If a tool has copied topics and offsets from another cluster, the offsets are right: give "
+            "--shift-by 0"
+        )
     asked = (
         target.offsets(subject, chosen)
         if target is not None
@@ -128,16 +138,21 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
 
 
 def chosen_positions(
-    subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False
+    subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False, and_anew: bool = False
 ) -> list[Position]:
     """The positions of ``topics``, given as ``name`` or ``name:0,1``.
 
-    Without ``topics``, these are all positions of the group; with ``inputs_only``, the positions in its inputs.
+    Without ``topics``, these are all positions of the group; with ``inputs_only``, the positions in its inputs. With
+    ``and_anew``, the result also has the positions of earlier topics, such as repartition topics of another cluster.
     """
     found = positions(subject, [text.partition(":")[0] for text in topics])
     if not topics:
         inputs = subject.inputs({each.partition: each for each in found if each.committed is not None})
-        return [each for each in found if not inputs_only or each.partition.topic in inputs]
+        return [
+            each
+            for each in found
+            if not inputs_only or each.partition.topic in inputs or (and_anew and each.anew)
+        ]
     chosen: set[TopicPartition] = set()
     for text in topics:
         name, _, numbers = text.partition(":")

@@ -14,7 +14,7 @@ from streamapp.broker.requests import list_offsets
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.topic_ids import committed_in_others
+from streamapp.runners.earlier_topics import committed_in_others
 
 __all__ = [
     "FromFile",
@@ -58,7 +58,10 @@ class Position:
         if self.committed is None:
             return ""
         if self.anew:
-            return "committed before the topic was deleted and created anew"
+            return (
+                "committed before the topic was deleted and created anew; or copied from another cluster, then: "
+                "offsets reset --shift-by 0 --keep-tables"
+            )
         if self.committed < self.start:
             return f"before the first record: {self.start - self.committed} were deleted unread"
         if self.committed > self.end:

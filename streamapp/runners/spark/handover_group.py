@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from streamapp._base.counted import counted
 from streamapp.broker.requests import CHECK_KAFKA, ask, until_coordinated
 from streamapp.config import StreamsConfig
-from streamapp.engine.metadata import BACKFILL
+from streamapp.engine.metadata import BACKFILL, METADATA_LIMIT
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import TopicPartition
@@ -39,8 +39,6 @@ TIMEOUT_SECONDS = 30.0
 """The time limit of one request."""
 PATIENCE_SECONDS = 120.0
 """The time limit of the retries while the group has no coordinator."""
-METADATA_LIMIT = 4_000
-"""The most bytes of metadata. Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):

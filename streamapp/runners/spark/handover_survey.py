@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from streamapp._base.counted import counted
+from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
+from streamapp.runners.earlier_topics import check_not_anew, committed_in_others
 from streamapp.runners.spark.batch_source import (
     Bound,
     KafkaRange,
@@ -123,7 +125,8 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     ``history`` has, by partition, the offsets of the records that come from files.
 
     - `ConfigError`: workers are running, or offsets and state do not belong together.
-    - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions.
+    - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions. An
+      input is not the topic in which the group has committed its offsets.
     - `UnsupportedOperation`: a batch cannot run the topology.
     - `BrokerError`: Kafka does not answer, or transactions stay open for 60 seconds.
     """
@@ -156,6 +159,10 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         ranges = _ranges(kafka, outside, committed, until, history or {})
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
+    if metadata:
+        _check_not_anew(
+            plan, {tp: (committed[tp].offset, text) for tp, text in metadata.items()}, bool(notes)
+        )
     note = next(iter(notes.values()), None)
     global_ends = _joined(notes) or _global_ends(plan, kafka, existing)
     found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), global_ends, note)
@@ -191,6 +198,18 @@ def _check_no_more_partitions(
         raise ConfigError(
             f"{added[0].topic} has more partitions than when the interrupted backfill of {plan.application_id} began: "
             f"{added[0]} is new. This backfill cannot be completed: {_BEGIN_ANEW}"
+        )
+
+
+def _check_not_anew(plan: Plan, committed: Mapping[TopicPartition, tuple[int, str]], begun: bool) -> None:
+    """Raises an error for offsets that belong to an earlier topic. ``begun``: a backfill was interrupted."""
+    admin = LastingAdmin({**client_of(plan.config), "log_level": 0})
+    if not begun:
+        check_not_anew(plan.application_id, admin, committed)
+    for tp in sorted(committed_in_others(admin, committed)) if begun else ():
+        raise ConfigError(
+            f"the topic {tp.topic} was deleted and created anew since the interrupted backfill of "
+            f"{plan.application_id} began. This backfill cannot be completed: {_BEGIN_ANEW}"
         )
 
 
@@ -277,8 +296,7 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
         if existing[topic] != partitions[topic]:
             raise TopologyError(
                 f"the internal topic {topic} has {counted(existing[topic], 'partition')}, but the application needs "
-                f"{partitions[topic]}. Delete the application's internal topics and its consumer group, and begin "
-                "anew; or give the input as many partitions as before"
+                f"{partitions[topic]}. Give the input as many partitions as before; or {_BEGIN_ANEW}"
             )
     return partitions, {t: n for t, n in partitions.items() if t in inside and t not in existing}
 

@@ -20,6 +20,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.earlier_topics import ids_of
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client, await_brokers
@@ -32,7 +33,7 @@ from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.topic_ids import TopicIds, ids_of
+from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.topics import prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import EventLoopPlace, HangingError, Place, Watchdog, end_after
@@ -102,7 +103,7 @@ class StreamsRuntime(WorkerView):
         self._directory.check(
             fingerprint=self.plan.fingerprint,
             partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
-            changelog_ids={topic: ids[topic] for topic in stores},
+            changelog_ids={topic: ids[topic] for topic in stores if topic in ids},
             topology=snapshot(self.plan),
             compare=self._changes_since,
         )

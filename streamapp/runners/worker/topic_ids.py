@@ -9,47 +9,12 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from streamapp.broker.requests import NO_TIMEOUT, REQUEST_SECONDS, LastingAdmin, ask
-from streamapp.engine.metadata import topic_ids_in
-from streamapp.errors import BrokerError
-from streamapp.records import TopicPartition
+from streamapp._base.names import NO_TOPIC_ID
+from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
 
-__all__ = ["LostTopic", "TopicIds", "committed_in_others", "ids_of"]
+__all__ = ["LostTopic", "TopicIds"]
 
 _ASK_SECONDS = 30.0
-_PAUSE_SECONDS = 0.1
-
-
-def ids_of(admin: LastingAdmin, topics: Iterable[str], timeout: float = 60.0) -> dict[str, str]:
-    """Kafka's ids of topics. A topic that was deleted and created anew has another id.
-
-    Raises `BrokerError` for a topic that brokers do not know after ``timeout`` seconds.
-    """
-    names = sorted(topics)
-    deadline = time.monotonic() + timeout
-    found: dict[str, str] = {}
-    while missing := [name for name in names if name not in found]:
-        answers = ask(admin.describe_topics, TopicCollection(missing), seconds=min(timeout, REQUEST_SECONDS))
-        for name, answer in answers.items():
-            try:
-                found[name] = str(answer.result().topic_id)
-            except KafkaException as exc:  # a new topic does not reach all brokers at once
-                if time.monotonic() > deadline:
-                    raise BrokerError(f"the topic {name} is not known: {exc.args[0].str()}") from exc
-                time.sleep(_PAUSE_SECONDS)
-    return found
-
-
-def committed_in_others(
-    admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float = 60.0
-) -> set[TopicPartition]:
-    """The partitions whose offset was committed in an earlier topic of this name, as the metadata says.
-
-    ``committed`` has offsets with their metadata. Raises `BrokerError` as `ids_of` does.
-    """
-    named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
-    present = ids_of(admin, {tp.topic for tp in named}, timeout)
-    return {tp for tp, ids in named.items() if present[tp.topic] not in ids}
 
 
 class LostTopic(NamedTuple):
@@ -81,7 +46,8 @@ class TopicIds:
 
     A consumer does not notice. With a log that is long enough, the consumer goes on at its offset in the new topic. A
     topic counts as deleted if brokers do not know the topic at two looks in a row. One look is not enough: a broker
-    that starts may not know all topics yet. ``ids`` are ids that are known already.
+    that starts may not know all topics yet. Brokers without ids answer `NO_TOPIC_ID`, and name the ids after an
+    upgrade. ``ids`` are ids that are known already.
     """
 
     def __init__(
@@ -112,7 +78,10 @@ class TopicIds:
                     if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and topic in self._ids:
                         absent.add(topic)
                     continue
-                if self._ids.setdefault(topic, id) != id:
+                known = self._ids.setdefault(topic, id)
+                if known == NO_TOPIC_ID:
+                    self._ids[topic] = id
+                elif id not in (known, NO_TOPIC_ID):
                     found = LostTopic(topic, anew=True)
             gone, self._absent = self._absent & absent, absent
             if gone and found is None:

@@ -13,8 +13,8 @@ from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.earlier_topics import check_not_anew
 from streamapp.runners.worker.clients import find_committed, find_topics
-from streamapp.runners.worker.topic_ids import committed_in_others
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "create_topics", "prepare_topics"]
@@ -50,7 +50,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
         raise TopologyError(f"the source {_absent(missing, plan)}")
-    _check_not_anew(plan, admin, {tp: at for tp, at in positions.items() if tp.topic in existing}, timeout)
+    there = {tp: at for tp, at in positions.items() if tp.topic in existing}
+    check_not_anew(plan.application_id, admin, there, timeout)
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
@@ -114,18 +115,6 @@ def _committed(
     topics = {topic for sub in plan.subtopologies for topic in _sources(sub, existing, {})}
     wanted = [TopicPartition(t, p) for t in topics if t in existing for p in range(existing[t])]
     return find_committed(plan.config, wanted, timeout)
-
-
-def _check_not_anew(
-    plan: Plan, admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float
-) -> None:
-    for tp in sorted(committed_in_others(admin, committed, timeout)):
-        raise TopologyError(
-            f"the topic {tp.topic} was deleted and created anew since the group {plan.application_id} has committed "
-            "offsets there, so these offsets mean nothing in the new topic. Stop all workers. To compute all tables "
-            "anew, run `streamapp reset`. To keep the tables, run `streamapp offsets reset APPLICATION --topic "
-            f"{tp.topic} --to-earliest --keep-tables --execute`"
-        )
 
 
 def _check_changelogs(

@@ -18,6 +18,12 @@ def test_what_others_wrote_counts_as_empty(text: str) -> None:
     assert decode_metadata(text) == (-1, {})
 
 
+def test_a_negative_length_of_a_name_is_no_number() -> None:
+    """The reader went back, so text that another program wrote could keep it busy for 2,147,483,647 rounds."""
+    data = struct.pack(">bqiiq", 2, 5, 3, -12, 7)
+    assert decode_metadata(base64.b64encode(data).decode()) == (5, {})
+
+
 def test_an_unfinished_backfill_is_refused_and_says_how_to_go_on() -> None:
     with pytest.raises(StreamsError, match="has not come to its end.*Repeat the same `streamapp backfill`"):
         decode_metadata(BACKFILL + "{}")

@@ -18,6 +18,7 @@ from streamapp import (
     TimeWindows,
     compare_topologies,
 )
+from streamapp._base.names import NO_TOPIC_ID
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
 from streamapp.state.backend import STATE_FORMAT
 from streamapp.state.directory import DiskFullError, StateDirectory
@@ -68,6 +69,15 @@ def test_state_is_no_beginning_of_a_changelog_that_was_created_anew(tmp_path: Pa
             ProcessorStateError, match="flights-counts-changelog that was deleted and created"
         ):
             directory.check(**counts, changelog_ids={"flights-counts-changelog": "C"})
+
+
+def test_brokers_that_begin_to_give_ids_make_no_new_changelog(tmp_path: Path) -> None:
+    counts: dict = {"fingerprint": "f1", "partition_counts": COUNTS}
+    with opened(tmp_path) as directory:
+        directory.check(**counts)
+        directory.task_path("0_1")
+        directory.check(**counts, changelog_ids={"flights-counts-changelog": NO_TOPIC_ID})
+        directory.check(**counts, changelog_ids={"flights-counts-changelog": "A"})
 
 
 @pytest.mark.parametrize(

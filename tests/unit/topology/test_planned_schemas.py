@@ -27,6 +27,8 @@ from streamapp import (
 )
 from streamapp.serdes import Serde
 from streamapp.serdes.schema_registry import Schema, SchemaFormat
+from streamapp.topology.compat import Need, compare_topologies
+from streamapp.topology.plan import Plan
 from streamapp.topology.schemas import planned_schemas
 
 
@@ -197,3 +199,22 @@ def test_the_plan_has_each_subject_that_tasks_register(case: str) -> None:
             if topic in plan.source_topics:
                 driver.pipe_raw(topic, *data[key, value], time * 7)
     assert {each.subject for each in planned_schemas(plan) if each.writes} == REGISTRY.subjects
+
+
+def counted_as_records(kind: str) -> Plan:
+    """A topic and a store share a schema, with a field of this type, under one subject."""
+    record = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": kind}]}
+    value: Serde[Any] = AvroSerde(record, registry=REGISTRY, subject_strategy="record")
+    b = StreamsBuilder(StreamsConfig("app"))
+    grouped = b.stream("in", key_serde=text(), value_serde=value).group_by_key()
+    grouped.reduce(lambda old, new: new, materialized=Materialized("store", value_serde=value))
+    return b.build().plan()
+
+
+def test_a_schema_of_a_topic_and_of_a_store_counts_as_the_stores() -> None:
+    """`streamapp compat` forgot that the store has such values, and said "migration"."""
+    old, new = counted_as_records("long"), counted_as_records("string")
+    internal = {each.subject: each.internal for each in planned_schemas(old)}
+    assert internal == {"in-key": False, "Flight": True, "app-store-changelog-key": True}
+    found = compare_topologies(old, new).findings
+    assert [each.need for each in found if each.subject == "schema Flight"] == [Need.RESET]

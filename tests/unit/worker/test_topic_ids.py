@@ -6,9 +6,22 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from streamapp.engine.metadata import BACKFILL, TOPIC_ID, RememberedTimes, encode_metadata, topic_ids_in
+import pytest
+
+from streamapp._base.names import NO_TOPIC_ID
+from streamapp.engine.metadata import (
+    BACKFILL,
+    METADATA_LIMIT,
+    TOPIC_ID,
+    RememberedTimes,
+    encode_metadata,
+    topic_ids_in,
+)
+from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.topic_ids import LostTopic, TopicIds, committed_in_others
+from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
+from streamapp.runners.worker import topic_ids
+from streamapp.runners.worker.topic_ids import LostTopic, TopicIds
 
 
 class Admin:
@@ -29,10 +42,37 @@ def test_a_topic_that_is_created_anew_before_the_first_look_is_noticed() -> None
     assert [ids.lost(), ids.lost()] == [None, LostTopic("orders", anew=True)]
 
 
-def test_offsets_are_compared_with_the_ids_in_their_metadata() -> None:
-    def metadata(*topic_ids: str) -> str:
-        return encode_metadata(5, {f"{TOPIC_ID}{each}": 0 for each in topic_ids})
+def metadata(*topic_ids: str) -> str:
+    return encode_metadata(5, {f"{TOPIC_ID}{each}": 0 for each in topic_ids})
 
+
+def test_the_upgrade_of_brokers_without_ids_makes_no_new_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 0.0)
+    ids = TopicIds(Admin(NO_TOPIC_ID), ["orders"])  # type: ignore[arg-type]
+    found = []
+    for topic_id in (NO_TOPIC_ID, "A", NO_TOPIC_ID, "A", "B", "B"):
+        ids._admin = Admin(topic_id)  # type: ignore[assignment]
+        found.append(ids.lost())
+    assert found == [None] * 5 + [LostTopic("orders", anew=True)]
+
+
+def test_a_broker_without_ids_names_none() -> None:
+    admin: Any = Admin(NO_TOPIC_ID)
+    assert ids_of(admin, ["orders"]) == {}
+    committed = {TopicPartition("orders", 0): (7, metadata("A"))}
+    assert committed_in_others(admin, committed) == set()
+    admin = Admin("A")
+    committed = {TopicPartition("orders", 0): (7, metadata(NO_TOPIC_ID))}
+    assert committed_in_others(admin, committed) == set()
+
+
+def test_the_error_names_the_way_out_for_offsets_of_another_cluster() -> None:
+    admin: Any = Admin("B")
+    with pytest.raises(TopologyError, match="from another cluster.*--shift-by 0 --keep-tables --execute"):
+        check_not_anew("app", admin, {TopicPartition("orders", 0): (7, metadata("A"))})
+
+
+def test_offsets_are_compared_with_the_ids_in_their_metadata() -> None:
     texts = (metadata("A"), metadata("B"), metadata("A", "B"), metadata(), "", f"{BACKFILL}{{}}")
     committed = {TopicPartition("orders", number): (7, text) for number, text in enumerate(texts)}
     admin: Any = Admin("B")
@@ -44,3 +84,12 @@ def test_a_task_names_the_topic_and_remembers_no_earlier_one() -> None:
     assert times.recall(encode_metadata(5, {f"{TOPIC_ID}A": 0})) == 5
     assert topic_ids_in(times.encode(6, "B")) == {"B"}
     assert topic_ids_in(times.encode(6, None)) == set()
+
+
+def test_metadata_without_room_leaves_out_the_id() -> None:
+    """Brokers refuse longer metadata, so the worker could not commit any more."""
+    times = RememberedTimes()
+    assert topic_ids_in(times.encode(6, "B" * 22)) == {"B" * 22}
+    while len(times.encode(6, None)) <= METADATA_LIMIT - 50:
+        times.remember(f"operator {len(times.encode(6, None))}", lambda: 7)
+    assert times.encode(6, "B" * 22) == times.encode(6, None)

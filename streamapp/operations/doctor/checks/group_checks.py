@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
+from streamapp.runners.earlier_topics import KEEP_COPIED
 
 
 @check(
@@ -90,7 +91,7 @@ def session_refused(survey: Survey) -> Found:
     reason="The metadata of the committed offset names an earlier topic with this name, so the offset means nothing in "
     "the new topic. Workers of the topology refuse to start, because they would pass over records of the new topic.",
     remedy="Run `streamapp reset` to compute all tables anew. To keep the tables, run `streamapp offsets reset "
-    "--to-earliest --keep-tables` for this topic.",
+    f"--to-earliest --keep-tables` for this topic. {KEEP_COPIED}.",
     page="operations.md#offsets",
 )
 def created_anew(survey: Survey) -> Found:

@@ -1,0 +1,72 @@
+"""Offsets that a group has committed in an earlier topic of the same name, as their metadata says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import KafkaException, TopicCollection
+
+from streamapp._base.names import NO_TOPIC_ID
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask
+from streamapp.engine.metadata import topic_ids_in
+from streamapp.errors import BrokerError, TopologyError
+from streamapp.records import TopicPartition
+
+__all__ = ["KEEP_COPIED", "check_not_anew", "committed_in_others", "ids_of"]
+
+KEEP_COPIED = (
+    "If a tool has copied topics and offsets from another cluster, the offsets are right: run `streamapp offsets reset "
+    "APPLICATION --shift-by 0 --keep-tables --execute`"
+)
+"""The way out for offsets of another cluster: MirrorMaker 2 translates the offsets, and copies their metadata."""
+_PAUSE_SECONDS = 0.1
+
+
+def ids_of(admin: LastingAdmin, topics: Iterable[str], timeout: float = 60.0) -> dict[str, str]:
+    """Kafka's ids of topics. A topic that was deleted and created anew has another id.
+
+    Topics on brokers without ids (before KIP-516) are left out. Raises `BrokerError` for a topic that brokers do not
+    know after ``timeout`` seconds.
+    """
+    names = sorted(topics)
+    deadline = time.monotonic() + timeout
+    found: dict[str, str] = {}
+    while missing := [name for name in names if name not in found]:
+        answers = ask(admin.describe_topics, TopicCollection(missing), seconds=min(timeout, REQUEST_SECONDS))
+        for name, answer in answers.items():
+            try:
+                found[name] = str(answer.result().topic_id)
+            except KafkaException as exc:  # a new topic does not reach all brokers at once
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"the topic {name} is not known: {exc.args[0].str()}") from exc
+                time.sleep(_PAUSE_SECONDS)
+    return {name: topic_id for name, topic_id in found.items() if topic_id != NO_TOPIC_ID}
+
+
+def committed_in_others(
+    admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float = 60.0
+) -> set[TopicPartition]:
+    """The partitions whose offset was committed in an earlier topic of this name, as the metadata says.
+
+    ``committed`` has offsets with their metadata. Raises `BrokerError` as `ids_of` does.
+    """
+    named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
+    present = ids_of(admin, {tp.topic for tp in named}, timeout)
+    return {tp for tp, ids in named.items() if tp.topic in present and present[tp.topic] not in ids}
+
+
+def check_not_anew(
+    group: str,
+    admin: LastingAdmin,
+    committed: Mapping[TopicPartition, tuple[int, str]],
+    timeout: float = 60.0,
+) -> None:
+    """Raises `TopologyError` if an offset of the group was committed in an earlier topic of this name."""
+    for tp in sorted(committed_in_others(admin, committed, timeout)):
+        raise TopologyError(
+            f"the topic {tp.topic} was deleted and created anew since the group {group} has committed offsets there, "
+            "so these offsets mean nothing in the new topic. Stop all workers. To compute all tables anew, run "
+            "`streamapp reset`. To keep the tables, run `streamapp offsets reset APPLICATION --topic "
+            f"{tp.topic} --to-earliest --keep-tables --execute`. {KEEP_COPIED}"
+        )

@@ -1,0 +1,53 @@
+"""New offsets of a group whose committed offsets belong to an earlier topic of this name, or to another cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamapp import StreamsError, TopicPartition
+from streamapp.operations.offsets import moves
+from streamapp.operations.offsets.moves import plan_copy, plan_reset
+from streamapp.operations.offsets.positions import Position, ShiftBy
+from streamapp.operations.offsets.subject import Subject
+
+OLD, NEW = TopicPartition("in", 0), TopicPartition("in", 1)
+BETWEEN = TopicPartition("app-keys-repartition", 0)
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Subject:
+    """A group that has committed the offset 5 in an earlier topic, and in the present one."""
+    found = [Position(OLD, 5, 0, 9, anew=True), Position(NEW, 5, 0, 9), Position(BETWEEN, 7, 0, 9, anew=True)]
+    monkeypatch.setattr(moves, "check_at_rest", lambda *_: None)
+    monkeypatch.setattr(moves, "positions", lambda *_: found)
+    monkeypatch.setattr(Subject, "admin", None)
+    monkeypatch.setattr(Subject, "topics", {"in": 2, BETWEEN.topic: 1})
+    monkeypatch.setattr(
+        Subject,
+        "committed",
+        lambda self: {} if self.group == "copy" else dict.fromkeys((OLD, NEW, BETWEEN), (5, "")),
+    )
+    return Subject("app", {"bootstrap.servers": "127.0.0.1:1"})
+
+
+def test_offsets_of_another_cluster_are_committed_without_the_id_of_its_topic(
+    group: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[Any] = []
+    monkeypatch.setattr(moves, "commit_for", lambda admin, group, offsets: committed.append(offsets))
+    plan_reset(group, ShiftBy(0)).carry_out()
+    assert [move.at.partition for move in plan_reset(group, ShiftBy(1)).moves] == [OLD, NEW]
+    assert committed == [{OLD: 5, BETWEEN: 7}]
+
+
+def test_offsets_of_an_earlier_topic_are_not_copied(group: Subject) -> None:
+    """The copy has no metadata, so its workers would have passed over records of the new topic."""
+    with pytest.raises(StreamsError, match="the topic in was .*anew .*--to-earliest.* give --shift-by 0"):
+        plan_copy(group, "copy", None)
+    assert [move.to for move in plan_copy(group, "copy", ShiftBy(0)).moves] == [5, 5]
+
+
+def test_the_remark_about_an_earlier_topic_names_the_way_out() -> None:
+    assert "another cluster, then: offsets reset --shift-by 0" in Position(OLD, 5, 0, 9, anew=True).remark
