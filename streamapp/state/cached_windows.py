@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from streamapp.records import Windowed
-from streamapp.state.cache import RecordCache, ShowingCachedStore, entry_number
+from streamapp.state.cache import RecordCache, ShowingCachedStore
 from streamapp.state.cache_entry import CacheEntry, LeastRecentlyUsed
+from streamapp.state.cache_order import CacheOrder
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.noted_look_ups import ALL_KEYS, NotedLookUps
 from streamapp.state.session_store import SessionStore
-from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import MISSING, Row, Write
+from streamapp.state.write_behind import MISSING, Fold, Row, Write
 
 _WALKED = 1_000
 
@@ -38,6 +38,8 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         self._by_key: dict[Any, KeyImage] | None = None
         """The rows in the cache by key. None until the first look-up of expired rows needs this index."""
         self._latest = self._observed
+        self._order_of_cache = CacheOrder(self._held, self._place_in_cache)
+        """The rows in the order of Kafka Streams' cache."""
 
     def _expiring(self, write: Write) -> Write:
         """A step of a write, in place of the check for late rows.
@@ -99,6 +101,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _leave(self, row_key: Any) -> None:
         super()._leave(row_key)
+        self._order_of_cache.leave(row_key)
         if self._by_key is not None:
             self._index(self._by_key, row_key, MISSING)
 
@@ -151,18 +154,15 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
                 entry.used = self._use()
             yield data, row
 
-    def _in_order_of_cache(self) -> list[tuple[int, bytes, Any]]:
-        """Segment, bytes and key of each row in the cache, in the order of Kafka Streams' cache.
+    def _place_in_cache(self, row_key: Any) -> tuple[int, bytes, Any]:
+        """Segment, bytes and key of a row. In memory, a segment has 1 ms."""
+        segment = 1 if self._exact else self._segment
+        return row_key[self._time_at] // segment, self._row_bytes(row_key), row_key
 
-        In memory, a segment has 1 ms.
-        """
-        segment, time_at, row_bytes = 1 if self._exact else self._segment, self._time_at, self._row_bytes
-        return sorted((row_key[time_at] // segment, row_bytes(row_key), row_key) for row_key in self._held)
-
-    def _use_each(self, passed: list[tuple[int, bytes, Any]], reverse: bool) -> None:
-        """Marks the entries that a scan passes as used."""
+    def _use_each(self, passed: list[Any]) -> None:
+        """Marks the entries of the rows that a scan passes as used."""
         held, use = self._held, self._use
-        for *_, row_key in reversed(passed) if reverse else passed:
+        for row_key in passed:
             held[row_key].used = use()
 
     def _shown_between(
@@ -200,16 +200,21 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
         self._clean_to = 0
-        """The number of the last flush. An index entry that was put before has not changed since."""
+        """The number of an indexed store's last flush. Index entries with a lower number have not changed since."""
         self._indexes: dict[Any, CacheEntry] = {}
         """The index entries by the keys of their rows; empty in a store without an index."""
         self._deleted: dict[Any, list[Any]] = {}
         """The slots of each key's rows that were deleted since the last flush, in order. A look-up of the key also
         counts as a use of these rows."""
-        self._by_time_order = SortedEntries()
-        """Time, key bytes and key of the rows in the cache, as far as a walk has needed their order."""
-        self._ordered: dict[Any, tuple[int, bytes, Any]] = {}
-        """The same entries by the keys of their rows."""
+        self._by_time_order = CacheOrder(self._held, self._place_by_time)
+        """The rows ordered by time, then key."""
+        self._index_waits = False
+        """True from the rewrite of a row until its index entry is put. The cache makes room for the row between."""
+        self._alone: set[Any] = set()
+        """Rows whose index entry has changed since the last flush, but whose own entry has not. Keys of rows that have
+        left the cache may remain."""
+        if self._indexed:
+            self._begin_news = self._begin_indexed  # type: ignore[method-assign]
 
     @property
     def below_cache(self) -> Any:
@@ -236,17 +241,31 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         if not self._indexed:
             return rewrite
 
-        def rewrite_and_index(row_key: Any, row: Row) -> None:
+        def rewrite_and_wait(row_key: Any, row: Row) -> None:
             rewrite(row_key, row)
-            self._put_index(row_key)
+            self._index_waits = True
 
-        return rewrite_and_index
+        return rewrite_and_wait
+
+    def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
+        fold = super()._folder(initializer, aggregator)
+        if not self._indexed:
+            return fold
+
+        def fold_and_index(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
+            folded = fold(row_key, key, value, timestamp)
+            if self._index_waits:
+                self._index_waits = False
+                self._put_index(row_key)
+            return folded
+
+        return fold_and_index
 
     def _put_index(self, row_key: Any) -> None:
         if row_key in self._held and row_key not in self._news:
-            # Another entry had to leave for the row, and has flushed it. As in Kafka Streams, the index entry is new,
-            # so the next flush takes the row again.
-            self._begin_news(row_key)
+            self._alone.add(row_key)  # another entry had to leave for the row, which flushed the row
+        else:
+            self._alone.discard(row_key)
         entry = self._indexes.get(row_key)
         if entry is None:
             entry = self._indexes[row_key] = self._evictable[(row_key,)] = CacheEntry()
@@ -256,30 +275,78 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         else:
             entry.number = self._use()
 
-    def _begin_news(self, row_key: Any) -> CacheEntry:
+    def _begin_indexed(self, row_key: Any) -> CacheEntry:
         entry = super()._begin_news(row_key)
         self._evictable[row_key] = entry
         return entry
+
+    def flush(self) -> None:
+        if not self._indexed:
+            super().flush()
+            return
+        told = self._take_changed()
+        if told:
+            self._flush(told)
+
+    def _take_changed(self) -> list[tuple[Any, CacheEntry]]:
+        """The rows for a flush of an indexed store. Afterwards, all entries count as unchanged.
+
+        A row has the place of its own entry or of its index entry, whichever was put first. If the place is that of the
+        index entry, Kafka Streams reads the row, so the row counts as used.
+        """
+        news, held, indexes, clean_to = self._news, self._held, self._indexes, self._clean_to
+        changed = []
+        for row_key, entry in news.items():
+            index = indexes.get(row_key)
+            if index is not None and clean_to < index.number < entry.number:
+                changed.append((index.number, row_key, entry))
+            else:
+                changed.append((entry.number, row_key, entry))
+        for row_key in self._alone:
+            if row_key in held and row_key not in news:
+                entry = held[row_key]
+                entry.before = entry.row
+                changed.append((indexes[row_key].number, row_key, entry))
+        changed.sort()  # no two numbers are equal
+        news.clear()
+        self._alone.clear()
+        self._clean_to = self._use()
+        for number, _, entry in changed:
+            if number != entry.number:
+                entry.used = self._use()
+        return [(row_key, entry) for _, row_key, entry in changed]
+
+    def _take_by_index(self, row_key: Any) -> list[tuple[Any, CacheEntry]]:
+        """The row of an index entry that has changed, if the cache still has the row. The row counts as used."""
+        entry = self._news.pop(row_key, None)
+        if entry is None and row_key in self._alone:
+            entry = self._held.get(row_key)
+            if entry is not None:
+                entry.before = entry.row
+        self._alone.discard(row_key)
+        if entry is None:
+            return []
+        entry.used = self._use()
+        return [(row_key, entry)]
 
     def _make_room(self) -> None:
         if not self._indexed:
             super()._make_room()
             return
-        cache, evictable, news = self._cache, self._evictable, self._news
+        cache, evictable = self._cache, self._evictable
         while evictable and cache.used > cache.max_bytes:
             key, entry = self._by_use.find()
             if len(key) > 1:
                 self._leave(key)
-                row_key, dirty = key, key in news
+                told = [] if self._news.pop(key, None) is None else [(key, entry)]
+                dirty = bool(told)
             else:
                 row_key = key[0]
                 del self._indexes[row_key], evictable[key]
                 dirty = entry.number > self._clean_to
+                told = self._take_by_index(row_key) if dirty else []
             if dirty:
-                changed = news.pop(row_key, None)
-                told = [] if changed is None else [(row_key, changed)]
-                told += sorted(news.items(), key=entry_number)
-                news.clear()
+                told += self._take_changed()
                 self._flush(told)
             self._take_out(key, entry)
 
@@ -287,7 +354,6 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         insort(self._deleted.setdefault(row_key[0], []), self._slot(row_key))
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
-        self._clean_to = self._use()
         super()._flush(told)
         if not self._news:
             self._deleted.clear()
@@ -307,9 +373,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _leave(self, row_key: Any) -> None:
         super()._leave(row_key)
         self._evictable.pop(row_key, None)
-        entry = self._ordered.pop(row_key, None)
-        if entry is not None:
-            self._by_time_order.remove(entry)
+        self._by_time_order.leave(row_key)
 
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
@@ -334,43 +398,47 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         """
         if time_to < 0:
             return
-        ordered, segment = self._in_order_of_cache(), self._segment
+        order, segment = self._order_of_cache, self._segment
         time_from, time_to = min(max(time_from, 0), MAX_LONG), min(time_to, MAX_LONG)
         if low is None and high is None:
-            self._use_each(ordered, reverse)
+            self._use_each(order.between(None, None, reverse))
             return
         if self._exact:
-            self._use_between(ordered, (0, low, 0), (time_to, high, time_to), reverse)
+            self._use_between((0, low, 0), (time_to, high, time_to), reverse)
             return
         since, until = time_from // segment, min(time_to, self._latest) // segment
-        numbers = {entry[0] for entry in ordered if since <= entry[0] <= until}
-        numbers.add(until if reverse else since)  # a scan begins even if no row is in its times
+        numbers = {until if reverse else since}  # a scan begins even if no row is in its times
         if since < until:
             numbers.add(since if reverse else until)
+        place = order.first((since,))
+        while place is not None and place[0] <= until:
+            numbers.add(place[0])
+            place = order.first((place[0] + 1,))
         for number in sorted(numbers, reverse=reverse):
             first, last = 0, time_to
             if low == high:
                 first = time_from if number == since and not reverse else number * segment
                 last = min(time_to, (number + 1) * segment - 1)
-            self._use_between(ordered, (number, low, first), (number, high, last), reverse)
+            self._use_between((number, low, first), (number, high, last), reverse)
 
     def _use_between(
-        self,
-        ordered: list[tuple[int, bytes, Any]],
-        first: tuple[int, bytes | None, int],
-        last: tuple[int, bytes | None, int],
-        reverse: bool,
+        self, first: tuple[int, bytes | None, int], last: tuple[int, bytes | None, int], reverse: bool
     ) -> None:
         """Marks the entries between two places, both inclusive. A place is a segment, a key and a time; a key that is
         None is no bound."""
-        begin, end = 0, len(ordered)
+        start = end = None
         number, key, time = first
         if key is not None:
-            begin = bisect_left(ordered, (number, key + LONG.pack(time)))
+            start = number, key + LONG.pack(time)
         number, key, time = last
         if key is not None:
-            end = bisect_right(ordered, (number, key + LONG.pack(time) + b"\x7f\xff\xff\xff\xff"))
-        self._use_each(ordered[begin:end], reverse)
+            end = number, key + LONG.pack(time) + b"\x7f\xff\xff\xff\xff"
+        self._use_each(self._order_of_cache.between(start, end, reverse))
+
+    def _place_in_cache(self, row_key: Any) -> tuple[int, bytes, Any]:
+        if self._inclusive:  # a scan of `on_window_close` goes by time
+            return row_key[1], self._row_bytes(row_key), row_key
+        return super()._place_in_cache(row_key)
 
     def _use_scanned(self, time_from: int, time_to: int) -> None:
         """Marks the entries that a scan of `on_window_close` passes in Kafka Streams, deletions included.
@@ -378,16 +446,12 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         The scan goes by time, and notices its end at the first entry after ``time_to``. This entry also counts as used
         if it is in the last segment of the scan.
         """
-        last_segment = min(time_to, self._latest) // self._segment
-        by_time = sorted(
-            (row_key[1], self._row_bytes(row_key), entry)
-            for row_key, entry in self._held.items()
-            if row_key[1] >= time_from and row_key[1] // self._segment <= last_segment
-        )
-        for start, _, entry in by_time:
-            entry.used = self._use()
-            if start > time_to:
-                break
+        order, segment = self._order_of_cache, self._segment
+        last_segment = min(time_to, self._latest) // segment
+        self._use_each(order.between((time_from,), (min(time_to + 1, (last_segment + 1) * segment),)))
+        behind = order.first((max(time_from, time_to + 1),))
+        if behind is not None and behind[0] // segment <= last_segment:
+            self._use_each([behind[-1]])
 
     def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
         return self._fetch(key, time_from, time_to, reverse, time_from)
@@ -467,14 +531,10 @@ class CachedWindowStore(_CachedTimes, WindowStore):
 
         A look-up in memory passes them. A cache with more than `_WALKED` entries leaves out the rows of other keys.
         """
-        held, ordered, suffix = self._held, self._ordered, self._suffix
-        new = len(held) - len(ordered)
-        if new > 0:  # new entries are at the end of the dict
-            for row_key in islice(reversed(held), new):
-                ordered[row_key] = row_key[self._time_at], self._row_bytes(row_key)[:-suffix], row_key
-            self._by_time_order.update(islice(reversed(ordered.values()), new))
-        within = [entry[2] for entry in self._by_time_order.between((time_from, key), (time_to, key + b"\0"))]
-        return within[::-1] if reverse else within
+        return self._by_time_order.between((time_from, key), (time_to, key + b"\0"), reverse)
+
+    def _place_by_time(self, row_key: Any) -> tuple[int, bytes, Any]:
+        return row_key[self._time_at], self._row_bytes(row_key)[: -self._suffix], row_key
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, _ = row_key
@@ -539,9 +599,8 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         if len(self._held) > _WALKED:
             return super()._visible(low, high, time_from, time_to, reverse)
         # As in Kafka Streams, a scan over several keys passes all entries behind the lowest key of the first segment.
-        ordered = self._in_order_of_cache()
-        begin = 0 if low is None else bisect_left(ordered, (0, low + bytes(self._suffix)))
-        self._use_each(ordered[begin:], reverse)
+        start = None if low is None else (0, low + bytes(self._suffix))
+        self._use_each(self._order_of_cache.between(start, None, reverse))
         return self._shown_between(low, high, time_from, time_to, reverse)
 
     def find_sessions(
