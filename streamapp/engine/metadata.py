@@ -139,11 +139,11 @@ class RememberedTimes:
         The metadata leaves out the id if the text would be longer than `METADATA_LIMIT`.
         """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
-        text = encode_metadata(partition_time, known)
-        if topic_id is None:
-            return text
-        named = encode_metadata(partition_time, {**known, f"{TOPIC_ID}{topic_id}": 0})
-        return named if len(named) <= METADATA_LIMIT else text
+        if topic_id is not None:
+            text = encode_metadata(partition_time, {**known, f"{TOPIC_ID}{topic_id}": 0})
+            if len(text) <= METADATA_LIMIT:
+                return text
+        return encode_metadata(partition_time, known)
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""

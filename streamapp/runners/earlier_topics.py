@@ -13,7 +13,7 @@ from streamapp.engine.metadata import topic_ids_in
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 
-__all__ = ["KEEP_COPIED", "check_not_anew", "committed_in_others", "ids_of"]
+__all__ = ["KEEP_COPIED", "check_not_anew", "committed_in_others", "created_anew", "ids_of"]
 
 KEEP_COPIED = (
     "If a tool has copied topics and offsets from another cluster, the offsets are right: run `streamapp offsets reset "
@@ -56,6 +56,14 @@ def committed_in_others(
     return {tp for tp, ids in named.items() if tp.topic in present and present[tp.topic] not in ids}
 
 
+def created_anew(topic: str, group: str) -> str:
+    """The first sentence of an error for offsets of an earlier topic."""
+    return (
+        f"the topic {topic} was deleted and created anew since the group {group} has committed offsets there, so these "
+        "offsets mean nothing in the new topic"
+    )
+
+
 def check_not_anew(
     group: str,
     admin: LastingAdmin,
@@ -65,8 +73,7 @@ def check_not_anew(
     """Raises `TopologyError` if an offset of the group was committed in an earlier topic of this name."""
     for tp in sorted(committed_in_others(admin, committed, timeout)):
         raise TopologyError(
-            f"the topic {tp.topic} was deleted and created anew since the group {group} has committed offsets there, "
-            "so these offsets mean nothing in the new topic. Stop all workers. To compute all tables anew, run "
-            "`streamapp reset`. To keep the tables, run `streamapp offsets reset APPLICATION --topic "
-            f"{tp.topic} --to-earliest --keep-tables --execute`. {KEEP_COPIED}"
+            f"{created_anew(tp.topic, group)}. Stop all workers. To compute all tables anew, run `streamapp reset`. To "
+            f"keep the tables, run `streamapp offsets reset APPLICATION --topic {tp.topic} --to-earliest "
+            f"--keep-tables --execute`. {KEEP_COPIED}"
         )

@@ -112,8 +112,8 @@ class StateDirectory:
                     f"was written when topic {topic!r} had {counted(counts[topic], 'partition')}, now it has {count}, "
                     "and keys would be looked for in the wrong partition"
                 )
-        ids: dict[str, str] = dict(known.get("changelog_ids", {})) if has_state else {}
-        ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
+        noted: dict[str, str] = known.get("changelog_ids", {}) if has_state else {}
+        ids = {topic: topic_id for topic, topic_id in noted.items() if topic_id != NO_TOPIC_ID}
         for topic, topic_id in changelog_ids.items():
             if ids.get(topic, topic_id) != topic_id:
                 raise self._refused(

@@ -66,8 +66,8 @@ def test_windows_and_what_is_repartitioned(patient: Patient) -> None:
     assert patient.findings() == {("SA204", changelog), ("SA206", repartition)}
 
 
-@provokes("SA207")
-def test_the_topic_of_a_global_table(patient: Patient) -> None:
+def with_global_table(patient: Patient) -> str:
+    """Gives the application a global table, and returns the table's topic."""
     rows = f"{patient.id}-rows"
     patient.create(rows, config={"cleanup.policy": "compact"})
     builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
@@ -77,6 +77,12 @@ def test_the_topic_of_a_global_table(patient: Patient) -> None:
     )
     patient.configure(builder.build())
     prepared(patient)
+    return rows
+
+
+@provokes("SA207")
+def test_the_topic_of_a_global_table(patient: Patient) -> None:
+    rows = with_global_table(patient)
     assert patient.findings() == set()
     patient.alter(rows, cleanup_policy="delete", retention_ms=str(30 * DAY_MS))
     assert patient.findings() == {("SA207", rows)}
@@ -151,15 +157,7 @@ def test_a_repartition_topic_that_is_compacted(patient: Patient) -> None:
 
 @provokes("SA303")
 def test_records_of_global_topics_are_looked_at(patient: Patient) -> None:
-    rows = f"{patient.id}-rows"
-    patient.create(rows, config={"cleanup.policy": "compact"})
-    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
-    table = builder.global_table(rows)
-    builder.stream(patient.source).join(table, lambda left, right: left, key_selector=lambda key, _: key).to(
-        patient.sink
-    )
-    patient.configure(builder.build())
-    prepared(patient)
+    rows = with_global_table(patient)
     patient.feed(400, key=lambda number: "ZZ", topic=rows)
     assert patient.findings() == set()  # each worker reads the whole topic, so a hot key does no harm there
     patient.feed(1, partition=2, timestamp=int(time.time() * 1000) + 3_600_000, topic=rows)

@@ -55,6 +55,17 @@ class Reference:
     def command(self, *more: str) -> str:
         return acls_command("tests.operations.reference_app", self.environment, *more)
 
+    def run(self, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command of streamapp about the application."""
+        start = [sys.executable, "-c", "from streamapp.cli import main; main()", command]
+        return subprocess.run(
+            [*start, "tests.operations.reference_app", *options],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
     def allow(self, acls: list[dict[str, str]]) -> None:
         allow(self.cluster.bootstrap, acls)
 
@@ -359,16 +370,6 @@ def test_agents_need_each_of_their_rights_and_no_other(guarded: Guarded, tmp_pat
 def test_a_reset_needs_the_rights_that_the_page_names(guarded: Guarded, tmp_path: Path) -> None:
     reference = Reference(guarded, tmp_path)
 
-    def reset() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from streamapp.cli import main; main()", "reset", "--yes"]
-        return subprocess.run(
-            [*command, "tests.operations.reference_app"],
-            env={**os.environ, **reference.environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
     try:
         rights = json.loads(reference.command("--json"))
         reference.allow(rights)
@@ -388,11 +389,11 @@ def test_a_reset_needs_the_rights_that_the_page_names(guarded: Guarded, tmp_path
         ):
             if allowed:
                 reference.allow(allowed)
-            refused = reset()
+            refused = reference.run("reset", "--yes")
             assert refused.returncode == 1
             assert said in refused.stderr
         reference.allow([group])
-        done = reset()
+        done = reference.run("reset", "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         reference.cluster.close()

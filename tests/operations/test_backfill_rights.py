@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,30 +26,20 @@ def test_a_backfill_needs_the_rights_of_workers_and_those_that_the_page_names(
 ) -> None:
     reference = Reference(guarded, tmp_path)
 
-    def backfill() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from streamapp.cli import main; main()", "backfill"]
-        return subprocess.run(
-            [*command, "tests.operations.reference_app", "--master", "local[2]"],
-            env={**os.environ, **reference.environment},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-
     try:
         rights = json.loads(reference.command("--json"))
         reference.allow(rights)
-        refused = backfill()
+        refused = reference.run("backfill", "--master", "local[2]")
         assert refused.returncode == 1
         assert f"the group {reference.cluster.id}-backfill failed" in refused.stderr
         group = next(right for right in rights if right["resource"] == "group")
         reference.allow([{**group, "name": f"{reference.cluster.id}-backfill"}])
-        refused = backfill()
+        refused = reference.run("backfill", "--master", "local[2]")
         assert refused.returncode == 1
         assert f"the settings of {reference.cluster.sink} are not known" in refused.stderr
         written = [right for right in rights if (right["resource"], right["operation"]) == ("topic", "Write")]
         reference.allow([{**right, "operation": "Describe_Configs"} for right in written])
-        done = backfill()
+        done = reference.run("backfill", "--master", "local[2]")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "You can start workers now" in done.stdout
         assert reference.cluster.totals()[1] == reference.cluster.produced

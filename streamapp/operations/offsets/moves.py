@@ -13,6 +13,7 @@ from streamapp.operations.offsets.positions import FromFile, Position, ShiftBy, 
 from streamapp.operations.offsets.subject import Subject
 from streamapp.operations.offsets.tables import Contradiction, contradictions
 from streamapp.records import TopicPartition
+from streamapp.runners.earlier_topics import created_anew
 from streamapp.runners.worker.topics import prepare_topics
 from streamapp.topology.plan import Plan
 
@@ -115,10 +116,8 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
     chosen = chosen_positions(subject, inputs_only=True)
     if target is None and (anew := [each.partition for each in chosen if each.anew]):
         raise StreamsError(
-            f"the topic {anew[0].topic} was deleted and created anew since the group {subject.group} has committed "
-            "offsets there, so these offsets mean nothing in the new topic. Give the copy a target, such as "
-            "--to-earliest. If a tool has copied topics and offsets from another cluster, the offsets are right: give "
-            "--shift-by 0"
+            f"{created_anew(anew[0].topic, subject.group)}. Give the copy a target, such as --to-earliest. If a tool "
+            "has copied topics and offsets from another cluster, the offsets are right: give --shift-by 0"
         )
     asked = (
         target.offsets(subject, chosen)

@@ -206,7 +206,8 @@ def _check_not_anew(plan: Plan, committed: Mapping[TopicPartition, tuple[int, st
     admin = LastingAdmin({**client_of(plan.config), "log_level": 0})
     if not begun:
         check_not_anew(plan.application_id, admin, committed)
-    for tp in sorted(committed_in_others(admin, committed)) if begun else ():
+        return
+    for tp in sorted(committed_in_others(admin, committed)):
         raise ConfigError(
             f"the topic {tp.topic} was deleted and created anew since the interrupted backfill of "
             f"{plan.application_id} began. This backfill cannot be completed: {_BEGIN_ANEW}"

@@ -182,8 +182,9 @@ class DataPlane(threading.Thread):
         Code of the application runs in a task, in a global store, and while tasks and clients are closed. The watchdog
         ends a worker only if one of these hangs, and not for a wait for brokers or a write of state.
         """
-        if self._ended:
-            return None
+        return None if self._ended else self._place()
+
+    def _place(self) -> Place:
         if self._closing:
             return Place("the close of tasks and clients", self.turns, self.ident)
         if (live := self.tasks.current) is not None:
@@ -217,8 +218,7 @@ class DataPlane(threading.Thread):
         except Exception as exc:
             self.failure = exc
         except BaseException as exc:  # SystemExit, for example, from a function of the application
-            place = self.place()
-            self.failure = StreamsError(f"{place.what if place else 'the worker'} ended with {exc!r}")
+            self.failure = StreamsError(f"{self._place().what} ended with {exc!r}")
             self.failure.__cause__ = exc
         self.tasks.current, self._closing = None, True
         self._close()

@@ -26,6 +26,7 @@ from streamapp.engine.judging import (
     topics_of,
 )
 from streamapp.records import OutputRecord
+from streamapp.runners.worker.agents.sends import seconds_of
 from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
@@ -279,7 +280,6 @@ async def _send(app: Any, letter: OutputRecord, record: Any) -> None:
     if record is None or not app.config.exactly_once:
         await app.producer.send_letter(letter)
         return
-    at = letter.timestamp
     app._attachments.put(
         record,
         app.topic(letter.topic, key_serializer="raw", value_serializer="raw"),
@@ -287,6 +287,6 @@ async def _send(app: Any, letter: OutputRecord, record: Any) -> None:
         key=letter.key,
         value=letter.value,
         partition=letter.partition,
-        timestamp=at / 1000 if at is not None and at >= 0 else None,
+        timestamp=seconds_of(letter.timestamp),
         headers=list(letter.headers),
     )

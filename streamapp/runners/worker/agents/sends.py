@@ -29,7 +29,13 @@ from streamapp.runners.worker.agents.taken_batches import RecordMoved, batch_und
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
 
-__all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
+__all__ = [
+    "AgentProducer",
+    "BoundMessage",
+    "BoundSends",
+    "refused_of",
+    "seconds_of",
+]
 
 
 _START_SECONDS = 60.0
@@ -56,6 +62,11 @@ class BoundMessage(NamedTuple):
     def size(self) -> int:
         message = self.future.message
         return _RECORD_BYTES + len(message.key or b"") + len(message.value or b"")
+
+
+def seconds_of(timestamp: int | None) -> float | None:
+    """The timestamp of a record (ms) in seconds, as Faust takes it. None: the time of sending."""
+    return timestamp / 1000 if timestamp is not None and timestamp >= 0 else None
 
 
 def refused_of(record: TP, offset: int, topic: str) -> str:
@@ -308,10 +319,8 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
 
     async def _confirmed(self, letter: OutputRecord) -> None:
         await self.maybe_start()
-        at = letter.timestamp
-        seconds = at / 1000 if at is not None and at >= 0 else None
-        headers = list(letter.headers)
-        await (await super().send(letter.topic, letter.key, letter.value, letter.partition, seconds, headers))
+        at, headers = seconds_of(letter.timestamp), list(letter.headers)
+        await (await super().send(letter.topic, letter.key, letter.value, letter.partition, at, headers))
 
     def _watch(self, future: asyncio.Future[Any], topic: str) -> None:
         record = _current_record()
