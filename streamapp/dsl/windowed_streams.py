@@ -311,10 +311,10 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         """Combines the values of each session with ``aggregator(key, value, aggregate)``.
         (``SessionWindowedKStream.aggregate``)
 
-        The aggregate of a new session is ``initializer()``. If a record joins sessions, ``merger(key, first, second)``
-        is called for each session, whose aggregate is ``second``. In the first call, ``first`` is ``initializer()``;
-        later it is the result of the call before. The aggregator then adds the record. If the aggregator returns None,
-        the session is deleted.
+        The aggregate of a new session is ``initializer()``. A record may lie within the gap of one or several sessions,
+        which become one session. For each of them, ``merger(key, first, second)`` is called, with its aggregate as
+        ``second``. In the first call, ``first`` is ``initializer()``; later it is the result of the call before. The
+        aggregator then adds the record. If the aggregator returns None, the session is deleted.
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out

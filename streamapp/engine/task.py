@@ -294,8 +294,8 @@ class Task(CurrentRecord):
 
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
-        """The metadata texts to commit with the positions, in Kafka Streams' encoding: times that no changelog has, and
-        the ids of the topics.
+        """The metadata texts of all inputs, to commit with their positions. In Kafka Streams' encoding, the texts have
+        the times that no changelog has, and the ids of the topics.
 
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
@@ -303,7 +303,6 @@ class Task(CurrentRecord):
         return {
             partition: self._times.encode(queue.partition_time, self._topic_ids.get(partition.topic))
             for partition, queue in self._loop.queues.items()
-            if partition in self.positions
         }
 
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:

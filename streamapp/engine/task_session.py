@@ -66,7 +66,6 @@ class TaskSession:
         """The store of each changelog partition."""
         self.starts: dict[TopicPartition, int] = {}
         """The first offset to read, by input: the committed offset, or the one that ``auto_offset_reset`` gives."""
-        self._start_metadata: dict[TopicPartition, str] = {}
         self.running: bool = False
         """True between `start` and `close`."""
         backend = self._open_state()
@@ -95,7 +94,6 @@ class TaskSession:
         reads the later records as input.
         """
         self.starts = dict(starts or {})
-        self._start_metadata = dict(metadata)
         self.task.continue_from(metadata)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
@@ -194,11 +192,12 @@ class TaskSession:
     def commit_positions(self) -> dict[TopicPartition, Position]:
         """The positions of the inputs for the next commit.
 
-        A task that has called punctuators but processed no record gives the positions at which it started. So each
-        commit has offsets, and brokers can refuse the offsets of a worker that has lost the task (KIP-447). Otherwise
-        such a worker would note the changelog ends of its successor as those of its own state.
+        A task that has processed no record gives the positions at which it started. So each commit has offsets, and
+        brokers can refuse the offsets of a worker that has lost the task (KIP-447). Otherwise such a worker would note
+        the changelog ends of its successor as those of its own state. The metadata of these positions is new, because
+        time may go on without a record (``idle_timeout``).
         """
-        metadata = {**self._start_metadata, **self.task.commit_metadata}
+        metadata = self.task.commit_metadata
         positions = self.task.positions or self.starts
         return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in positions.items()}
 

@@ -11,7 +11,7 @@ __all__ = ["forget_archives"]
 def forget_archives() -> None:
     """Makes the import system forget the archives that it has open; a later import opens an archive again.
 
-    Spark calls `importlib.invalidate_caches` before each task. Before Python 3.12, this call reads the directories of
+    Spark calls `importlib.invalidate_caches` before each task. Before Python 3.13, this call reads the directories of
     all open archives again. Spark's own jar has 5,000 files, and the call reads pyspark.zip once for each of its
     packages. The reading costs 0.15 s of CPU, more than the rest of a small task.
     """

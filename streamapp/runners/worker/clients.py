@@ -232,9 +232,10 @@ def list_offsets(
     latest: bool,
     timeout: float = PATIENCE_SECONDS,
 ) -> dict[TopicPartition, int]:
-    """The first offset of each log, or with ``latest`` the offset after the last record.
+    """The first offset of each log, or with ``latest`` its end.
 
-    Records of open transactions count. Raises `BrokerError` after ``timeout`` seconds, and earlier for unknown topics.
+    Records of open transactions and transaction markers count. Raises `BrokerError` after ``timeout`` seconds, for an
+    unknown topic after at most 30 s, and at once for lasting errors.
     """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
     return ask_offsets(admin, partitions, spec, seconds=timeout, unknown_seconds=_UNKNOWN_SECONDS)

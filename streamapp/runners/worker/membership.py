@@ -51,10 +51,10 @@ class Membership(Protocol):
         ...
 
     def confirm(self, member: Member, timeout: float) -> None:
-        """Returns when the group still has this member in this generation.
+        """Asks the group for this member in this generation, and returns if the group still has the member.
 
-        Raises `StaleMemberError` if the group has given the member's partitions to others, and `BrokerError` if the
-        group does not answer.
+        Raises `StaleMemberError` if this generation is over; others may then have the partitions. Raises `BrokerError`
+        if the request fails.
         """
         ...
 

@@ -275,8 +275,8 @@ class RecordProducer:
         return waiting * size // max(1, records)
 
     def committed(self) -> None:
-        """Notes that a commit has succeeded. Refused results that a handler has judged are removed from the list,
-        because this commit has the answers to them.
+        """Notes that a commit has succeeded. Refused results that a handler has judged leave the list of refused
+        results, because the handler's answers are part of this commit.
 
         Without transactions, this is also the moment to open a new client if the certificate files have changed.
         """

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from streamapp import (
+    BufferConfig,
+    EmitStrategy,
     Materialized,
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
+    Suppressed,
+    TimeWindows,
     TopicPartition,
 )
 from streamapp.engine.feed import Feed
@@ -240,6 +244,56 @@ def test_a_restore_that_fails_closes_its_reader() -> None:
     assert session_of(counting()).restore_from(Changelogs()) == 1
     with pytest.raises(StreamsError, match="task 0_0 runs already"):
         session.start()
+
+
+@pytest.mark.parametrize("how", ["emit", "suppress"])
+def test_time_that_goes_on_without_a_record_is_committed(how: str) -> None:
+    config, final = StreamsConfig("app", statestore_cache_max_bytes=0), list[str]()
+    builder = StreamsBuilder(config)
+    windows = TimeWindows.of_size_with_no_grace(50)
+    windowed = builder.stream("in", **TEXTS).group_by_key(**TEXTS).windowed_by(windows)
+    if how == "emit":
+        counts = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE, idle_timeout=100).count(name="counts")
+    else:
+        closed = Suppressed.until_window_closes(BufferConfig.unbounded(), "final", idle_timeout=100)
+        counts = windowed.count(name="counts").suppress(closed)
+    counts.to_stream().foreach(lambda window, count: final.append(f"{window} {count}"))
+    plan, sent, clock = builder.build().plan(config), Sent(), [0]
+    committed: dict[TopicPartition, Position] = {IN: Position(0)}
+
+    def session() -> TaskSession:
+        environment = TaskEnvironment(plan, sent, wall_clock_ms=lambda: clock[0])
+        again = TaskSession(environment, plan.subtopologies[0], 0, InMemory())
+        for store, changelog in again.subtopology.changelog_topics.items():
+            log = [r for r in sent.records if r.topic == changelog.name]
+            keys, values, times = (
+                [r.key for r in log],
+                [r.value for r in log],
+                [r.timestamp or 0 for r in log],
+            )
+            again.restore(store, RecordBatch(keys, values, times, range(len(log)), [r.headers for r in log]))
+        again.continue_from(
+            {tp: at.metadata for tp, at in committed.items()}, {tp: at.offset for tp, at in committed.items()}
+        )
+        again.start()
+        return again
+
+    first = session()
+    first.task.enqueue(IN, RecordBatch([b"k"], [b"v"], [5], [0]))
+    first.task.process()
+    committed.update(commit([first], Steps(sent)))
+    for _ in range(2):  # the second session finds the window closed
+        quiet = session()
+        clock[0] += 200
+        quiet.task.punctuate_wall_clock(clock[0])
+        committed.update(commit([quiet], Steps(sent)))
+    last = session()
+    last.task.enqueue(IN, RecordBatch([b"k"], [b"late"], [6], [1]))
+    last.task.process()
+    clock[0] += 200
+    last.task.punctuate_wall_clock(clock[0])
+    assert last.task.metrics.dropped_records == 1
+    assert final == ["[k@0/50] 1"]
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
