@@ -94,7 +94,7 @@ class RefusedOutputs:
         if output.letter and (again := with_clock(record, int(time.time() * 1000))) is not None:
             self._dispatcher.letter_again(output, again)
         elif output.letter:
-            fatal = self._verdicts.letter_lost(unit, refusal, [record])
+            fatal = self._verdicts.letter_lost(unit, refusal, output.letter)
             self._dispatcher.refused(unit, Settled(back=unit.items, fail=fatal))
         elif len(unit.items) > 1:
             logger.warning(

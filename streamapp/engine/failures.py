@@ -16,8 +16,10 @@ from streamapp.engine.judging import (
     ProcessingFailed,
     dead_letter,
     error_headers,
+    going_on,
     hides_text,
     judge,
+    letter_refused,
     masked,
     no_fault_of_the_record,
     said,
@@ -142,7 +144,8 @@ class Failures:
         """Sends a dead letter of the current record, which an operator drops for a reason in ``dead_letter_drops``."""
         topic = self._config.dead_letter_queue_topic
         assert topic is not None
-        self._send_dead_letter(topic, RecordDropped(f"{node} drops the record: {reason}"), node, reason, 1)
+        error = RecordDropped(f"{node} drops the record: {reason}")
+        self._send(self._dead_letter(topic, error, node, reason, 1), node, f"is dropped: {reason}")
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
         """The current record as the first argument of an exception handler."""
@@ -208,32 +211,27 @@ class Failures:
         message = f"{failure}; {remedy}"
         topic = self._config.dead_letter_queue_topic
         answer, letters = judge(on_error, lambda: self.context(node, attempt), error, message, topic)
-        if letters is not None:
-            for letter in letters:
-                self._send(letter, node)
-        elif topic is not None and answer != "skip":
-            self._send_dead_letter(topic, error, node, what, attempt)
-            letters = (OutputRecord(topic, None, None, None),)
+        if letters is None and topic is not None and answer != "skip":
+            letters = (self._dead_letter(topic, error, node, what, attempt),)
+        for letter in letters or ():
+            self._send(letter, node, f"{what}: {said(error, self._config)}")
         if answer == "fail":
             cause = None if hides_text(error, self._config) else error
             raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from cause
         # A runner limits how often it logs lines of one kind. The kind is not the text, which often quotes the record.
         logger.warning(
-            "%s; going on without it%s",
+            "%s; %s",
             failure,
-            self._way_of(letters or ()),
+            self._going_on(letters or ()),
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
         return bool(letters)
 
-    def _way_of(self, letters: Sequence[OutputRecord]) -> str:
-        """The topics of dead letters, in words."""
-        if not letters:
-            return ""
-        topics = topics_of(letters)
-        if isinstance(self._task.collector, LetterCollector):
-            return f"; one process of the application writes its dead letter to {topics}, once"
-        return f", sent to {topics}"
+    def _going_on(self, letters: Sequence[OutputRecord]) -> str:
+        if letters and isinstance(self._task.collector, LetterCollector):
+            topics = topics_of(letters)
+            return f"{going_on(())}; one process of the application writes its dead letter to {topics}, once"
+        return going_on(letters)
 
     def _how_to_reproduce(self, error: Exception) -> str:
         """The end of an error message: the user's function, the record, and the command that runs the record again.
@@ -254,19 +252,21 @@ class Failures:
         return f"{said}. Record: {record}{REPRODUCE}streamapp try APPLICATION {where}"
 
     def _message(self, error: Exception, node: str, what: str) -> str:
-        task = self._task
-        return f"{node} (task {task.task_id}): {task.at} {what}: {said(error, self._config)}"
+        return f"{self._record(node)} {what}: {said(error, self._config)}"
 
-    def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
+    def _record(self, node: str) -> str:
+        return f"{node} (task {self._task.task_id}): {self._task.at}"
+
+    def _dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> OutputRecord:
         now = self._task.wall_clock_ms()
-        self._send(dead_letter(topic, self.context(node, attempt), error, what, self._config, now), node)
+        return dead_letter(topic, self.context(node, attempt), error, what, self._config, now)
 
-    def _send(self, letter: OutputRecord, node: str) -> None:
+    def _send(self, letter: OutputRecord, node: str, cause: str) -> None:
         try:
             send_letter(self._task.collector.send, letter, self._task.wall_clock_ms())
         except ResultRefused as refused:
-            what = f"has a dead letter that {letter.topic} does not take"
-            raise ProcessingFailed(f"{self._message(refused, node, what)}. {refused.remedy}") from refused
+            record = self._record(node)
+            raise letter_refused(record, letter.topic, refused, cause, self._config) from refused
 
 
 def _users_function(error: BaseException) -> str:

@@ -25,8 +25,10 @@ __all__ = [
     "ProcessingFailed",
     "dead_letter",
     "error_headers",
+    "going_on",
     "hides_text",
     "judge",
+    "letter_refused",
     "masked",
     "no_fault_of_the_record",
     "record_at",
@@ -179,6 +181,32 @@ def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) ->
         if again is None:
             raise
         send(*again)
+
+
+def letter_refused(
+    record: str, topic: str, refused: Exception, cause: str, config: StreamsConfig
+) -> ProcessingFailed:
+    """The error for a dead letter that brokers refuse. ``record`` begins the message, and ``cause`` is the failure of
+    the record itself, such as "failed: ValueError"."""
+    remedy = f". {refused.remedy}" if isinstance(refused, ResultRefused) and refused.remedy else ""
+    why = f"{said(refused, config)}{remedy}"
+    return ProcessingFailed(
+        f"{record} has a dead letter that {topic} does not take: {why}. The record {cause}"
+    )
+
+
+def going_on(letters: Iterable[OutputRecord]) -> str:
+    """The words for a record that is dropped, and for its dead letters, which brokers may still refuse.
+
+    >>> going_on([OutputRecord("dead", None, None, None)]), going_on([])
+    ('going on without it, once brokers have its dead letter in dead', 'going on without it')
+    """
+    topics = topics_of(letters)
+    return (
+        f"going on without it, once brokers have its dead letter in {topics}"
+        if topics
+        else "going on without it"
+    )
 
 
 def hides_text(error: BaseException, config: StreamsConfig) -> bool:

@@ -67,7 +67,7 @@ class _Run:
             settled = self.verdicts.no_room(unit)
         else:
             settled = self.verdicts.settle(unit, unit.items, error, (), self.now * 1_000)
-        self.letters += settled.letters
+        self.letters += [letter.record for letter in settled.letters]
         self.dispatcher.finished(unit, settled, 0.01, 0 if unit.no_room else len(unit.items))
 
     def all(self, error: Exception | None = None) -> None:

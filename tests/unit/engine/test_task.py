@@ -462,7 +462,9 @@ class TestFailures:
             production_exception_handler="continue",
             dead_letter_queue_topic=letters,
         )
-        without = "; going on without it" + (f", sent to {letters}" if letters else "")
+        without = "; going on without it" + (
+            f", once brokers have its dead letter in {letters}" if letters else ""
+        )
         task, _ = self.failing(config)
         feed(task, "in", [("k", "fine", 1), ("k", "boom", 2), ("k", b"\xff", 3)], offset=7)
         task.process()
