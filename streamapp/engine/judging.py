@@ -27,6 +27,7 @@ __all__ = [
     "error_headers",
     "going_on",
     "hides_text",
+    "is_untimely",
     "judge",
     "letter_refused",
     "masked",
@@ -43,6 +44,8 @@ __all__ = [
 
 _MOST_TEXT = 16_000
 """The number of characters that a header of a dead letter keeps of a traceback or of an exception's text."""
+
+_NEAR_MS = 10_000
 
 LETTER = "__streamapp.errors."
 """The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
@@ -150,23 +153,31 @@ def dead_letter(
     letter = OutputRecord(topic, context.key, context.value, context.timestamp, headers)
     if isinstance(error, BrokerError) and now_ms is not None:
         # Brokers may have refused the result for its timestamp, and must not refuse the letter for the same reason.
-        return with_clock(letter, now_ms) or letter
+        return letter._replace(timestamp=min(context.timestamp, now_ms))
     return letter
+
+
+def is_untimely(timestamp: int | None, now_ms: int) -> bool:
+    """True if brokers may refuse a record for its timestamp. False if the timestamp is that of the clock, or nearly.
+
+    A topic takes no record further ahead than ``message.timestamp.after.max.ms`` (by default an hour), and no record
+    older than ``message.timestamp.before.max.ms`` (by default any age). Brokers may take seconds for their answer, so
+    the timestamp of a record that was sent with the time of the clock may already be old.
+    """
+    return timestamp is not None and not now_ms - _NEAR_MS <= timestamp <= now_ms
 
 
 def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
     """The letter with the time of the clock, for brokers that have refused the letter.
 
-    None: the letter is not ahead of the clock, so brokers have another reason. By default, brokers take no record that
-    is more than an hour ahead (``message.timestamp.after.max.ms``), and take records of any age. A header of the letter
+    None: the time of the letter is that of the clock already, so brokers have another reason. A header of the letter
     keeps the time of its record.
 
-    >>> with_clock(OutputRecord("dead", None, b"late", 9_000), 1_000).timestamp
-    1000
+    >>> ahead, old = OutputRecord("dead", None, b"v", 90_000), OutputRecord("dead", None, b"v", 10)
+    >>> with_clock(ahead, 60_000).timestamp, with_clock(old, 60_000).timestamp
+    (60000, 60000)
     """
-    if letter.timestamp is None or letter.timestamp <= now_ms:
-        return None
-    return letter._replace(timestamp=now_ms)
+    return letter._replace(timestamp=now_ms) if is_untimely(letter.timestamp, now_ms) else None
 
 
 def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) -> None:

@@ -367,10 +367,10 @@ class RecordProducer:
     def _not_taken(self, failed: Failure) -> None:
         """Handles a record that librdkafka refused before sending it, so that the transaction does not fail.
 
-        The refusal of a result is raised at once, for the exception handler.
+        The refusal of a result or of a dead letter is raised at once, in the call that knows its record.
         """
         error, topic, _, key, value, timestamp = failed
-        if is_refusal(error) and topic not in self._stores and topic != self._config.dead_letter_queue_topic:
+        if is_refusal(error) and topic not in self._stores:
             raise refusal(error, key, value, timestamp)
         self._failed(failed)
 

@@ -115,6 +115,17 @@ def test_a_result_that_librdkafka_does_not_take_is_refused_in_the_call_of_its_op
     outputs.poll()  # nothing is missing from a transaction: nothing has to be begun again
 
 
+def test_a_letter_that_librdkafka_does_not_take_is_refused_in_the_call_that_knows_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next poll ended the worker with an error that named neither the record nor its error."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
+    outputs.client.error = KafkaException(too_large())  # type: ignore[attr-defined]
+    with pytest.raises(ResultRefused, match="too large"):
+        outputs.send("dead", b"k", b"v", 0)
+
+
 def test_a_result_that_brokers_refuse_is_named_when_it_is_sent_again_and_the_others_are_not(
     outputs: RecordProducer,
 ) -> None:
@@ -199,24 +210,25 @@ def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pyte
     with pytest.raises(ChangelogRefused, match="the store counts .* changelog app-counts-changelog-3"):
         ledger.poll()
     outputs = RecordProducer(config, {})
-    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", 500))
+    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", int(time.time() * 1000)))
     with pytest.raises(ProductionError, match="a dead letter could not be written to dead: ahead of time"):
         outputs.poll()
 
 
-def test_a_letter_ahead_of_the_clock_is_refused_in_the_call_that_sends_it_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_letter_far_from_the_clock_is_refused_in_the_call_that_sends_it_again(
+    monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     """The call then sends the letter with the time of the clock."""
     monkeypatch.setattr(producer, "open_sender", Client)
     now = int(time.time() * 1000)
     outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
-    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", now + 10_800_000))
+    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", now + hours * 3_600_000))
     with pytest.raises(ResultsRefused, match="ahead of time"):
         outputs.poll()
     outputs.roll_back()
     with pytest.raises(ResultRefused, match="ahead of time"):
-        outputs.send("dead", b"k", b"v", now + 10_800_000)
+        outputs.send("dead", b"k", b"v", now + hours * 3_600_000)
     outputs.send("dead", b"k", b"v", now)
     outputs.poll()
 
