@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 from streamapp._base.callables import accepts, gives_coroutine
+from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
 from streamapp._base.names import check_name, check_topic_name
 from streamapp.config import StreamsConfig
 from streamapp.consumer.batching import Batch
@@ -272,7 +273,10 @@ class ConsumeOptions:
             )
 
     def _check_letters(self) -> None:
-        if self.config.dead_letter_queue_topic is not None:
+        letters = self.config.dead_letter_queue_topic
+        if letters is not None:
+            if letters in self.topics:
+                self._check_cycle(letters)
             return
         answers: set[object] = {self.on_error} if isinstance(self.on_error, str) else set()
         if self.retry is not None:
@@ -283,3 +287,16 @@ class ConsumeOptions:
                 "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
                 "then= and when_full=)"
             )
+
+    def _check_cycle(self, letters: str) -> None:
+        answers = {
+            "on_error": self.processing_answer,
+            "the answer to records that cannot be decoded": self.undecodable_answer,
+            "when_full of the Retry": None if self.retry is None else self.retry.when_full,
+        }
+        if self.output is not None:
+            answers["the answer to outputs that brokers refuse"] = self.production_answer
+        for name, answer in answers.items():
+            if answer in MAKES_LETTERS:
+                cause = f'{name} is "{answer}"'
+                raise ConfigError(letters_of_letters(f"the consumer {self.name}", letters, cause))

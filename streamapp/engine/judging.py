@@ -161,8 +161,8 @@ def is_untimely(timestamp: int | None, now_ms: int) -> bool:
     """True if brokers may refuse a record for its timestamp. False if the timestamp is that of the clock, or nearly.
 
     A topic takes no record further ahead than ``message.timestamp.after.max.ms`` (by default an hour), and no record
-    older than ``message.timestamp.before.max.ms`` (by default any age). Brokers may take seconds for their answer, so
-    the timestamp of a record that was sent with the time of the clock may already be old.
+    older than ``message.timestamp.before.max.ms`` (by default any age). Brokers may take seconds for their answer. So a
+    timestamp of the last seconds counts as that of the clock.
     """
     return timestamp is not None and not now_ms - _NEAR_MS <= timestamp <= now_ms
 
