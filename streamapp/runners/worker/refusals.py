@@ -39,10 +39,14 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
 class Refusals:
     """The results that brokers have refused, until a commit has the answers of the exception handler about them.
 
-    ``bool(refusals)`` is False if there are no such results."""
+    ``letters`` is the topic of dead letters, if there is one. ``bool(refusals)`` is False if there are no such
+    results."""
 
-    def __init__(self) -> None:
+    def __init__(self, letters: str | None = None) -> None:
+        self._letters = letters
         self._new: list[Failure] = []
+        self._new_letters: list[Failure] = []
+        """The dead letters that were added since the last `lost_letter`."""
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
         self._met_topics: set[str] = set()
@@ -64,6 +68,8 @@ class Refusals:
     def add(self, failure: Failure) -> None:
         """Notes a refused result."""
         self._new.append(failure)
+        if failure.topic == self._letters:
+            self._new_letters.append(failure)
 
     def spare(self, failure: Failure) -> None:
         """Notes a result that brokers refused only because of other results in its batch."""
@@ -75,6 +81,7 @@ class Refusals:
         Returns the error that the caller raises, so that the worker rolls back; None if no result was added.
         """
         failures, self._new = self._new, []
+        self._new_letters = []
         if not failures:
             return None
         self._topics.update(
@@ -90,12 +97,13 @@ class Refusals:
         self._told_apart.clear()
         return ResultsRefused(_story(failures))
 
-    def lost(self, topic: str) -> Failure | None:
-        """A record of this topic that brokers would refuse with the time of the clock, too. None: no such record.
+    def lost_letter(self) -> Failure | None:
+        """A dead letter that brokers would refuse with the time of the clock, too. None: no such letter.
 
-        Call this after each `poll` of the client, which reports all records of a refused batch.
+        Call this after each `poll` of the client, which reports all records of a refused batch. Each call looks only at
+        the letters that were added since the last call.
         """
-        refused = [each for each in self._new if each.topic == topic]
+        refused, self._new_letters = self._new_letters, []
         for each in refused:
             if each.error.code() in OF_THE_TOPIC:
                 return each

@@ -247,6 +247,31 @@ def test_a_good_letter_in_a_refused_request_is_sent_again(monkeypatch: pytest.Mo
     outputs.send("dead", b"k", b"good", now - 1_000)
 
 
+def test_a_look_for_a_lost_letter_costs_the_same_however_many_results_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each poll looked at all refused results."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    config = CONFIG.replace(production_exception_handler="continue", dead_letter_queue_topic="dead")
+    outputs, looks = RecordProducer(config, {}), 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return str.__eq__(self, other)
+
+    for topic in ("out", "dead"):
+        for number in range(50):
+            ahead = int(time.time() * 1000) + 10_800_000 + number
+            outputs._on_failure(Failure(too_late(), Counted(topic), number, b"k", b"v", ahead))
+            outputs.poll()
+    assert looks <= 500
+
+
 def test_of_letters_that_are_ahead_beside_good_ones_each_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
