@@ -75,7 +75,6 @@ class Verdicts:
         services: tuple[type[Exception], ...] = (BrokerError, ProcessorStateError)
         if options.offsets is not None:
             services += options.offsets.failures
-        self._services = services
         self._failures = services + (FAILURES if options.retry is None else options.retry.failures)
 
     def settle(
@@ -93,7 +92,7 @@ class Verdicts:
         settled = Settled()
         try:
             for item, wrong in undecodable:
-                if service_failed(wrong, self._services):
+                if service_failed(wrong, self._failures):
                     self._service(settled, [item], wrong, unit)
                 else:
                     self._give_up(settled, unit, item, wrong, self._options.undecodable_answer, _UNDECODABLE)

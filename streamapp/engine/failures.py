@@ -12,7 +12,7 @@ from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import LetterCollector
 from streamapp.engine.judging import (
     LETTER,
-    SERVICE_FAILED,
+    PASSES,
     ProcessingFailed,
     dead_letter,
     error_headers,
@@ -24,8 +24,8 @@ from streamapp.engine.judging import (
     no_fault_of_the_record,
     said,
     send_letter,
-    service_failed,
     topics_of,
+    without_loss,
 )
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import RecordDropped
@@ -109,17 +109,11 @@ class Failures:
             raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
-
-        If a service has failed (`FAILURES`), ``on_error="skip"`` and ``on_error="dead_letter"`` stop the worker. The
-        record is not the cause of the failure, so the record must not be lost. ``on_error="continue"``, as in Kafka
-        Streams, does not stop the worker. A function as ``on_error`` decides itself.
-        """
+        """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop."""
+        if no_fault_of_the_record(error):
+            raise error
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
-        if on_error in ("skip", "dead_letter") and service_failed(error):
-            on_error = "fail"
-            remedy = f"{SERVICE_FAILED}: on_error=Retry.by_key() or Retry.in_place() waits until the service is back"
-        self.settle(error, node, on_error, remedy=remedy)
+        self._handle(on_error, error, node, "failed", remedy, "failed")
 
     def settle(
         self,
@@ -129,16 +123,18 @@ class Failures:
         *,
         attempt: int = 1,
         reason: str = "failed",
-        remedy: str = "the Retry of the operator says so",
     ) -> None:
-        """Follows ``on_error`` for a record whose last attempt has failed.
+        """Follows ``on_error``, an answer of the operator's `Retry`, for a record whose last attempt has failed.
 
-        If the record is dropped, the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead
-        letter. Raises `ProcessingFailed` if the answer is to stop.
+        The `Retry` says which errors pass, so "skip" and "dead_letter" hold for every error. If the record is dropped,
+        the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead letter. Raises
+        `ProcessingFailed` if the answer is to stop.
         """
         if no_fault_of_the_record(error):
             raise error
-        self._handle(on_error, error, node, "failed", remedy, reason, attempt)
+        remedy = "the Retry of the operator says so"
+        dead = self._follow(on_error, error, node, "failed", remedy, attempt)
+        self._task.drop(1, node, "dead_letter" if dead else reason)
 
     def dropped(self, node: str, reason: str) -> None:
         """Sends a dead letter of the current record, which an operator drops for a reason in ``dead_letter_drops``."""
@@ -172,7 +168,7 @@ class Failures:
 
         Raises `ProcessingFailed` if the answer is to stop, or if the refusal is final.
         """
-        self._ask(
+        self._follow(
             "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),
             error,
             node,
@@ -189,12 +185,12 @@ class Failures:
         what: str,
         remedy: str,
         reason: str,
-        attempt: int = 1,
     ) -> None:
-        dead = self._ask(on_error, error, node, what, remedy, attempt)
+        kept = without_loss(on_error, error)
+        dead = self._follow(kept, error, node, what, remedy if kept == on_error else PASSES)
         self._task.drop(1, node, "dead_letter" if dead else reason)
 
-    def _ask(
+    def _follow(
         self,
         on_error: Answer | Chooser,
         error: Exception,

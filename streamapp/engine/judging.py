@@ -20,6 +20,7 @@ from streamapp.records import Headers, OutputRecord
 
 __all__ = [
     "LETTER",
+    "PASSES",
     "SERVICE_FAILED",
     "Judgement",
     "ProcessingFailed",
@@ -40,6 +41,7 @@ __all__ = [
     "text_of",
     "topics_of",
     "with_clock",
+    "without_loss",
 ]
 
 _MOST_TEXT = 16_000
@@ -52,6 +54,12 @@ LETTER = "__streamapp.errors."
 
 SERVICE_FAILED = "a service failed and not the record"
 """Begins the remedy for the failure of a service (`FAILURES`)."""
+
+PASSES = (
+    f"{SERVICE_FAILED}: the record comes again after a restart. An operator with on_error=Retry.by_key() or "
+    "Retry.in_place() waits until the service is back"
+)
+"""The remedy for the failure of a service, if the answer stops the worker (`without_loss`)."""
 
 _NO_FAULT = (ProcessorStateError, BrokerError, UnsupportedOperation)
 
@@ -71,6 +79,18 @@ def no_fault_of_the_record(error: BaseException) -> bool:
 def service_failed(error: BaseException, failures: tuple[type[Exception], ...] = FAILURES) -> bool:
     """True for errors of these types, except the refusal of a record."""
     return isinstance(error, failures) and not (isinstance(error, BrokerError) and error.refused)
+
+
+def without_loss(on_error: Answer | Chooser, error: BaseException) -> Answer | Chooser:
+    """The answer to an error; "fail" in place of "skip" and "dead_letter" if the error passes.
+
+    An error passes if a service has failed (`FAILURES`), because the record is not the cause. An outage of the service
+    must drop no records. "continue", as in Kafka Streams, and functions keep their answers.
+
+    >>> without_loss("skip", ConnectionError("registry")), without_loss("continue", ConnectionError("registry"))
+    ('fail', 'continue')
+    """
+    return "fail" if on_error in ("skip", "dead_letter") and service_failed(error) else on_error
 
 
 class ProcessingFailed(StreamsError):

@@ -340,3 +340,17 @@ def test_an_agent_that_exits_ends_the_worker_whatever_the_handler_says(
     app.raised(monkeypatch, error, ProcessingFailed)
     assert f"in-2 at offset 81 failed: {type(error).__name__}" in str(app.failed)
     assert app.sent == []
+
+
+@pytest.mark.parametrize("answer", ["skip", "dead_letter"])
+def test_an_outage_of_a_service_drops_no_record(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """An agent dropped all records of the outage."""
+    settings = {f"{kind}_exception_handler": answer for kind in ("deserialization", "processing")}
+    for provoke in (
+        lambda app: app.raised(monkeypatch, ConnectionError("no registry")),
+        lambda app: app.undecodable(ConnectionError("no registry")),
+    ):
+        app = Application(dead_letter_queue_topic="dead", **settings)
+        provoke(app)
+        assert app.sent == []
+        assert "ConnectionError: no registry; a service failed and not the record" in str(app.failed)

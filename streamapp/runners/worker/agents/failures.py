@@ -17,6 +17,7 @@ from streamapp._base.cancellation import own_cancellation
 from streamapp._base.counted import counted
 from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.judging import (
+    PASSES,
     ProcessingFailed,
     dead_letter,
     going_on,
@@ -25,6 +26,7 @@ from streamapp.engine.judging import (
     no_fault_of_the_record,
     record_at,
     said,
+    without_loss,
 )
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
@@ -238,9 +240,11 @@ async def _decide(
     if isinstance(exc, Exception) and not (
         no_fault_of_the_record(exc) or isinstance(exc, PartitionsMismatch)
     ):
+        kept = without_loss(handler, exc)
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
+        remedy = remedy if kept == handler else PASSES
         try:
-            answer, own = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)
+            answer, own = judge(kept, lambda: context, exc, f"{failure}; {remedy}", topic)
         except ProcessingFailed as fatal:
             await app.consumer.fail(fatal, record if known else None)
             return
