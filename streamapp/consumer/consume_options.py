@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 from streamapp._base.callables import accepts, gives_coroutine
 from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
 from streamapp._base.names import check_name, check_topic_name
+from streamapp._base.whole_numbers import check_whole
 from streamapp.config import StreamsConfig
 from streamapp.consumer.batching import Batch
 from streamapp.consumer.offset_sinks import OffsetSink
@@ -119,9 +120,7 @@ class ConsumeOptions:
             raise ConfigError(f"the consumer {self.name} needs a topic")
         given = () if self.commit_interval_ms is None else ("commit_interval_ms",)
         for name in (*_POSITIVE, *given):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} has to be a positive int, not {value!r}")
+            check_whole(getattr(self, name), name)
         for name, kind in (("ordered_by", Ordered), ("guarantee", Guarantee)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(
