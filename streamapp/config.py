@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -304,8 +304,10 @@ class StreamsConfig:
                 "default_timestamp_extractor must be a function of a record and the partition's time, not "
                 f"{self.default_timestamp_extractor!r}"
             )
-        unknown_drops = set(self.dead_letter_drops) - set(DROPS)
-        if isinstance(self.dead_letter_drops, str) or unknown_drops:
+        listed = isinstance(self.dead_letter_drops, Collection) and not isinstance(
+            self.dead_letter_drops, str
+        )
+        if not listed or any(each not in DROPS for each in self.dead_letter_drops):
             raise ConfigError(
                 f"dead_letter_drops is a tuple of reasons, each one of {', '.join(DROPS)}, not "
                 f"{self.dead_letter_drops!r}"

@@ -8,13 +8,14 @@ count the failed call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 from zlib import crc32
 
 from streamapp._base.callables import accepts
 from streamapp._base.durations import Duration, to_ms
 from streamapp._base.names import check_topic_name
+from streamapp._base.whole_numbers import check_whole
 from streamapp.errors import ConfigError, ServiceDown, TopologyError
 from streamapp.records import Headers, OutputRecord
 from streamapp.serdes.base import Serde, check_serde
@@ -42,6 +43,9 @@ Answer = Literal["fail", "continue", "skip", "dead_letter"]
 - ``skip`` drops the record and counts the drop.
 - ``dead_letter`` sends the record to ``dead_letter_queue_topic``, which has to be set.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
+
+After the failure of a service (`FAILURES`), ``skip`` and ``dead_letter`` mean ``fail``. A consumer then ends under
+every answer except a `Retry`.
 """
 
 ANSWERS = ("fail", "continue", "skip", "dead_letter")
@@ -147,10 +151,11 @@ class Backoff:
                 f"Backoff waits at least 1 ms, and its limit is no shorter than the first wait: first={first} ms, "
                 f"limit={limit} ms"
             )
-        if not 1 <= self.factor <= 1_000 or not 0 <= self.jitter < 1:
+        numbers = all(isinstance(each, int | float) for each in (self.factor, self.jitter))
+        if not numbers or not 1 <= self.factor <= 1_000 or not 0 <= self.jitter < 1:
             raise ConfigError(
-                f"factor of Backoff is between 1 and 1000, jitter at least 0 and below 1, not {self.factor} and "
-                f"{self.jitter}"
+                f"factor of Backoff is between 1 and 1000, jitter at least 0 and below 1, not {self.factor!r} "
+                f"and {self.jitter!r}"
             )
 
     def delay_ms(self, attempt: int, key: bytes = b"") -> int:
@@ -211,10 +216,8 @@ class Retry:
     delays: tuple[Duration, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.times is not None and (
-            isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1
-        ):
-            raise ConfigError(f"times of Retry has to be 1 or more, or None for no limit, not {self.times!r}")
+        if self.times is not None:
+            check_whole(self.times, "times of Retry (None: no limit)")
         if not isinstance(self.backoff, Backoff):
             raise ConfigError(f"backoff of Retry has to be a Backoff, not {self.backoff!r}")
         _one_of(self.then, ("fail", "skip", "dead_letter"), "then of Retry")
@@ -229,11 +232,8 @@ class Retry:
                 "choose of Retry has to be a function that takes an ErrorContext and an exception, not "
                 f"{self.choose!r}"
             )
-        if self.max_records < 1 or self.max_bytes < 1:
-            raise ConfigError(
-                "max_records and max_bytes of Retry have to be at least 1, not "
-                f"{self.max_records} and {self.max_bytes}"
-            )
+        check_whole(self.max_records, "max_records of Retry")
+        check_whole(self.max_bytes, "max_bytes of Retry")
         if self.max_age is not None and to_ms(self.max_age, "max_age of Retry") < 1:
             raise ConfigError(f"max_age of Retry has to be at least 1 ms, not {self.max_age}")
         for part in ("key_serde", "value_serde"):
@@ -247,6 +247,7 @@ class Retry:
         The records of a key keep their order. Records of other keys go on, and so do all records if the failed record
         has no key. Only after the failure of a service, the whole task waits. Options are the fields of `Retry`.
         """
+        _check_options("by_key", options)
         return cls(by="key", **options)
 
     @classmethod
@@ -255,6 +256,7 @@ class Retry:
 
         In a consumer, only the partition of the failed record waits. Options are the fields of `Retry`.
         """
+        _check_options("in_place", options)
         return cls(by="partition", **options)
 
     @classmethod
@@ -339,6 +341,15 @@ def _check_letter(letter: OutputRecord) -> None:
     for name, number in (("timestamp", letter.timestamp), ("partition", letter.partition)):
         if not isinstance(number, int | None):
             raise ConfigError(f"{where} has the {name} {number!r}: give an int or None")
+
+
+def _check_options(method: str, options: Iterable[str]) -> None:
+    known = [each.name for each in fields(Retry) if each.name not in ("by", "delays")]
+    for name in options:
+        if name in ("first", "limit", "factor", "jitter"):
+            raise ConfigError(f"Retry.{method}() takes no {name}: give backoff=Backoff({name}=...)")
+        if name not in known:
+            raise ConfigError(f"Retry.{method}() takes no {name}: its options are {', '.join(known)}")
 
 
 def _one_of(value: object, allowed: tuple[str, ...], what: str) -> None:

@@ -227,7 +227,7 @@ class UnlimitedWindows(Windows):
         return _FOREVER_MS - self.start_ms
 
     def __post_init__(self) -> None:
-        _not_negative(self.start_ms, "the window start")
+        _not_negative(to_ms(self.start_ms, "the window start"), "the window start")
 
     @classmethod
     def of(cls) -> UnlimitedWindows:

@@ -11,6 +11,7 @@ __all__ = [
     "NO_TOPIC",
     "OF_A_REQUEST",
     "OF_THE_BATCH",
+    "OF_THE_TIME",
     "OF_THE_TOPIC",
     "REMEDIES",
     "is_refusal",
@@ -39,6 +40,13 @@ OF_THE_RECORD = {
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "",
     KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
 }
+OF_THE_TIME = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
+"""Errors that a timestamp may have. librdkafka may report them for all records of a batch, although brokers refuse only
+some of the records.
+
+If brokers refuse several records of a batch, librdkafka reports ``INVALID_RECORD`` for these, also for their
+timestamps. The others then have the error ``_INVALID_DIFFERENT_RECORD``.
+"""
 OF_THE_TOPIC = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: NO_TOPIC,
     KafkaError._UNKNOWN_TOPIC: NO_TOPIC,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamapp.errors import ConfigError
+from streamapp._base.whole_numbers import check_whole
 
 __all__ = ["AdaptiveSize", "Batch"]
 
@@ -34,9 +34,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         for name, least in (("records", 1), ("bytes", 1), ("linger_ms", 0), ("target_ms", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} of Batch is an int, at least {least}, not {value!r}")
+            check_whole(getattr(self, name), f"{name} of Batch", least)
 
 
 class AdaptiveSize:

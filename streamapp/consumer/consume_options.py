@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 from streamapp._base.callables import accepts, gives_coroutine
+from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
 from streamapp._base.names import check_name, check_topic_name
+from streamapp._base.whole_numbers import check_whole
 from streamapp.config import StreamsConfig
 from streamapp.consumer.batching import Batch
 from streamapp.consumer.offset_sinks import OffsetSink
@@ -118,9 +120,7 @@ class ConsumeOptions:
             raise ConfigError(f"the consumer {self.name} needs a topic")
         given = () if self.commit_interval_ms is None else ("commit_interval_ms",)
         for name in (*_POSITIVE, *given):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} has to be a positive int, not {value!r}")
+            check_whole(getattr(self, name), name)
         for name, kind in (("ordered_by", Ordered), ("guarantee", Guarantee)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(
@@ -272,7 +272,10 @@ class ConsumeOptions:
             )
 
     def _check_letters(self) -> None:
-        if self.config.dead_letter_queue_topic is not None:
+        letters = self.config.dead_letter_queue_topic
+        if letters is not None:
+            if letters in self.topics:
+                self._check_cycle(letters)
             return
         answers: set[object] = {self.on_error} if isinstance(self.on_error, str) else set()
         if self.retry is not None:
@@ -283,3 +286,16 @@ class ConsumeOptions:
                 "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
                 "then= and when_full=)"
             )
+
+    def _check_cycle(self, letters: str) -> None:
+        answers = {
+            "on_error": self.processing_answer,
+            "the answer to records that cannot be decoded": self.undecodable_answer,
+            "when_full of the Retry": None if self.retry is None else self.retry.when_full,
+        }
+        if self.output is not None:
+            answers["the answer to outputs that brokers refuse"] = self.production_answer
+        for name, answer in answers.items():
+            if answer in MAKES_LETTERS:
+                cause = f'{name} is "{answer}"'
+                raise ConfigError(letters_of_letters(f"the consumer {self.name}", letters, cause))

@@ -17,7 +17,7 @@ from streamapp.consumer.consumer_record import ConsumerRecord
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Item, Unit
 from streamapp.consumer.offset_sinks import SinkFenced
-from streamapp.consumer.outputs import HandlerOutputs, OutputTransaction
+from streamapp.consumer.outputs import HandlerOutputs, Letter, OutputTransaction
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import HandlerTimeout, Settled, Verdicts
 from streamapp.engine.judging import with_clock
@@ -76,14 +76,16 @@ class Handling:
         except Exception as exc:
             error = exc
         settled = self._settle(unit, pairs, error, wrong, sent)
+        lost = settled.letters[:1]
         try:
             for letter, report in self._send(settled):
+                lost = [letter]
                 try:
                     report.result()
                 except DeliveryError as refused:
-                    self._send_again(letter, refused).result()
+                    self._send_again(letter.record, refused).result()
         except Exception as exc:
-            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, settled.letters))
+            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, *lost))
         self._over(unit, settled, began, pairs)
 
     async def run_async(self, unit: Unit) -> None:
@@ -109,14 +111,16 @@ class Handling:
         except Exception as exc:
             error = exc
         settled = self._settle(unit, pairs, error, wrong, sent)
+        lost = settled.letters[:1]
         try:
             for letter, report in self._send(settled):
+                lost = [letter]
                 try:
                     await asyncio.wrap_future(report)
                 except DeliveryError as refused:
-                    await asyncio.wrap_future(self._send_again(letter, refused))
+                    await asyncio.wrap_future(self._send_again(letter.record, refused))
         except Exception as exc:
-            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, settled.letters))
+            settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, *lost))
         self._over(unit, settled, began, pairs)
 
     def _prepared(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
@@ -189,7 +193,7 @@ class Handling:
             settled.outputs = outputs if error is None else []
         return settled
 
-    def _send(self, settled: Settled) -> list[tuple[OutputRecord, Future[DeliveryReport]]]:
+    def _send(self, settled: Settled) -> list[tuple[Letter, Future[DeliveryReport]]]:
         """Sends dead letters, and waits until brokers confirm them. Only then do their records count as done, so no
         record gets lost.
 
@@ -197,7 +201,7 @@ class Handling:
         """
         if self._outputs is not None:
             return []
-        return [(letter, self._send_soon(letter)) for letter in settled.letters]
+        return [(letter, self._send_soon(letter.record)) for letter in settled.letters]
 
     def _send_again(self, letter: OutputRecord, refused: DeliveryError) -> Future[DeliveryReport]:
         """Sends a letter with the time of the clock. Raises ``refused`` if the letter's time is not the cause."""

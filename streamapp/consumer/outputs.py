@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from streamapp.config import StreamsConfig
-from streamapp.consumer.lanes import PartitionLanes, Unit
+from streamapp.consumer.lanes import Item, PartitionLanes, Unit
 from streamapp.errors import StreamsError
 from streamapp.producer.core import Core
 from streamapp.producer.face import TransactionFace
@@ -17,7 +17,7 @@ from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
 from streamapp.serdes import Serde
 from streamapp.serdes.base import check_serde
 
-__all__ = ["HandlerOutputs", "KafkaOutput", "Output", "OutputTransaction", "Step", "WaitingOutputs"]
+__all__ = ["HandlerOutputs", "KafkaOutput", "Letter", "Output", "OutputTransaction", "Step", "WaitingOutputs"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -114,14 +114,22 @@ class HandlerOutputs:
         return OutputTransaction(self._core)
 
 
+class Letter(NamedTuple):
+    """A dead letter of the record ``item``. ``cause`` is the failure of this record, in words."""
+
+    record: OutputRecord
+    item: Item
+    cause: str
+
+
 class Output(NamedTuple):
     """A record of a call that is over."""
 
     record: OutputRecord
     unit: Unit
     """The records of the call."""
-    letter: bool
-    """True if the record is a dead letter."""
+    letter: Letter | None
+    """None: the record is no dead letter."""
 
     @property
     def source(self) -> TopicPartition:
@@ -154,14 +162,12 @@ class WaitingOutputs:
         commit."""
         return self._records >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
 
-    def add(
-        self, unit: Unit, records: Collection[OutputRecord], letters: Collection[OutputRecord] = ()
-    ) -> None:
+    def add(self, unit: Unit, records: Collection[OutputRecord], letters: Collection[Letter] = ()) -> None:
         """Adds the outputs and the dead letters of a call that has returned."""
         for record in records:
-            self._put(Output(record, unit, False))
+            self._put(Output(record, unit, None))
         for letter in letters:
-            self._put(Output(letter, unit, True))
+            self._put(Output(letter.record, unit, letter))
 
     def _put(self, output: Output) -> None:
         self._by_partition.setdefault(output.source, []).append(output)
@@ -182,7 +188,7 @@ class WaitingOutputs:
         for source, count in done.items():
             self._remove(source, count)
 
-    def replace(self, unit: Unit, letters: Collection[OutputRecord]) -> None:
+    def replace(self, unit: Unit, letters: Collection[Letter]) -> None:
         """Replaces all outputs of a call by these dead letters, because brokers refuse one of the outputs."""
         source = unit.partition.source
         kept = [output for output in self._by_partition.get(source, ()) if output.unit is not unit]

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from streamapp.broker.refused import FINAL, OF_THE_TOPIC, REMEDIES, refusal_text
+from streamapp.broker.refused import FINAL, OF_THE_TIME, OF_THE_TOPIC, REMEDIES, refusal_text
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
@@ -17,6 +17,7 @@ from streamapp.consumer.verdicts import Settled, Verdicts
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import with_clock
 from streamapp.producer.session import RecordsRefused
+from streamapp.records import OutputRecord
 
 __all__ = ["RefusedOutputs"]
 
@@ -61,9 +62,14 @@ class RefusedOutputs:
     def judge(self, step: Step, refused: RecordsRefused) -> None:
         """Applies ``on_error`` to the record of each call whose output was refused.
 
-        If the refusal does not tell which outputs are the cause, the next session sends each output in a request of its
-        own. If the call had several records, each of them first gets a call of its own.
+        Dead letters that brokers may have refused for their time get the time of the clock, all together. If the
+        refusal does not tell which outputs are the cause, the next session sends each output in a request of its own.
+        If the call had several records, each of them first gets a call of its own.
         """
+        if again := _with_clock(step, refused):
+            for output, letter in again:
+                self._dispatcher.letter_again(output, letter)
+            return
         if self._together != 1 and self._vague(step, refused):
             self._together = 1
             return
@@ -91,10 +97,8 @@ class RefusedOutputs:
         record, unit = output.record, output.unit
         text = refusal_text(error, record.key, record.value, record.timestamp)
         refusal = ResultRefused(text, REMEDIES.get(error.code(), ""), final=error.code() in FINAL)
-        if output.letter and (again := with_clock(record, int(time.time() * 1000))) is not None:
-            self._dispatcher.letter_again(output, again)
-        elif output.letter:
-            fatal = self._verdicts.letter_lost(unit, refusal, [record])
+        if output.letter:
+            fatal = self._verdicts.letter_lost(unit, refusal, output.letter)
             self._dispatcher.refused(unit, Settled(back=unit.items, fail=fatal))
         elif len(unit.items) > 1:
             logger.warning(
@@ -107,3 +111,24 @@ class RefusedOutputs:
         else:
             settled = self._verdicts.refused(unit, refusal, record.topic, time.monotonic() * 1000)
             self._dispatcher.refused(unit, settled)
+
+
+def _with_clock(step: Step, refused: RecordsRefused) -> list[tuple[Output, OutputRecord]]:
+    """The dead letters to send again, each with the letter that has the time of the clock.
+
+    Brokers refuse a request as a whole, and the session does not wait for the answers to further requests. So these are
+    the letters that are ahead of the clock, of all topics that refuse a time; or else the old letters.
+    """
+    now = int(time.time() * 1000)
+    topics = {
+        step.outputs[index].record.topic
+        for index, error in refused.errors.items()
+        if error.code() in OF_THE_TIME
+    }
+    again = [
+        (output, letter)
+        for output in step.outputs
+        if output.letter and output.record.topic in topics and (letter := with_clock(output.record, now))
+    ]
+    ahead = [(output, letter) for output, letter in again if (output.record.timestamp or 0) > now]
+    return ahead or again

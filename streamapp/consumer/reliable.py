@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, Unpack
 
 from streamapp._base.prometheus import exposition
-from streamapp._base.secrets import Properties
 from streamapp.config import StreamsConfig, check_config
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus, described
 from streamapp.consumer.consume_options import ConsumeOptions, ConsumeSettings
@@ -40,7 +39,7 @@ class _Face:
         if bootstrap_servers is not None:
             config = config.replace(bootstrap_servers=bootstrap_servers)
         if client_properties is not None:
-            config = config.replace(client_properties=Properties(client_properties))
+            config = config.replace(client_properties=client_properties)
         if dead_letter_queue_topic is not None:
             config = config.replace(dead_letter_queue_topic=dead_letter_queue_topic)
         self.config: StreamsConfig = config

@@ -12,18 +12,20 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
+from streamapp.consumer.outputs import Letter
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import (
     SERVICE_FAILED,
     ProcessingFailed,
     dead_letter,
+    going_on,
     hides_text,
     judge,
+    letter_refused,
     record_at,
     said,
     service_failed,
     short,
-    topics_of,
 )
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
@@ -52,7 +54,7 @@ class Settled:
     dead: list[Item] = field(default_factory=list)
     back: list[Item] = field(default_factory=list)
     """Records that need another call. They go back to the front of their lanes."""
-    letters: list[OutputRecord] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
     """Dead letters. Brokers must confirm them before the outcome counts, or a crash would lose their records. With
     `KafkaOutput`, they are committed with the positions instead."""
     outputs: list[OutputRecord] = field(default_factory=list)
@@ -73,7 +75,6 @@ class Verdicts:
         services: tuple[type[Exception], ...] = (BrokerError, ProcessorStateError)
         if options.offsets is not None:
             services += options.offsets.failures
-        self._services = services
         self._failures = services + (FAILURES if options.retry is None else options.retry.failures)
 
     def settle(
@@ -91,7 +92,7 @@ class Verdicts:
         settled = Settled()
         try:
             for item, wrong in undecodable:
-                if service_failed(wrong, self._services):
+                if service_failed(wrong, self._failures):
                     self._service(settled, [item], wrong, unit)
                 else:
                     self._give_up(settled, unit, item, wrong, self._options.undecodable_answer, _UNDECODABLE)
@@ -141,11 +142,10 @@ class Verdicts:
             settled.back, settled.letters = [item], []
         return settled
 
-    def letter_lost(self, unit: Unit, error: Exception, letters: Sequence[OutputRecord]) -> ProcessingFailed:
-        """The error that ends the consumer if brokers do not take one of these dead letters of a call."""
-        what = f"has a dead letter that {topics_of(letters)} does not take"
-        remedy = f". {error.remedy}" if isinstance(error, ResultRefused) and error.remedy else ""
-        failed = ProcessingFailed(f"{self._message(unit, unit.items[0], error, what)}{remedy}")
+    def letter_lost(self, unit: Unit, error: Exception, letter: Letter) -> ProcessingFailed:
+        """The error that ends the consumer if brokers do not take this dead letter of a call."""
+        record = self._record(unit, letter.item)
+        failed = letter_refused(record, letter.record.topic, error, letter.cause, self._config)
         failed.__cause__ = error
         return failed
 
@@ -237,7 +237,8 @@ class Verdicts:
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
             letters = (dead_letter(topic, context, error, what, self._config, int(time.time() * 1000)),)
-        settled.letters += letters or ()
+        cause = self._cause(error, what)
+        settled.letters += [Letter(each, item, cause) for each in letters or ()]
         if answer == "fail":
             remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'
             if isinstance(error, ResultRefused):
@@ -247,9 +248,9 @@ class Verdicts:
             return
         (settled.dead if letters else settled.skipped).append(item)
         logger.warning(
-            "%s; going on without it%s",
+            "%s; %s",
             message,
-            f", sent to {topics_of(letters)}" if letters else "",
+            going_on(letters or ()),
             extra={"kind": f"{self._options.operator} {context.topic} {what} {type(error).__name__}"},
         )
 
@@ -268,5 +269,10 @@ class Verdicts:
         )
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
-        where = record_at(*unit.partition.source, item.offset)
-        return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
+        return f"{self._record(unit, item)} {self._cause(error, what)}"
+
+    def _record(self, unit: Unit, item: Item) -> str:
+        return f"{self._options.operator}: {record_at(*unit.partition.source, item.offset)}"
+
+    def _cause(self, error: Exception, what: str) -> str:
+        return f"{what}: {said(error, self._config)[:500]}"

@@ -12,18 +12,20 @@ from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import LetterCollector
 from streamapp.engine.judging import (
     LETTER,
-    SERVICE_FAILED,
+    PASSES,
     ProcessingFailed,
     dead_letter,
     error_headers,
+    going_on,
     hides_text,
     judge,
+    letter_refused,
     masked,
     no_fault_of_the_record,
     said,
     send_letter,
-    service_failed,
     topics_of,
+    without_loss,
 )
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import RecordDropped
@@ -107,17 +109,11 @@ class Failures:
             raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
-
-        If a service has failed (`FAILURES`), ``on_error="skip"`` and ``on_error="dead_letter"`` stop the worker. The
-        record is not the cause of the failure, so the record must not be lost. ``on_error="continue"``, as in Kafka
-        Streams, does not stop the worker. A function as ``on_error`` decides itself.
-        """
+        """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop."""
+        if no_fault_of_the_record(error):
+            raise error
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
-        if on_error in ("skip", "dead_letter") and service_failed(error):
-            on_error = "fail"
-            remedy = f"{SERVICE_FAILED}: on_error=Retry.by_key() or Retry.in_place() waits until the service is back"
-        self.settle(error, node, on_error, remedy=remedy)
+        self._handle(on_error, error, node, "failed", remedy, "failed")
 
     def settle(
         self,
@@ -127,22 +123,25 @@ class Failures:
         *,
         attempt: int = 1,
         reason: str = "failed",
-        remedy: str = "the Retry of the operator says so",
     ) -> None:
-        """Follows ``on_error`` for a record whose last attempt has failed.
+        """Follows ``on_error``, an answer of the operator's `Retry`, for a record whose last attempt has failed.
 
-        If the record is dropped, the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead
-        letter. Raises `ProcessingFailed` if the answer is to stop.
+        The `Retry` says which errors pass, so "skip" and "dead_letter" hold for every error. If the record is dropped,
+        the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead letter. Raises
+        `ProcessingFailed` if the answer is to stop.
         """
         if no_fault_of_the_record(error):
             raise error
-        self._handle(on_error, error, node, "failed", remedy, reason, attempt)
+        remedy = "the Retry of the operator says so"
+        dead = self._follow(on_error, error, node, "failed", remedy, attempt)
+        self._task.drop(1, node, "dead_letter" if dead else reason)
 
     def dropped(self, node: str, reason: str) -> None:
         """Sends a dead letter of the current record, which an operator drops for a reason in ``dead_letter_drops``."""
         topic = self._config.dead_letter_queue_topic
         assert topic is not None
-        self._send_dead_letter(topic, RecordDropped(f"{node} drops the record: {reason}"), node, reason, 1)
+        error = RecordDropped(f"{node} drops the record: {reason}")
+        self._send(self._dead_letter(topic, error, node, reason, 1), node, f"is dropped: {reason}")
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
         """The current record as the first argument of an exception handler."""
@@ -169,7 +168,7 @@ class Failures:
 
         Raises `ProcessingFailed` if the answer is to stop, or if the refusal is final.
         """
-        self._ask(
+        self._follow(
             "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),
             error,
             node,
@@ -186,12 +185,12 @@ class Failures:
         what: str,
         remedy: str,
         reason: str,
-        attempt: int = 1,
     ) -> None:
-        dead = self._ask(on_error, error, node, what, remedy, attempt)
+        kept = without_loss(on_error, error)
+        dead = self._follow(kept, error, node, what, remedy if kept == on_error else PASSES)
         self._task.drop(1, node, "dead_letter" if dead else reason)
 
-    def _ask(
+    def _follow(
         self,
         on_error: Answer | Chooser,
         error: Exception,
@@ -208,32 +207,27 @@ class Failures:
         message = f"{failure}; {remedy}"
         topic = self._config.dead_letter_queue_topic
         answer, letters = judge(on_error, lambda: self.context(node, attempt), error, message, topic)
-        if letters is not None:
-            for letter in letters:
-                self._send(letter, node)
-        elif topic is not None and answer != "skip":
-            self._send_dead_letter(topic, error, node, what, attempt)
-            letters = (OutputRecord(topic, None, None, None),)
+        if letters is None and topic is not None and answer != "skip":
+            letters = (self._dead_letter(topic, error, node, what, attempt),)
+        for letter in letters or ():
+            self._send(letter, node, f"{what}: {said(error, self._config)}")
         if answer == "fail":
             cause = None if hides_text(error, self._config) else error
             raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from cause
         # A runner limits how often it logs lines of one kind. The kind is not the text, which often quotes the record.
         logger.warning(
-            "%s; going on without it%s",
+            "%s; %s",
             failure,
-            self._way_of(letters or ()),
+            self._going_on(letters or ()),
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
         return bool(letters)
 
-    def _way_of(self, letters: Sequence[OutputRecord]) -> str:
-        """The topics of dead letters, in words."""
-        if not letters:
-            return ""
-        topics = topics_of(letters)
-        if isinstance(self._task.collector, LetterCollector):
-            return f"; one process of the application writes its dead letter to {topics}, once"
-        return f", sent to {topics}"
+    def _going_on(self, letters: Sequence[OutputRecord]) -> str:
+        if letters and isinstance(self._task.collector, LetterCollector):
+            topics = topics_of(letters)
+            return f"{going_on(())}; one process of the application writes its dead letter to {topics}, once"
+        return going_on(letters)
 
     def _how_to_reproduce(self, error: Exception) -> str:
         """The end of an error message: the user's function, the record, and the command that runs the record again.
@@ -254,19 +248,21 @@ class Failures:
         return f"{said}. Record: {record}{REPRODUCE}streamapp try APPLICATION {where}"
 
     def _message(self, error: Exception, node: str, what: str) -> str:
-        task = self._task
-        return f"{node} (task {task.task_id}): {task.at} {what}: {said(error, self._config)}"
+        return f"{self._record(node)} {what}: {said(error, self._config)}"
 
-    def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
+    def _record(self, node: str) -> str:
+        return f"{node} (task {self._task.task_id}): {self._task.at}"
+
+    def _dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> OutputRecord:
         now = self._task.wall_clock_ms()
-        self._send(dead_letter(topic, self.context(node, attempt), error, what, self._config, now), node)
+        return dead_letter(topic, self.context(node, attempt), error, what, self._config, now)
 
-    def _send(self, letter: OutputRecord, node: str) -> None:
+    def _send(self, letter: OutputRecord, node: str, cause: str) -> None:
         try:
             send_letter(self._task.collector.send, letter, self._task.wall_clock_ms())
         except ResultRefused as refused:
-            what = f"has a dead letter that {letter.topic} does not take"
-            raise ProcessingFailed(f"{self._message(refused, node, what)}. {refused.remedy}") from refused
+            record = self._record(node)
+            raise letter_refused(record, letter.topic, refused, cause, self._config) from refused
 
 
 def _users_function(error: BaseException) -> str:

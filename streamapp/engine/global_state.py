@@ -85,6 +85,10 @@ class GlobalState:
         return sum(session.task.metrics.dropped_records for session in self._sessions.values())
 
     @property
+    def lost_records(self) -> int:
+        return sum(session.task.metrics.lost_records for session in self._sessions.values())
+
+    @property
     def drops(self) -> Counter[tuple[str, str]]:
         """Dropped records by operator and reason."""
         return sum((session.task.metrics.drops for session in self._sessions.values()), Counter())

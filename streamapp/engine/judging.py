@@ -20,13 +20,17 @@ from streamapp.records import Headers, OutputRecord
 
 __all__ = [
     "LETTER",
+    "PASSES",
     "SERVICE_FAILED",
     "Judgement",
     "ProcessingFailed",
     "dead_letter",
     "error_headers",
+    "going_on",
     "hides_text",
+    "is_untimely",
     "judge",
+    "letter_refused",
     "masked",
     "no_fault_of_the_record",
     "record_at",
@@ -37,16 +41,25 @@ __all__ = [
     "text_of",
     "topics_of",
     "with_clock",
+    "without_loss",
 ]
 
 _MOST_TEXT = 16_000
 """The number of characters that a header of a dead letter keeps of a traceback or of an exception's text."""
+
+_NEAR_MS = 10_000
 
 LETTER = "__streamapp.errors."
 """The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
 
 SERVICE_FAILED = "a service failed and not the record"
 """Begins the remedy for the failure of a service (`FAILURES`)."""
+
+PASSES = (
+    f"{SERVICE_FAILED}: the record comes again after a restart. An operator with on_error=Retry.by_key() or "
+    "Retry.in_place() waits until the service is back"
+)
+"""The remedy for the failure of a service, if the answer stops the worker (`without_loss`)."""
 
 _NO_FAULT = (ProcessorStateError, BrokerError, UnsupportedOperation)
 
@@ -66,6 +79,18 @@ def no_fault_of_the_record(error: BaseException) -> bool:
 def service_failed(error: BaseException, failures: tuple[type[Exception], ...] = FAILURES) -> bool:
     """True for errors of these types, except the refusal of a record."""
     return isinstance(error, failures) and not (isinstance(error, BrokerError) and error.refused)
+
+
+def without_loss(on_error: Answer | Chooser, error: BaseException) -> Answer | Chooser:
+    """The answer to an error; "fail" in place of "skip" and "dead_letter" if the error passes.
+
+    An error passes if a service has failed (`FAILURES`), because the record is not the cause. An outage of the service
+    must drop no records. "continue", as in Kafka Streams, and functions keep their answers.
+
+    >>> without_loss("skip", ConnectionError("registry")), without_loss("continue", ConnectionError("registry"))
+    ('fail', 'continue')
+    """
+    return "fail" if on_error in ("skip", "dead_letter") and service_failed(error) else on_error
 
 
 class ProcessingFailed(StreamsError):
@@ -148,23 +173,31 @@ def dead_letter(
     letter = OutputRecord(topic, context.key, context.value, context.timestamp, headers)
     if isinstance(error, BrokerError) and now_ms is not None:
         # Brokers may have refused the result for its timestamp, and must not refuse the letter for the same reason.
-        return with_clock(letter, now_ms) or letter
+        return letter._replace(timestamp=min(context.timestamp, now_ms))
     return letter
+
+
+def is_untimely(timestamp: int | None, now_ms: int) -> bool:
+    """True if brokers may refuse a record for its timestamp. False if the timestamp is that of the clock, or nearly.
+
+    A topic takes no record further ahead than ``message.timestamp.after.max.ms`` (by default an hour), and no record
+    older than ``message.timestamp.before.max.ms`` (by default any age). Brokers may take seconds for their answer. So a
+    timestamp of the last seconds counts as that of the clock.
+    """
+    return timestamp is not None and not now_ms - _NEAR_MS <= timestamp <= now_ms
 
 
 def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
     """The letter with the time of the clock, for brokers that have refused the letter.
 
-    None: the letter is not ahead of the clock, so brokers have another reason. By default, brokers take no record that
-    is more than an hour ahead (``message.timestamp.after.max.ms``), and take records of any age. A header of the letter
+    None: the time of the letter is that of the clock already, so brokers have another reason. A header of the letter
     keeps the time of its record.
 
-    >>> with_clock(OutputRecord("dead", None, b"late", 9_000), 1_000).timestamp
-    1000
+    >>> ahead, old = OutputRecord("dead", None, b"v", 90_000), OutputRecord("dead", None, b"v", 10)
+    >>> with_clock(ahead, 60_000).timestamp, with_clock(old, 60_000).timestamp
+    (60000, 60000)
     """
-    if letter.timestamp is None or letter.timestamp <= now_ms:
-        return None
-    return letter._replace(timestamp=now_ms)
+    return letter._replace(timestamp=now_ms) if is_untimely(letter.timestamp, now_ms) else None
 
 
 def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) -> None:
@@ -179,6 +212,32 @@ def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) ->
         if again is None:
             raise
         send(*again)
+
+
+def letter_refused(
+    record: str, topic: str, refused: Exception, cause: str, config: StreamsConfig
+) -> ProcessingFailed:
+    """The error for a dead letter that brokers refuse. ``record`` begins the message, and ``cause`` is the failure of
+    the record itself, such as "failed: ValueError"."""
+    remedy = f". {refused.remedy}" if isinstance(refused, ResultRefused) and refused.remedy else ""
+    why = f"{said(refused, config)}{remedy}"
+    return ProcessingFailed(
+        f"{record} has a dead letter that {topic} does not take: {why}. The record {cause}"
+    )
+
+
+def going_on(letters: Iterable[OutputRecord]) -> str:
+    """The words for a record that is dropped, and for its dead letters, which brokers may still refuse.
+
+    >>> going_on([OutputRecord("dead", None, None, None)]), going_on([])
+    ('going on without it, once brokers have its dead letter in dead', 'going on without it')
+    """
+    topics = topics_of(letters)
+    return (
+        f"going on without it, once brokers have its dead letter in {topics}"
+        if topics
+        else "going on without it"
+    )
 
 
 def hides_text(error: BaseException, config: StreamsConfig) -> bool:

@@ -26,6 +26,11 @@ class TaskMetrics:
     drops: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Dropped records by (operator or store, reason). Unlike ``dropped_records``, which counts as Kafka Streams does,
     these numbers include null keys before a repartition topic."""
+    lost_records: int = 0
+    """The records of which ``dropped_records`` counts at least one drop, except answers that are ``superseded``. A
+    record that two operators drop, or that is late for several windows, counts once."""
+    last_lost: tuple[str | None, int, int] = (None, -1, -1)
+    """Topic, partition and offset of the record that ``lost_records`` has counted last."""
     dropped_results: int = 0
     """Results that brokers have refused, and that the production exception handler has dropped."""
 

@@ -332,9 +332,21 @@ class Task(CurrentRecord):
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
         if in_total:
             self.metrics.dropped_records += count
+            self._count_lost(reason)
         self.metrics.drops[where, reason] += count
         if reason in self.plan.config.dead_letter_drops:
             self._failures.dropped(where, reason)
+
+    def _count_lost(self, reason: str) -> None:
+        """Counts the current record as lost, once. The drops of a record come one after the other.
+
+        An answer of a foreign-key join that is superseded loses nothing, because a later answer replaces it. In a
+        punctuator, each drop is one of another record.
+        """
+        record = self.topic, self.partition, self.offset
+        if reason != "superseded" and (self.topic is None or record != self.metrics.last_lost):
+            self.metrics.lost_records += 1
+            self.metrics.last_lost = record
 
     def add_parking(self, name: str, parking: Parking) -> None:
         self.parkings[name] = parking

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
+from streamapp._base.whole_numbers import check_whole
 from streamapp.config import StreamsConfig
 from streamapp.producer.core import Core
 from streamapp.producer.counts import ProducerMetrics
@@ -60,6 +61,7 @@ class ProducerFace(Generic[K, V]):
             spill_max_bytes=spill_max_bytes,
             transactions=transactions,
         )
+        check_whole(close_timeout_ms, "close_timeout_ms", 0)
         self._core = Core(options, key_serde, value_serde)
         self.config: StreamsConfig = options.config
         """The settings of the cluster and its login, for commands of ``streamapp`` that load this producer."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from streamapp._base.names import check_name
-from streamapp._base.secrets import Properties
+from streamapp._base.whole_numbers import check_whole
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.runners.connection import client_of
@@ -55,10 +55,7 @@ class ProducerOptions:
         except TopologyError as exc:
             raise ConfigError(str(exc)) from None
         for name in (*_POSITIVE, "linger_ms"):
-            value = getattr(self, name)
-            least = int(name in _POSITIVE)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} has to be an int of at least {least}, not {value!r}")
+            check_whole(getattr(self, name), name, int(name in _POSITIVE))
         if self.compression_type not in _COMPRESSIONS:
             raise ConfigError(
                 f"compression_type is {self.compression_type!r}; it must be one of {', '.join(_COMPRESSIONS)}"
@@ -82,7 +79,7 @@ class ProducerOptions:
         return StreamsConfig(
             self.name,
             bootstrap_servers=self.bootstrap_servers,
-            client_properties=Properties(self.client_properties),
+            client_properties=self.client_properties,
         )
 
     def client(self) -> dict[str, Any]:

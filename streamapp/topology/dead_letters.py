@@ -1,16 +1,17 @@
-"""The check, made while a topology is planned, that dead letters have a topic."""
+"""The checks of dead letters, made while a topology is planned: the letters have a topic, and do not go in a cycle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
 from streamapp._base.names import of_topics
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.on_error import Retry
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
-__all__ = ["check_dead_letters"]
+__all__ = ["check_cycles", "check_dead_letters"]
 
 
 def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
@@ -29,6 +30,60 @@ def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
                 "dead_letter_queue_topic in the StreamsConfig, or give another answer as on_error (of a Retry: as "
                 "then= and when_full=)"
             )
+
+
+def check_cycles(nodes: Iterable[Node], config: StreamsConfig) -> None:
+    """Raises `ConfigError` if the application reads its own dead letters, and makes new letters of those that fail.
+
+    A function as ``on_error`` or as handler is not checked, because its answers are not known before a record fails.
+    """
+    letters = config.dead_letter_queue_topic
+    if letters is None:
+        return
+    known = tuple(nodes)
+    for source in known:
+        if not isinstance(source, SourceNode) or not _reads(source, letters):
+            continue
+        for node in _behind(source, known):
+            if (cause := _letter_cause(node, config)) is not None:
+                where = of_topics(source.name, *_topics(source))
+                raise ConfigError(letters_of_letters(where, letters, f"{node.name} has {cause}"))
+
+
+def _reads(source: SourceNode, topic: str) -> bool:
+    return topic in source.topics or (
+        source.pattern is not None and source.pattern.fullmatch(topic) is not None
+    )
+
+
+def _behind(source: SourceNode, nodes: Sequence[Node]) -> list[Node]:
+    """The source and all nodes that its records can reach, also through a topic that a sink writes to."""
+    reached: dict[str, Node] = {source.name: source}
+    waiting: list[Node] = [source]
+    while waiting:
+        node = waiting.pop()
+        written = node.topic if isinstance(node, SinkNode) and isinstance(node.topic, str) else None
+        for each in nodes:
+            reads = written is not None and isinstance(each, SourceNode) and _reads(each, written)
+            if (node.name in each.parents or reads) and each.name not in reached:
+                reached[each.name] = each
+                waiting.append(each)
+    return list(reached.values())
+
+
+def _letter_cause(node: Node, config: StreamsConfig) -> str | None:
+    """The setting by which a failed record of the node becomes a dead letter. None: no setting says so."""
+    for answer in sorted(map(str, _answers(node) - {None})):
+        if answer in MAKES_LETTERS:
+            return f'the answer "{answer}"'
+    if _answers(node) == {None}:
+        kind = {SourceNode: "deserialization", SinkNode: "production"}.get(type(node), "processing")
+        handler = getattr(config, f"{kind}_exception_handler")
+        if handler in MAKES_LETTERS:
+            return f'no on_error, and {kind}_exception_handler is "{handler}"'
+    if config.dead_letter_drops and isinstance(node, ProcessorNode) and node.stores:
+        return f"a store, and dead_letter_drops is {config.dead_letter_drops!r}"
+    return None
 
 
 def _topics(node: Node) -> tuple[str, ...]:

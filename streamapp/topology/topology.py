@@ -18,7 +18,7 @@ from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
-from streamapp.topology.dead_letters import check_dead_letters
+from streamapp.topology.dead_letters import check_cycles, check_dead_letters
 from streamapp.topology.describe import describe_global_store, describe_subtopology
 from streamapp.topology.groups import NodeGroups
 from streamapp.topology.mermaid import to_mermaid
@@ -350,7 +350,7 @@ class Topology:
         The settings given in ``config`` override those of the configuration with which the topology was built. Raises
         `TopologyError` if the topology is empty. Raises `ConfigError` for a setting of which the builder has already
         used another value. Raises `ConfigError`, too, if an ``on_error`` is "dead_letter", but
-        ``dead_letter_queue_topic`` is not set.
+        ``dead_letter_queue_topic`` is not set, and if the topology makes dead letters of its own dead letters.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
@@ -365,6 +365,8 @@ class Topology:
                 "the topology is empty: it has no source; add at least one stream() or table()"
             )
         check_dead_letters(self._nodes.values(), config)
+        of_global = [node for each in self._global_stores.values() for node in (each.source, each.processor)]
+        check_cycles([*self._nodes.values(), *of_global], config)
         stores = tuple(replace(g, spec=bound_to(g.topic, g.spec)) for g in self._global_stores.values())
         return Plan(config, subtopologies, stores)
 

@@ -233,11 +233,9 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
 
 def _dropping(sampler: Sampler) -> Iterator[Finding]:
     status = sampler.status
-    by_task, reasons = Counter(status.dropped_records), Counter[str]()
-    for (task, _, reason), count in status.drops.items():
-        if reason == _OUTDATED:
-            by_task[task] -= count
-        else:
+    by_task, reasons = Counter(status.lost_records), Counter[str]()
+    for (_, _, reason), count in status.drops.items():
+        if reason != _OUTDATED:
             reasons[reason] += count
     if (dropped := by_task.total()) > 0:
         # Drops of tasks that have moved away count, but the sampler may have missed their last processed records.
@@ -251,7 +249,11 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
             f"of all its records (task {tasks}).",
             "The records were late, lacked a key or a value, or failed in a step whose exception handler "
             "went on. The log has some of the records that failed."
-            + (f" The numbers by reason are: {listed}." if listed else ""),
+            + (
+                f" The drops by reason are: {listed}. A record counts here once for each operator and window."
+                if listed
+                else ""
+            ),
         )
     if status.dropped_results:
         yield Finding(

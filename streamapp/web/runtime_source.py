@@ -61,6 +61,7 @@ class RuntimeSource:
             self._consumers(),
             tuple(map(input_status, streams.global_inputs)),
             tuple(map(input_status, streams.agent_inputs)),
+            lost_records=streams.lost_records,
         )
 
     def topology(self) -> TopologyGraph:

@@ -151,6 +151,8 @@ class WorkerStatus:
     """The partitions that agents of Faust read. ``buffered`` records went to agents, and are not finished."""
     has_topology: bool = True
     """False for an application with agents or consumers only, which never has tasks."""
+    lost_records: Mapping[str, int] = field(default_factory=dict)
+    """The records of ``dropped_records`` by task, each counted once, although several operators may drop it."""
 
     @property
     def dropped(self) -> int:

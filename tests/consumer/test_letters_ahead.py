@@ -1,4 +1,4 @@
-"""Records far ahead of the clock fail. Brokers refuse dead letters with such a time, so the letters get that of the clock."""
+"""Records far from the clock fail. Brokers refuse dead letters with such a time, so the letters get that of the clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from streamapp import JsonSerde, Response
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
-from streamapp.consumer import Batch, ReliableConsumer
+from streamapp.consumer import Batch, ReliableConsumer, output_commits
 from streamapp.engine.judging import ProcessingFailed
 from streamapp.on_error import ErrorContext
 from streamapp.records import OutputRecord
@@ -28,12 +28,20 @@ NUMBERS = [str(number) for number in range(COUNT)]
 
 def far_ahead(feed: Feed, values: list[str]) -> None:
     """Writes records to a topic that takes any time. Each record has a time of its own."""
-    settings = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    write(feed, values, feed.topic, {"message.timestamp.after.max.ms": str(2**63 - 1)}, HOURS_MS)
+
+
+def old(feed: Feed, values: list[str]) -> None:
+    """Writes old records. The dead-letter topic takes records of the last hour only."""
+    write(feed, values, feed.dead, {"message.timestamp.before.max.ms": "3600000"}, -HOURS_MS)
+
+
+def write(feed: Feed, values: list[str], topic: str, settings: dict[str, str], shift_ms: int) -> None:
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=feed.bootstrap))
-    admin.ensure_topics([TopicSpec(feed.topic, 1, settings)])
+    admin.ensure_topics([TopicSpec(topic, 1, settings)])
     feed.create(partitions=1)
     producer = Producer({"bootstrap.servers": feed.bootstrap, "linger.ms": 50})
-    first = int(time.time() * 1000) + HOURS_MS
+    first = int(time.time() * 1000) + shift_ms
     for number, value in enumerate(values):
         producer.produce(feed.topic, value, f"k{number % 5}", timestamp=first + number)
     assert producer.flush(60) == 0
@@ -57,6 +65,7 @@ ODD = [number for number in range(COUNT) if number % 2]
 AT_LEAST_ONCE: dict[str, Any] = {"guarantee": "at_least_once", "output": None}
 
 
+@pytest.mark.parametrize("feeding", [far_ahead, old])
 @pytest.mark.parametrize(
     ("handler", "settings"),
     [
@@ -67,12 +76,33 @@ AT_LEAST_ONCE: dict[str, Any] = {"guarantee": "at_least_once", "output": None}
     ],
     ids=["exactly once", "at least once", "own letter", "own letter, at least once"],
 )
-def test_the_letters_get_the_time_of_the_clock(feed: Feed, handler: Any, settings: dict[str, Any]) -> None:
-    far_ahead(feed, NUMBERS)
+def test_the_letters_get_the_time_of_the_clock(
+    feed: Feed, handler: Any, settings: dict[str, Any], feeding: Any
+) -> None:
+    feeding(feed, NUMBERS)
     with consumer(feed, handler, **{"on_error": "dead_letter", **settings}) as running:
         until(lambda: feed.position() == COUNT, SECONDS, lambda: running.status)
     assert sorted(number for _, number in feed.written(feed.dead)) == ODD
     assert (running.metrics.done, running.metrics.dead) == (COUNT - len(ODD), len(ODD))
+
+
+def test_letters_of_the_same_transaction_are_sent_again_together(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each letter had a transaction and a session of its own."""
+    opened: list[str] = []
+
+    class Session(output_commits.TransactionSession):
+        def __init__(self, name: str, *arguments: Any, **settings: Any) -> None:
+            opened.append(name)
+            super().__init__(name, *arguments, **settings)
+
+    monkeypatch.setattr(output_commits, "TransactionSession", Session)
+    far_ahead(feed, NUMBERS)
+    with consumer(feed, raising, on_error="dead_letter", commit_interval_ms=1_000) as running:
+        until(lambda: feed.position() == COUNT, SECONDS, lambda: running.status)
+    assert sorted(number for _, number in feed.written(feed.dead)) == ODD
+    assert len(opened) <= 4
 
 
 def test_the_letters_of_a_coroutine_get_the_time_of_the_clock(feed: Feed) -> None:

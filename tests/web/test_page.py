@@ -233,7 +233,9 @@ async def test_a_key_that_is_not_there_is_not_an_empty_table(opened: Opened) -> 
 
 
 async def test_dropped_records_stand_out(opened: Opened) -> None:
-    opened.source.worker = dataclasses.replace(opened.source.worker, dropped_records={"0_0": 5_000})
+    opened.source.worker = dataclasses.replace(
+        opened.source.worker, dropped_records={"0_0": 5_000}, lost_records={"0_0": 5_000}
+    )
     await opened.shows("#findings .warning", "5,000 records were dropped")
     assert "keeps up" not in await opened.page.locator("#findings").inner_text()
 

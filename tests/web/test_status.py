@@ -443,7 +443,7 @@ async def test_page_and_doctor_agree_on_a_worker_without_a_task(
 def test_dropped_records_are_found_with_their_share(dropped: int, severity: str) -> None:
     watch = Watched(task(processed=10_000))
     watch.source.worker = dataclasses.replace(
-        watch.source.worker, dropped_records={"0_0": dropped - 1, "0_1": 1, "0_2": 0}
+        watch.source.worker, lost_records={"0_0": dropped - 1, "0_1": 1, "0_2": 0}
     )
     watch.sampler.tick()
     (finding,) = watch.found()
@@ -461,11 +461,25 @@ def test_outdated_answers_of_a_foreign_key_join_are_no_dropped_records() -> None
     watch.sampler.tick()
     assert watch.found() == []
     drops |= {("0_1", "sum", "late"): 5, ("0_1", "sum", "null_key"): 1}
-    watch.source.worker = dataclasses.replace(watch.source.worker, dropped_records={"0_1": 906}, drops=drops)
+    watch.source.worker = dataclasses.replace(
+        watch.source.worker, dropped_records={"0_1": 906}, drops=drops, lost_records={"0_1": 6}
+    )
     watch.sampler.tick()
     (finding,) = watch.found()
     assert "6 records were dropped since the worker started, 0.1 % of all its records" in finding.message
-    assert "The numbers by reason are: late 5, null_key 1." in finding.hint
+    assert "The drops by reason are: late 5, null_key 1." in finding.hint
+
+
+def test_the_share_of_dropped_records_counts_a_record_once() -> None:
+    """A record that two operators drop counted twice, so all records of a worker seemed to be dropped."""
+    watch = Watched(task(processed=10))
+    drops = {("0_1", "by day", "late"): 5, ("0_1", "by hour", "late"): 5}
+    watch.source.worker = dataclasses.replace(
+        watch.source.worker, dropped_records={"0_1": 10}, drops=drops, lost_records={"0_1": 5}
+    )
+    watch.sampler.tick()
+    (finding,) = watch.found()
+    assert "5 records were dropped since the worker started, 50.0 % of all its records" in finding.message
 
 
 def test_dropped_results_are_found() -> None:

@@ -287,18 +287,21 @@ def test_a_record_that_fails_anywhere_becomes_a_dead_letter_and_the_next_ones_ar
     assert worker.terminate() == 0
 
 
+@pytest.mark.parametrize("hours", [3, -3])
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_letters_that_are_far_ahead_of_the_clock_get_its_time(cluster: Cluster, guarantee: str) -> None:
+def test_letters_that_are_far_from_the_clock_get_its_time(
+    cluster: Cluster, guarantee: str, hours: int
+) -> None:
     """Brokers refuse such a letter, and a request with such a letter as a whole. The refusal ended the worker."""
     answered = Answered(cluster)
     source, letters = f"{cluster.id}-failing", f"{cluster.id}-letters"
     cluster.create(source, partitions=1, config=ANY_TIME)
-    cluster.create(letters, partitions=1)
-    ahead = int(time.time() * 1000) + 3 * 3_600_000
+    cluster.create(letters, partitions=1, config={"message.timestamp.before.max.ms": "3600000"})
+    far = int(time.time() * 1000) + hours * 3_600_000
     poison = [b"poison %d" % number for number in range(20)]
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     for number, value in enumerate([b"before", *poison, b"after"]):
-        producer.produce(source, value, b"k1", timestamp=ahead + number if number % 3 == 1 else 0)
+        producer.produce(source, value, b"k1", timestamp=far + number if number % 3 == 1 else 0)
     producer.flush()
     env = {"FAILING": source, "HOW": "raises in the agent", "ON_ERROR": "continue", "DEAD_LETTERS": letters}
     worker = answered.start(GUARANTEE=guarantee, **env)

@@ -19,6 +19,7 @@ from streamapp.engine.judging import (
     masked,
     no_fault_of_the_record,
     said,
+    without_loss,
 )
 from streamapp.errors import ConfigError
 from streamapp.records import NO_HEADERS, Headers
@@ -221,7 +222,7 @@ class _Encoder:
             f"{said(error, self.config)}. Set deserialization_exception_handler to "
             '"continue" to drop such rows (to the dead-letter topic, if one is set)'
         )
-        handler = self.source.on_error or self.config.deserialization_exception_handler
+        handler = without_loss(self.source.on_error or self.config.deserialization_exception_handler, error)
         answer, letters = judge(handler, lambda: context, error, message, topic)
         if answer == "fail":
             raise ProcessingFailed(message) from (None if hides_text(error, self.config) else error)

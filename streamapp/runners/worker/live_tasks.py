@@ -70,7 +70,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
         before, metrics = self._metrics.get(live.id), live.task.metrics
         if before is not None:
             metrics.dropped_records, metrics.drops = before.dropped_records, before.drops
-            metrics.dropped_results = before.dropped_results
+            metrics.dropped_results, metrics.lost_records = before.dropped_results, before.lost_records
         self._metrics[live.id] = metrics
 
     def start_restored(self) -> bool:
@@ -114,6 +114,11 @@ class LiveTasks(dict[TaskId, LiveTask]):
     def dropped_records(self) -> dict[str, int]:
         """The number of dropped records by task, including tasks that have moved to other workers."""
         return {str(id): metrics.dropped_records for id, metrics in list(self._metrics.items())}
+
+    @property
+    def lost_records(self) -> dict[str, int]:
+        """The records of `dropped_records` by task, each counted once (`TaskMetrics.lost_records`)."""
+        return {str(id): metrics.lost_records for id, metrics in list(self._metrics.items())}
 
     @property
     def drops(self) -> dict[tuple[str, str, str], int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import time
+from collections.abc import Callable
 from typing import Any
 
 from streamapp._base.repetitions import Repetitions
@@ -41,6 +43,13 @@ _PASSING = re.compile(
 """Warnings that need no action. librdkafka says the first on a cluster whose coordinators have just started, and tries
 again. aiokafka says the second when another worker comes or goes. Faust says the third when one rebalance follows
 another, and the fourth when a look at the tables of agents takes more than 0.2 s."""
+_SOON_OVER = re.compile(
+    r"Group Coordinator Request failed: .*GroupCoordinatorNotAvailableError"
+    r"|Topic \S+ not found in cluster metadata"
+)
+"""Errors of a first start, after which aiokafka tries again. On a new cluster, brokers first create the topic of
+committed offsets. Brokers may not know a topic that the worker has just created, such as the changelog of a table."""
+_SOON_SECONDS = 10.0
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
@@ -80,10 +89,23 @@ class Crashes(logging.Filter):
 
 
 class _Passing(logging.Filter):
-    """Hides warnings that need no action (`_PASSING`), except in the debug log."""
+    """Hides warnings that need no action (`_PASSING`), except in the debug log.
+
+    Hides the errors of a first start (`_SOON_OVER`), too, while the process is young. A worker whose brokers stay away
+    logs these errors later.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._began = clock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno == logging.WARNING and _PASSING.search(record.getMessage()):
+        known = {logging.WARNING: _PASSING}
+        if self._clock() - self._began < _SOON_SECONDS:
+            known[logging.ERROR] = _SOON_OVER
+        pattern = known.get(record.levelno)
+        if pattern is not None and pattern.search(record.getMessage()):
             return logging.getLogger().isEnabledFor(logging.DEBUG)
         return True
 

@@ -94,7 +94,7 @@ class RecordProducer:
         self._partitions = dict(partitions)
         self._failure: StreamsError | None = None
         self._in_transaction = False
-        self._refusals = Refusals()
+        self._refusals = Refusals(config.dead_letter_queue_topic)
         self._knows_refusals = False
         self._settings = producer_settings(config, transactional_id)
         self._files = CertificateFiles(self._settings)
@@ -367,18 +367,17 @@ class RecordProducer:
     def _not_taken(self, failed: Failure) -> None:
         """Handles a record that librdkafka refused before sending it, so that the transaction does not fail.
 
-        The refusal of a result is raised at once, for the exception handler.
+        The refusal of a result or of a dead letter is raised at once, in the call that knows its record.
         """
         error, topic, _, key, value, timestamp = failed
-        if is_refusal(error) and topic not in self._stores and topic != self._config.dead_letter_queue_topic:
+        if is_refusal(error) and topic not in self._stores:
             raise refusal(error, key, value, timestamp)
         self._failed(failed)
 
     def _raise_failure(self, *, wait: bool = False) -> None:
         """Raises the first failure, or the refused results that caused it. With ``wait``, refused results are raised at
         the next flush instead, all together."""
-        letters = self._config.dead_letter_queue_topic
-        if letters is not None and self._refusals.new and (lost := self._refusals.lost(letters)) is not None:
+        if (lost := self._refusals.lost_letter()) is not None:
             error, topic, partition, key, value, timestamp = lost
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         if isinstance(self._failure, ProductionError):

@@ -15,20 +15,14 @@ from math import inf
 from confluent_kafka import KafkaError
 
 from streamapp._base.counted import counted
-from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TOPIC, REMEDIES, refusal_text
+from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TIME, OF_THE_TOPIC, REMEDIES, refusal_text
 from streamapp.engine.collector import ResultRefused
+from streamapp.engine.judging import is_untimely
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.sender import Failure
 from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["Refusals", "ResultsRefused", "refusal"]
-
-_TOGETHER = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
-"""Errors that librdkafka may report for all records of a batch, although brokers refuse only some of them.
-
-If brokers refuse several records of a batch, librdkafka reports ``INVALID_RECORD`` for these, also for their
-timestamps. The others have another error then (`Refusals.spare`).
-"""
 
 
 class ResultsRefused(TransactionAborted):
@@ -45,10 +39,14 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
 class Refusals:
     """The results that brokers have refused, until a commit has the answers of the exception handler about them.
 
-    ``bool(refusals)`` is False if there are no such results."""
+    ``letters`` is the topic of dead letters, if there is one. ``bool(refusals)`` is False if there are no such
+    results."""
 
-    def __init__(self) -> None:
+    def __init__(self, letters: str | None = None) -> None:
+        self._letters = letters
         self._new: list[Failure] = []
+        self._new_letters: list[Failure] = []
+        """The dead letters that were added since the last `lost_letter`."""
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
         self._met_topics: set[str] = set()
@@ -70,6 +68,8 @@ class Refusals:
     def add(self, failure: Failure) -> None:
         """Notes a refused result."""
         self._new.append(failure)
+        if failure.topic == self._letters:
+            self._new_letters.append(failure)
 
     def spare(self, failure: Failure) -> None:
         """Notes a result that brokers refused only because of other results in its batch."""
@@ -81,6 +81,7 @@ class Refusals:
         Returns the error that the caller raises, so that the worker rolls back; None if no result was added.
         """
         failures, self._new = self._new, []
+        self._new_letters = []
         if not failures:
             return None
         self._topics.update(
@@ -96,16 +97,17 @@ class Refusals:
         self._told_apart.clear()
         return ResultsRefused(_story(failures))
 
-    def lost(self, topic: str) -> Failure | None:
-        """A record of this topic that brokers would refuse with the time of the clock, too. None: no such record.
+    def lost_letter(self) -> Failure | None:
+        """A dead letter that brokers would refuse with the time of the clock, too. None: no such letter.
 
-        Call this after each `poll` of the client, which reports all records of a refused batch.
+        Call this after each `poll` of the client, which reports all records of a refused batch. Each call looks only at
+        the letters that were added since the last call.
         """
-        refused = [each for each in self._new if each.topic == topic]
+        refused, self._new_letters = self._new_letters, []
         for each in refused:
             if each.error.code() in OF_THE_TOPIC:
                 return each
-        return next((each for each in self._judged(refused)[0] if not _is_ahead(each)), None)
+        return next((each for each in self._judged(refused)[0] if not _may_be_untimely(each)), None)
 
     def _judged(self, failures: Collection[Failure]) -> tuple[list[Failure], list[list[Failure]]]:
         """The records that surely are to blame, and the batches in which nobody knows the record to blame."""
@@ -116,13 +118,13 @@ class Refusals:
         for each in failures:
             code, where = each.error.code(), TopicPartition(each.topic, each.partition)
             told_apart = code == KafkaError.INVALID_RECORD and where in self._told_apart
-            if code in OF_THE_BATCH or (code in _TOGETHER and not told_apart):
+            if code in OF_THE_BATCH or (code in OF_THE_TIME and not told_apart):
                 batches[where, code].append(each)
             elif code not in OF_THE_TOPIC:
                 blamed.append(each)
         for (_, code), batch in batches.items():
             found = [each for each in batch if len(batch) == 1 or _size(each) >= limit]
-            if not found and code in _TOGETHER:
+            if not found and code in OF_THE_TIME:
                 found = _to_blame(batch)
             blamed += found
             if not found:
@@ -190,9 +192,9 @@ def _to_blame(batch: list[Failure]) -> list[Failure]:
     return [each for each in batch if each.timestamp == furthest]
 
 
-def _is_ahead(failure: Failure) -> bool:
-    """True if brokers may have refused the record because its timestamp is ahead of the clock."""
-    return failure.error.code() in _TOGETHER and failure.timestamp > time.time() * 1000
+def _may_be_untimely(failure: Failure) -> bool:
+    """True if brokers may have refused the record because its timestamp is ahead of the clock, or too old."""
+    return failure.error.code() in OF_THE_TIME and is_untimely(failure.timestamp, int(time.time() * 1000))
 
 
 def _size(failure: Failure) -> int:

@@ -135,6 +135,17 @@ class WorkerView:
         return dropped
 
     @property
+    def lost_records(self) -> dict[str, int]:
+        """The records of `dropped_records` by task, each counted once, although several operators may drop it.
+
+        Answers of a foreign-key join that are superseded do not count.
+        """
+        lost = {} if self._plane is None else self._plane.tasks.lost_records
+        if self.plan.global_stores and self._global_stores is not None:
+            lost["-1_-1"] = self._global_stores.state.lost_records
+        return lost
+
+    @property
     def drops(self) -> dict[tuple[str, str, str], int]:
         """Dropped records since the worker started, by task, operator (or store) and reason."""
         drops = {} if self._plane is None else self._plane.tasks.drops

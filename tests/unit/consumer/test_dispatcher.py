@@ -67,7 +67,7 @@ class _Run:
             settled = self.verdicts.no_room(unit)
         else:
             settled = self.verdicts.settle(unit, unit.items, error, (), self.now * 1_000)
-        self.letters += settled.letters
+        self.letters += [letter.record for letter in settled.letters]
         self.dispatcher.finished(unit, settled, 0.01, 0 if unit.no_room else len(unit.items))
 
     def all(self, error: Exception | None = None) -> None:
@@ -307,3 +307,24 @@ def test_a_function_that_chooses_makes_its_own_letters(own: int, dead: int, skip
     assert run.letters == letters
     assert (run.metrics.dead, run.metrics.skipped) == (dead, skipped)
     assert run.dispatcher.positions()[SOURCES[0]][0] == 1
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter", "continue"])
+def test_a_serde_whose_registry_is_away_drops_no_record(on_error: OnError) -> None:
+    run = _Run(on_error=on_error)
+    run.dispatcher.open(SOURCES[0], 0)
+    run.dispatcher.take_in(SOURCES[0], records(0, b"a"))
+    (unit,) = run.start()
+    settled = run.verdicts.settle(unit, [], None, [(unit.items[0], ConnectionError("no registry"))])
+    assert "a service failed and not the record" in str(settled.fail)
+    assert (settled.skipped, settled.dead, settled.letters, settled.back) == ([], [], [], unit.items)
+
+
+def test_a_record_waits_with_a_retry_while_the_registry_of_its_serde_is_away() -> None:
+    run = _Run(on_error=Retry.by_key(backoff=BACKOFF))
+    run.dispatcher.open(SOURCES[0], 0)
+    run.dispatcher.take_in(SOURCES[0], records(0, b"a"))
+    (unit,) = run.start()
+    settled = run.verdicts.settle(unit, [], None, [(unit.items[0], ConnectionError("no registry"))])
+    assert (settled.back, settled.fail) == (unit.items, None)
+    assert isinstance(settled.pause, ConnectionError)

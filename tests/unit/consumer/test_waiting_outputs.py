@@ -12,7 +12,7 @@ from streamapp.consumer import Batch, KafkaOutput, output_commits
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.output_commits import OutputCommits
-from streamapp.consumer.outputs import HandlerOutputs
+from streamapp.consumer.outputs import HandlerOutputs, Letter
 from streamapp.consumer.verdicts import Settled
 from streamapp.errors import StreamsError
 from streamapp.producer.session import TransactionSession
@@ -197,7 +197,7 @@ def test_a_refused_call_that_is_given_up_leaves_its_letters_and_the_other_output
     calls.dispatcher.take_in(FIRST, records(0, b"a", b"b", b"c"))
     units = calls.begin()
     calls.end(*units)
-    letter = OutputRecord("dead", b"k", b"letter", 500)
+    letter = Letter(OutputRecord("dead", b"k", b"letter", 500), units[1].items[0], "failed")
     refused(calls, units[1], Settled(dead=units[1].items, letters=[letter]))
     assert calls.step() == ({FIRST: 3}, [b"0", b"2", b"letter"])
     assert calls.dispatcher.look()[0][1:6] == (2, 0, 0, 0, 1)

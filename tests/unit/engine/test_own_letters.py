@@ -144,6 +144,9 @@ def test_a_letter_that_brokers_refuse_ends_the_worker_with_the_place_of_its_reco
 
     monkeypatch.setattr(TopologyTestDriver, "send", refusing)
     driver = described(StreamsConfig("app"), processing=two_letters)
-    message = "double .*: record of in-0 at offset 0 has a dead letter that bad does not take: .* too large. Write less"
+    message = (
+        "double .*: record of in-0 at offset 0 has a dead letter that bad does not take: .* too large. Write less. "
+        "The record failed: ValueError: invalid literal"
+    )
     with pytest.raises(StreamsError, match=message):
         driver.pipe_raw("in", b"k", BAD["processing"], 5)

@@ -451,6 +451,16 @@ class TestFailures:
         assert task.positions == {TopicPartition("in", 0): 1}
         assert task.metrics.dropped_records == 1
 
+    def test_a_record_that_two_operators_drop_is_lost_once(self) -> None:
+        builder = StreamsBuilder(StreamsConfig("app", processing_exception_handler="continue"))
+        source = builder.stream("in", **TEXTS)
+        for name in ("one", "two"):
+            source.map_values(int, name=name).foreach(lambda *_: None)
+        task, _ = task_of(builder, config=StreamsConfig("app", processing_exception_handler="continue"))
+        feed(task, "in", [("k", "1", 1), ("k", "boom", 2), ("k", "boom", 3)])
+        task.process()
+        assert (task.metrics.dropped_records, task.metrics.lost_records) == (4, 2)
+
     @pytest.mark.parametrize("letters", [None, "dead"])
     def test_what_a_handler_goes_on_without_is_logged(
         self, letters: str | None, caplog: pytest.LogCaptureFixture
@@ -462,7 +472,9 @@ class TestFailures:
             production_exception_handler="continue",
             dead_letter_queue_topic=letters,
         )
-        without = "; going on without it" + (f", sent to {letters}" if letters else "")
+        without = "; going on without it" + (
+            f", once brokers have its dead letter in {letters}" if letters else ""
+        )
         task, _ = self.failing(config)
         feed(task, "in", [("k", "fine", 1), ("k", "boom", 2), ("k", b"\xff", 3)], offset=7)
         task.process()

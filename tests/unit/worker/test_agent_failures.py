@@ -31,6 +31,7 @@ class Application:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.bound: list[Any] = []
         self.failed: Exception | None = None
+        self.refusal: Exception | None = None
         self.has = lambda record: True
         self.agents: dict[str, Any] = {}
 
@@ -41,6 +42,8 @@ class Application:
         return SimpleNamespace(name=name)
 
     async def send_letter(self, letter: OutputRecord) -> None:
+        if self.refusal is not None:
+            raise self.refusal
         at = letter.timestamp
         sending = {
             "key": letter.key,
@@ -51,7 +54,7 @@ class Application:
         }
         self.sent.append((letter.topic, sending))
 
-    def put(self, record: Any, channel: Any, *, letter: bool, **sending: Any) -> None:
+    def put(self, record: Any, channel: Any, *, letter: str, **sending: Any) -> None:
         assert letter
         self.bound.append(record)
         self.sent.append((channel.name, sending))
@@ -139,6 +142,20 @@ def test_a_handler_makes_its_own_letters(guarantee: str) -> None:
         ("more", {"key": None, "value": None, "partition": None, "timestamp": 1.5, "headers": []}),
     ]
     assert app.bound == ([RECORD, RECORD] if guarantee == "exactly_once_v2" else [])
+
+
+def test_a_letter_that_brokers_refuse_ends_the_worker_without_the_word_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log said that the worker goes on without the record, and the error did not name the record's own error."""
+    app = Application(processing_exception_handler="continue", dead_letter_queue_topic="dead")
+    app.refusal = BrokerError("MessageSizeTooLargeError: too large")
+    app.raised(monkeypatch, ValueError("no"))
+    assert str(app.failed) == (
+        "agent answer: record of in-2 at offset 81 has a dead letter that dead does not take: BrokerError: "
+        "MessageSizeTooLargeError: too large. The record failed: ValueError: no"
+    )
+    assert caplog.messages == []
 
 
 def test_a_handler_ends_the_worker_and_leaves_letters() -> None:
@@ -323,3 +340,17 @@ def test_an_agent_that_exits_ends_the_worker_whatever_the_handler_says(
     app.raised(monkeypatch, error, ProcessingFailed)
     assert f"in-2 at offset 81 failed: {type(error).__name__}" in str(app.failed)
     assert app.sent == []
+
+
+@pytest.mark.parametrize("answer", ["skip", "dead_letter"])
+def test_an_outage_of_a_service_drops_no_record(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """An agent dropped all records of the outage."""
+    settings = {f"{kind}_exception_handler": answer for kind in ("deserialization", "processing")}
+    for provoke in (
+        lambda app: app.raised(monkeypatch, ConnectionError("no registry")),
+        lambda app: app.undecodable(ConnectionError("no registry")),
+    ):
+        app = Application(dead_letter_queue_topic="dead", **settings)
+        provoke(app)
+        assert app.sent == []
+        assert "ConnectionError: no registry; a service failed and not the record" in str(app.failed)

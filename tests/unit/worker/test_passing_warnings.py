@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamapp.runners.worker.logs import _CHATTY, _FAUST_TIMES, quieten_clients
+from streamapp.runners.worker.logs import _CHATTY, _FAUST_TIMES, _Passing, quieten_clients
 
 COORDINATOR = "aiokafka.consumer.group_coordinator"
 
@@ -40,6 +40,25 @@ def test_rebalances_in_a_row_are_no_warning(caplog: pytest.LogCaptureFixture) ->
         for name in ("recovery", "report"):
             timers.warning("Timer %s is overlapping (interval=%r runtime=%r)", name, 0.2, 0.3)
     assert [record.getMessage()[:13] for record in caplog.records] == ["Timer report "]
+
+
+def test_errors_of_the_first_seconds_are_shown_if_they_last() -> None:
+    """The first start on a new cluster logged an error, although the client only had to ask again."""
+    now = 0.0
+    passing = _Passing(lambda: now)
+
+    def shown(said: str, *args: object) -> bool:
+        return bool(passing.filter(logging.LogRecord(COORDINATOR, logging.ERROR, "", 0, said, args, None)))
+
+    away = ("Group Coordinator Request failed: %s", "[Error 15] GroupCoordinatorNotAvailableError")
+    missing = ("Topic %s not found in cluster metadata", "shop-seen-changelog")
+    assert not shown(*away)
+    assert not shown(*missing)
+    assert shown("Group Coordinator Request failed: %s", "[Error 30] GroupAuthorizationFailedError")
+    assert shown("Topic %s is not authorized for this client", "shop-seen-changelog")
+    now = 11.0
+    assert shown(*away)
+    assert shown(*missing)
 
 
 @pytest.mark.usefixtures("quiet")

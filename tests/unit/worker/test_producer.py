@@ -115,6 +115,17 @@ def test_a_result_that_librdkafka_does_not_take_is_refused_in_the_call_of_its_op
     outputs.poll()  # nothing is missing from a transaction: nothing has to be begun again
 
 
+def test_a_letter_that_librdkafka_does_not_take_is_refused_in_the_call_that_knows_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next poll ended the worker with an error that named neither the record nor its error."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
+    outputs.client.error = KafkaException(too_large())  # type: ignore[attr-defined]
+    with pytest.raises(ResultRefused, match="too large"):
+        outputs.send("dead", b"k", b"v", 0)
+
+
 def test_a_result_that_brokers_refuse_is_named_when_it_is_sent_again_and_the_others_are_not(
     outputs: RecordProducer,
 ) -> None:
@@ -199,24 +210,25 @@ def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pyte
     with pytest.raises(ChangelogRefused, match="the store counts .* changelog app-counts-changelog-3"):
         ledger.poll()
     outputs = RecordProducer(config, {})
-    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", 500))
+    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", int(time.time() * 1000)))
     with pytest.raises(ProductionError, match="a dead letter could not be written to dead: ahead of time"):
         outputs.poll()
 
 
-def test_a_letter_ahead_of_the_clock_is_refused_in_the_call_that_sends_it_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_letter_far_from_the_clock_is_refused_in_the_call_that_sends_it_again(
+    monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     """The call then sends the letter with the time of the clock."""
     monkeypatch.setattr(producer, "open_sender", Client)
     now = int(time.time() * 1000)
     outputs = RecordProducer(CONFIG.replace(dead_letter_queue_topic="dead"), {})
-    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", now + 10_800_000))
+    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", now + hours * 3_600_000))
     with pytest.raises(ResultsRefused, match="ahead of time"):
         outputs.poll()
     outputs.roll_back()
     with pytest.raises(ResultRefused, match="ahead of time"):
-        outputs.send("dead", b"k", b"v", now + 10_800_000)
+        outputs.send("dead", b"k", b"v", now + hours * 3_600_000)
     outputs.send("dead", b"k", b"v", now)
     outputs.poll()
 
@@ -233,6 +245,31 @@ def test_a_good_letter_in_a_refused_request_is_sent_again(monkeypatch: pytest.Mo
         outputs.poll()
     outputs.roll_back()
     outputs.send("dead", b"k", b"good", now - 1_000)
+
+
+def test_a_look_for_a_lost_letter_costs_the_same_however_many_results_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each poll looked at all refused results."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    config = CONFIG.replace(production_exception_handler="continue", dead_letter_queue_topic="dead")
+    outputs, looks = RecordProducer(config, {}), 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return str.__eq__(self, other)
+
+    for topic in ("out", "dead"):
+        for number in range(50):
+            ahead = int(time.time() * 1000) + 10_800_000 + number
+            outputs._on_failure(Failure(too_late(), Counted(topic), number, b"k", b"v", ahead))
+            outputs.poll()
+    assert looks <= 500
 
 
 def test_of_letters_that_are_ahead_beside_good_ones_each_is_sent_again(

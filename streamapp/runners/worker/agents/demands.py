@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from faust.tables.base import Collection
 from yarl import URL
 
+from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
+from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 
 __all__ = ["check_agents"]
@@ -25,6 +28,7 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
                 "only once. Let the topology write the agent's records to another topic, or give the agent an App of "
                 "its own"
             )
+        _check_cycle(app.config, agent)
     if not app.config.exactly_once:
         return
     for table in app.tables.values():
@@ -37,3 +41,15 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
                     f'{scheme} before the commit. Use store="memory://" (Faust restores the table from its changelog), '
                     "or a table of the topology"
                 )
+
+
+def _check_cycle(config: StreamsConfig, agent: Any) -> None:
+    """Raises `ConfigError` if the agent reads the application's dead letters, and makes letters of those that fail."""
+    letters, topics = config.dead_letter_queue_topic, getattr(agent.channel, "topics", ())
+    pattern = getattr(agent.channel, "pattern", None)
+    if letters is None or not (letters in topics or (pattern is not None and re.match(pattern, letters))):
+        return
+    for kind in ("deserialization", "processing"):
+        name = f"{kind}_exception_handler"
+        if (answer := getattr(config, name)) in MAKES_LETTERS:
+            raise ConfigError(letters_of_letters(f"the agent {agent.name}", letters, f'{name} is "{answer}"'))

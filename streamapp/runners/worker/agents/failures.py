@@ -17,14 +17,18 @@ from streamapp._base.cancellation import own_cancellation
 from streamapp._base.counted import counted
 from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.judging import (
+    PASSES,
     ProcessingFailed,
     dead_letter,
+    going_on,
     judge,
+    letter_refused,
     no_fault_of_the_record,
     record_at,
     said,
-    topics_of,
+    without_loss,
 )
+from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.sends import seconds_of
 from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
@@ -228,16 +232,19 @@ async def _decide(
     commit of the finished records.
     """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
-    failure = f"{who}: {_where(app, record)} {what}: {said(exc, app.config)}"
+    where, cause = f"{who}: {_where(app, record)}", f"{what}: {said(exc, app.config)}"
+    failure = f"{where} {cause}"
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] = ()
     if isinstance(exc, Exception) and not (
         no_fault_of_the_record(exc) or isinstance(exc, PartitionsMismatch)
     ):
+        kept = without_loss(handler, exc)
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
+        remedy = remedy if kept == handler else PASSES
         try:
-            answer, own = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)
+            answer, own = judge(kept, lambda: context, exc, f"{failure}; {remedy}", topic)
         except ProcessingFailed as fatal:
             await app.consumer.fail(fatal, record if known else None)
             return
@@ -247,14 +254,19 @@ async def _decide(
         elif topic is not None and known and answer in ("continue", "dead_letter"):
             letters = (dead_letter(topic, context, exc, what, app.config, int(time.time() * 1000)),)
     for letter in letters:
-        await _send(app, letter, record if known else None)
+        try:
+            await _send(app, letter, record if known else None, cause)
+        except BrokerError as refused:
+            lost = letter_refused(where, letter.topic, refused, cause, app.config)
+            await app.consumer.fail(lost, record if known else None)
+            return
     if answer == "fail":
         await app.consumer.fail(ProcessingFailed(failure), record if known else None)
         return
     logger.warning(
-        "%s; going on without it%s",
+        "%s; %s",
         failure,
-        f", sent to {topics_of(letters)}" if letters else "",
+        going_on(letters),
         extra={"kind": f"{who} {what} {type(exc).__name__}"},
     )
 
@@ -275,15 +287,16 @@ def _context(record: Any, who: str) -> ErrorContext:
     )
 
 
-async def _send(app: Any, letter: OutputRecord, record: Any) -> None:
-    """Sends a letter. With exactly-once, the letter of a record goes out with the record's commit."""
+async def _send(app: Any, letter: OutputRecord, record: Any, cause: str) -> None:
+    """Sends a letter. With exactly-once, the letter of a record goes out with the record's commit. ``cause`` is the
+    failure of the record."""
     if record is None or not app.config.exactly_once:
         await app.producer.send_letter(letter)
         return
     app._attachments.put(
         record,
         app.topic(letter.topic, key_serializer="raw", value_serializer="raw"),
-        letter=True,
+        letter=cause,
         key=letter.key,
         value=letter.value,
         partition=letter.partition,

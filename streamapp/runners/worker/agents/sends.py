@@ -55,8 +55,8 @@ class BoundMessage(NamedTuple):
     """The partition of a table's changelog, if the message is a change of that table."""
     batch: tuple[Message, ...] = ()
     """The records of the batch (``stream.take()``) on which the agent worked. They are committed together."""
-    letter: bool = False
-    """True if the message is a dead letter."""
+    letter: str = ""
+    """The failure of the record, in words, if the message is its dead letter."""
 
     @property
     def size(self) -> int:
@@ -128,7 +128,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return await super().maybe_put(channel, *args, force=force or in_memory, **kwargs)
 
     def put(
-        self, message: Message, channel: str | ChannelT[Any], *args: Any, letter: bool = False, **kwargs: Any
+        self, message: Message, channel: str | ChannelT[Any], *args: Any, letter: str = "", **kwargs: Any
     ) -> FutureMessage:
         topic = self.app.topic(channel) if isinstance(channel, str) else channel
         future = _SentAtCommit(topic.as_future_message(*args, **kwargs).message, message)
@@ -145,7 +145,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
             self._bind(record, future)
         return record is not None
 
-    def _bind(self, record: Message, future: FutureMessage, *, letter: bool = False) -> None:
+    def _bind(self, record: Message, future: FutureMessage, *, letter: str = "") -> None:
         batch = batch_under_work()
         if not all(map(self.app.consumer.has, witnesses_under_work() or (record,))):
             raise RecordMoved("the record belongs to another worker now; Faust starts the agent anew")
@@ -301,10 +301,14 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         return future
 
     async def send_letter(self, letter: OutputRecord) -> None:
-        """Sends a dead letter, and returns when brokers have answered. If they refuse it, `settle` raises."""
+        """Sends a dead letter, and returns when brokers have it. Raises `BrokerError` if brokers do not take it."""
         delivery = asyncio.ensure_future(self._deliver(letter))
-        self._watch(delivery, letter.topic)
-        await asyncio.wait([delivery])
+        self._under_way.add(delivery)
+        delivery.add_done_callback(self._under_way.discard)
+        try:
+            await asyncio.shield(delivery)
+        except Exception as exc:  # aiokafka and Faust have errors of their own
+            raise BrokerError(f"{type(exc).__name__}: {exc}") from exc
 
     async def _deliver(self, letter: OutputRecord) -> None:
         # Brokers refuse a request as a whole, so each letter has a request of its own.

@@ -20,7 +20,7 @@ from faust.types import TP
 from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
-from streamapp.engine.judging import send_letter
+from streamapp.engine.judging import letter_refused, record_at, send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.records import NO_HEADERS, OutputRecord, TopicPartition
 from streamapp.runners.worker.agents.sends import BoundMessage, refused_of
@@ -102,7 +102,7 @@ class AgentTransactions:
         try:
             producer.begin()
             for bound in messages:
-                _send(producer, bound)
+                self._send(producer, bound)
             producer.flush(PATIENCE_SECONDS, lambda: self._closed)
             failpoints.hit("agents-sent")
             admin = admin_client(self._config)
@@ -135,20 +135,22 @@ class AgentTransactions:
             producer.close()
             raise
 
-
-def _send(producer: RecordProducer, bound: BoundMessage) -> None:
-    message = bound.future.message
-    headers, topic = message.headers, message.channel.get_topic_name()
-    timestamp = None if message.timestamp is None else int(message.timestamp * 1000)
-    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
-    record = OutputRecord(
-        topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition
-    )
-    try:
-        if bound.letter:
-            send_letter(producer.send, record, int(time.time() * 1000))
-        else:
-            producer.send(*record)
-    except ResultRefused as exc:
-        story = refused_of(bound.record, bound.offset, topic)
-        raise ProductionError(f"{story}: {exc}. {exc.remedy}") from exc
+    def _send(self, producer: RecordProducer, bound: BoundMessage) -> None:
+        message = bound.future.message
+        headers, topic = message.headers, message.channel.get_topic_name()
+        timestamp = None if message.timestamp is None else int(message.timestamp * 1000)
+        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
+        record = OutputRecord(
+            topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition
+        )
+        try:
+            if bound.letter:
+                send_letter(producer.send, record, int(time.time() * 1000))
+            else:
+                producer.send(*record)
+        except ResultRefused as exc:
+            if bound.letter:
+                where = record_at(bound.record.topic, bound.record.partition, bound.offset)
+                raise letter_refused(where, topic, exc, bound.letter, self._config) from exc
+            story = refused_of(bound.record, bound.offset, topic)
+            raise ProductionError(f"{story}: {exc}. {exc.remedy}") from exc
