@@ -36,7 +36,8 @@ References = tuple[SchemaReference, ...]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+_NOT_PERMITTED = 42205
+"""The code of a registry, or of a subject, that is read-only at the moment."""
 _UNKNOWN_SECONDS = 10.0
 """The time for which the client does not ask again for an unknown id."""
 _ASKED_AGAIN_SECONDS = 0.5
@@ -228,7 +229,7 @@ class ConfluentSchemaRegistry:
         path = path_of("subjects", subject)
         try:
             try:
-                return field_of(self.client.ask("POST", path + normal, body, patient=patient), what)
+                return field_of(self._looked_up(path + normal, body, patient), what)
             except RegistryRefusal as refusal:
                 if refusal.status != 404:
                     raise
@@ -238,9 +239,11 @@ class ConfluentSchemaRegistry:
                         "auto.register.schemas is off: register the schema first (streamapp schema register). "
                         f"{self._difference(subject, text, format)}"
                     ) from refusal
-            answer = self.client.ask("POST", f"{path}/versions{normal}", body, patient=patient)
+            answer = self.client.ask(
+                "POST", f"{path}/versions{normal}", body, patient=patient, has={"id": int}
+            )
             if what not in answer:  # the answer to a registration may have only the id
-                answer = self.client.ask("POST", path + normal, body, patient=patient)
+                answer = self._looked_up(path + normal, body, patient)
             return field_of(answer, what)
         except RegistryRefusal as refusal:
             if refusal.status == 409:
@@ -248,11 +251,14 @@ class ConfluentSchemaRegistry:
                     f"the schema registry refuses the new schema of {subject}, which is not compatible with earlier "
                     f"versions ({refusal.said}). {self._difference(subject, text, format)}"
                 ) from refusal
-            if refusal.status == 422:
+            if refusal.status == 422 and refusal.code != _NOT_PERMITTED:
                 raise SchemaRegistryError(
                     f"the schema registry refuses the schema of {subject} as invalid ({refusal.said}): {text[:500]}"
                 ) from refusal
             raise
+
+    def _looked_up(self, path: str, body: dict[str, Any], patient: bool) -> Any:
+        return self.client.ask("POST", path, body, patient=patient, has={"id": int, "version": int})
 
     def _version(
         self, reference: SchemaReference, format: SchemaFormat, patient: bool, register: bool | None
@@ -289,7 +295,8 @@ class ConfluentSchemaRegistry:
         for again in (True, False) if len(self._unknown) < _MOST_ASKED_AGAIN else (False,):
             try:
                 found = self._answered(
-                    f"schema {number}", lambda patient: self.client.ask("GET", path, patient=patient)
+                    f"schema {number}",
+                    lambda patient: self.client.ask("GET", path, patient=patient, has={"schema": str}),
                 )
                 return read_schema(found, self._referenced)
             except (RegistryRefusal, ForeignAnswer) as refusal:
@@ -306,7 +313,9 @@ class ConfluentSchemaRegistry:
 
     def _described(self, subject: str, path: str, patient: bool) -> Any:
         try:
-            return self.client.ask("GET", path, patient=patient)
+            return self.client.ask(
+                "GET", path, patient=patient, has={"schema": str, "id": int, "version": int}
+            )
         except RegistryRefusal as refusal:
             if refusal.status in (404, 422):
                 raise VersionMissing(f"{subject} has no such version: {refusal.said}") from refusal
