@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 from uuid import UUID
 
@@ -88,6 +90,8 @@ class ConfluentSchemaRegistry:
         self._schemas: dict[int | UUID, tuple[SchemaFormat, Schema]] = {}
         self._unknown: dict[int | UUID, float] = {}
         self._lock = threading.RLock()
+        self._away: tuple[float, RegistryAway] | None = None
+        """The last failure of a request that was repeated for ``patience_ms``, and the time of its end."""
 
     def id_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
@@ -102,11 +106,13 @@ class ConfluentSchemaRegistry:
         known = self._ids.get(key)
         if known is not None:
             return known
-        with self._lock:
-            schema_id = self._ids[key] = int(self._told("id", subject, text, format, references))
-            if not references:
-                self._schemas.setdefault(schema_id, (format, schema))
-        return schema_id
+        with self._one_at_a_time():
+            known = self._ids.get(key)  # another thread may have asked meanwhile
+            if known is None:
+                known = self._ids[key] = int(self._told("id", subject, text, format, references))
+                if not references:
+                    self._schemas.setdefault(known, (format, schema))
+        return known
 
     def guid_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
@@ -120,11 +126,13 @@ class ConfluentSchemaRegistry:
         known = self._guids.get(key)
         if known is not None:
             return known
-        with self._lock:
-            guid = self._guids[key] = guid_from(self._told("guid", subject, text, format, references))
-            if not references:
-                self._schemas.setdefault(guid, (format, schema))
-        return guid
+        with self._one_at_a_time():
+            known = self._guids.get(key)
+            if known is None:
+                known = self._guids[key] = guid_from(self._told("guid", subject, text, format, references))
+                if not references:
+                    self._schemas.setdefault(known, (format, schema))
+        return known
 
     def register(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
@@ -144,8 +152,10 @@ class ConfluentSchemaRegistry:
     def _schema(self, number: int | UUID, path: str, format: SchemaFormat) -> Schema:
         known = self._schemas.get(number)
         if known is None:
-            with self._lock:
-                known = self._schemas[number] = self._asked(number, path)
+            with self._one_at_a_time():
+                known = self._schemas.get(number)
+                if known is None:
+                    known = self._schemas[number] = self._asked(number, path)
         if known[0] != format:
             raise SerializationError(
                 f"the schema with {_shown(number)} is {known[0]}, not {format}: read this topic with the serde of its "
@@ -181,6 +191,23 @@ class ConfluentSchemaRegistry:
 
     def __repr__(self) -> str:
         return f"ConfluentSchemaRegistry({self.settings.url!r})"
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Lets one thread ask the registry, while the others wait.
+
+        If the registry does not answer this thread, all threads that have waited get its error. Otherwise each of them
+        would be patient after the others, and the last one would wait for many times ``patience_ms``.
+        """
+        began = self.client.clock()
+        with self._lock:
+            if self._away is not None and self._away[0] > began:
+                raise RegistryAway(str(self._away[1]))
+            try:
+                yield
+            except RegistryAway as error:
+                self._away = self.client.clock(), error
+                raise
 
     def _answered(self, question: str, ask: Any) -> Any:
         """The registry's answer. If the registry does not answer, an earlier answer from the cache."""

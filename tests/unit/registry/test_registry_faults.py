@@ -13,9 +13,10 @@ from streamapp.errors import SchemaRegistryError, SerializationError
 from streamapp.records import Windowed
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.registry.rest import RestClient
-from streamapp.serdes import AvroSerde, ProtobufSerde, Serde, TimeWindowedSerde
+from streamapp.serdes import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde, TimeWindowedSerde
 from tests.unit.serdes.protos import shop
 
+from ...processes import until
 from .scripted import Refused, ScriptedRegistry
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}
@@ -157,6 +158,51 @@ def test_a_new_id_while_it_is_down_is_no_fault_of_the_record(
         with pytest.raises(SchemaRegistryError, match="does not answer"):
             driver.pipe_raw("in", b"k", data, 0)
         server.start()
+
+
+def test_threads_that_wait_for_the_registry_are_patient_together(server: ScriptedRegistry) -> None:
+    """Each was patient after the others: a consumer with 16 calls waited for 16 minutes, beyond its time-outs."""
+    server.stop()
+    clock, asking = Clock(), set[int]()
+
+    def time_of_thread() -> float:
+        asking.add(threading.get_ident())
+        return clock.now
+
+    clock.on_sleep = lambda: until(lambda: len(asking) == 4, 10, lambda: asking)
+    made = RegistrySettings(url=server.url)
+    registry = ConfluentSchemaRegistry(client=RestClient(made, sleep=clock.sleep, clock=time_of_thread))
+    errors: list[SchemaRegistryError] = []
+
+    def ask() -> None:
+        with pytest.raises(SchemaRegistryError, match="does not answer") as raised:
+            registry.schema_of(1)
+        errors.append(raised.value)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 4
+    assert clock.now <= 60
+    server.start()
+    assert registry.id_of("flights-value", FLIGHT) == 1
+    assert registry.schema_of(1) == FLIGHT
+
+
+def test_an_absent_registry_is_asked_once_for_the_words_about_unreadable_json(
+    server: ScriptedRegistry,
+) -> None:
+    """Each record that is no JSON waited for a minute, only for the text of its error."""
+    server.stop()
+    clock = Clock()
+    serde = JsonSchemaSerde[Any](type=dict[str, int], registry=client_of(server, clock)).bind("in", False)
+    for _ in range(5):
+        with pytest.raises(SerializationError, match="their schema is not known: .* does not answer"):
+            serde.deserialize(b"\0\0\0\0\1{")
+    assert clock.now <= 60
+    server.start()
 
 
 def test_slow_answers_are_given_up_and_asked_for_again(server: ScriptedRegistry) -> None:
