@@ -247,7 +247,8 @@ class _Transactions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._producer.flush(0)
+        with suppress(KafkaException):  # a fenced producer raises its error again, and would hide the desk's own
+            self._producer.flush(0)
 
     def write(self, rows: Sequence[_Row]) -> None:
         """Writes rows in one transaction: all of them, or none. Raises `_Refused` if brokers refuse a row."""
