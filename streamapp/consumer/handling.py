@@ -218,7 +218,7 @@ class Handling:
             called = [item for item, _ in pairs]
             settled = self._verdicts.settle(unit, called, error, wrong, time.monotonic() * 1000)
         if self._outputs is not None:
-            settled.outputs = outputs if error is None else []
+            settled.outputs = outputs if settled.done else []
         return settled
 
     def _send(self, settled: Settled) -> list[tuple[OutputRecord, Future[DeliveryReport]]]:

@@ -138,7 +138,7 @@ class Verdicts:
         except ProcessingFailed as fatal:
             settled.fail = fatal
         if settled.fail is not None:
-            settled.back, settled.letters = [item], []
+            settled.back = [item]
         return settled
 
     def letter_lost(self, unit: Unit, error: Exception, letters: Sequence[OutputRecord]) -> ProcessingFailed:
@@ -237,7 +237,10 @@ class Verdicts:
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
             letters = (dead_letter(topic, context, error, what, self._config, int(time.time() * 1000)),)
-        settled.letters += letters or ()
+        if answer != "fail" or self._options.output is None:
+            settled.letters += (
+                letters or ()
+            )  # a transaction with this letter would leave its record uncommitted
         if answer == "fail":
             remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'
             if isinstance(error, ResultRefused):

@@ -247,7 +247,8 @@ class _Transactions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(KafkaException):  # a fenced producer raises its error again, and would hide the desk's own
+        # A fenced producer raises its error again, which would hide the desk's own.
+        with suppress(KafkaException):
             self._producer.flush(0)
 
     def write(self, rows: Sequence[_Row]) -> None:
