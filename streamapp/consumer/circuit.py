@@ -29,8 +29,14 @@ class Circuit:
         self.due: float = 0.0
         """The time at which the next record may try the service, in seconds of the dispatcher's clock."""
 
-    def opened(self, error: Exception, backoff: Backoff, now: float) -> None:
-        """Notes that the service has failed, for the first time or again, and sets the time of the next attempt."""
+    def opened(self, error: Exception, backoff: Backoff, now: float, *, probe: bool) -> None:
+        """Notes that the service has failed, for the first time or again, and sets the time of the next attempt.
+
+        ``probe`` is true for the call that tries the service again. Other calls that fail now have begun before the
+        first failure, so they are no further attempts.
+        """
+        if self.error is not None and not probe:
+            return
         if self.error is None:
             self.since = time.time_ns() // 1_000_000
             logger.warning(

@@ -258,7 +258,8 @@ class Dispatcher:
                 self._give_back(unit, settled)
             if settled.pause is not None:
                 assert self._options.retry is not None
-                self.circuit.opened(settled.pause, self._options.retry.backoff, self._clock())
+                backoff = self._options.retry.backoff
+                self.circuit.opened(settled.pause, backoff, self._clock(), probe=unit.probe)
             elif unit.probe and called:
                 self.circuit.closed()
             self.changed.notify_all()

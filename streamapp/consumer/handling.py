@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ from streamapp.engine.judging import with_clock
 from streamapp.producer import SyncReliableProducer
 from streamapp.producer.report import DeliveryError, DeliveryReport
 from streamapp.records import OutputRecord
-from streamapp.serdes.framing import Framing
+from streamapp.serdes.framing import KEY_FRAME, VALUE_FRAME, Framing, frame_end
 
 __all__ = ["Handling"]
 
@@ -35,6 +36,11 @@ Pairs = list[tuple[Item, ConsumerRecord[Any, Any]]]
 
 _Bound = tuple[Callable[[bytes], Any], Callable[[bytes], Any], Framing]
 """The deserializers for key and value of a topic, and the `Framing` that moves schema ids out of headers."""
+
+
+_Frames = tuple[str, bytes, bytes, tuple[bytes | None, ...]]
+"""The topic of a record, and its schema ids: those before key and value, and those in headers."""
+_MOST_FRAMES = 1_000
 
 
 class Handling:
@@ -52,6 +58,8 @@ class Handling:
         self._letters, self._sinking, self._outputs = letters, sinking, outputs
         self._verdicts = Verdicts(options)
         self._bound: dict[str, _Bound] = {}
+        self._known_frames: set[_Frames] = set()
+        """The schema ids of records that coroutines have got."""
         self.timed_out: set[Unit] = set()
         """Units whose coroutine is cancelled because it takes too long."""
 
@@ -90,7 +98,7 @@ class Handling:
 
     async def run_async(self, unit: Unit) -> None:
         """Runs a unit on this event loop, and reports its outcome to the dispatcher."""
-        pairs, wrong = self._prepared(unit)
+        pairs, wrong = await self._prepared_aside(unit) if self._may_ask(unit) else self._prepared(unit)
         began = time.monotonic()
         error: Exception | None = None
         sent = self._transaction()
@@ -102,9 +110,7 @@ class Handling:
             error = own_cancellation(exc)
             if error is None:
                 if unit not in self.timed_out:
-                    self._over(unit, Settled(back=unit.items), began, pairs)
                     raise
-                self.timed_out.discard(unit)
                 error = HandlerTimeout(
                     f"the handler has not come back within {self._options.handler_timeout_ms} ms, and was cancelled"
                 )
@@ -150,6 +156,32 @@ class Handling:
             pairs.append((item, record))
         return pairs, wrong
 
+    def _may_ask(self, unit: Unit) -> bool:
+        """True if the serdes may have to ask the schema registry, because they have not read a record with these ids
+        yet."""
+        of_key, of_value = self._options.serdes
+        if unit.no_room or not (of_key.framed or of_value.framed):
+            return False
+        return any(_frames(unit, item) not in self._known_frames for item in unit.items)
+
+    async def _prepared_aside(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
+        """The result of `_prepared` from another thread. A registry that is away must not stop the event loop."""
+        outcome: Future[tuple[Pairs, list[tuple[Item, Exception]]]] = Future()
+        outcome.set_running_or_notify_cancel()
+
+        def prepare() -> None:
+            try:
+                outcome.set_result(self._prepared(unit))
+            except BaseException as exc:
+                outcome.set_exception(exc)
+
+        threading.Thread(target=prepare, name=f"{self._options.name}-registry", daemon=True).start()
+        pairs, wrong = await asyncio.wrap_future(outcome)
+        if len(self._known_frames) > _MOST_FRAMES:
+            self._known_frames.clear()
+        self._known_frames.update(_frames(unit, item) for item, _ in pairs)
+        return pairs, wrong
+
     def _deserializers(self, topic: str) -> _Bound:
         found = self._bound.get(topic)
         if found is None:
@@ -190,7 +222,7 @@ class Handling:
             called = [item for item, _ in pairs]
             settled = self._verdicts.settle(unit, called, error, wrong, time.monotonic() * 1000)
         if self._outputs is not None:
-            settled.outputs = outputs if error is None else []
+            settled.outputs = outputs if settled.done else []
         return settled
 
     def _send(self, settled: Settled) -> list[tuple[Letter, Future[DeliveryReport]]]:
@@ -223,3 +255,9 @@ class Handling:
 
     def _over(self, unit: Unit, settled: Settled, began: float, pairs: Pairs) -> None:
         self._dispatcher.finished(unit, settled, time.monotonic() - began, len(pairs))
+
+
+def _frames(unit: Unit, item: Item) -> _Frames:
+    key, value = item.key or b"", item.value or b""
+    in_headers = tuple(value for name, value in item.headers if name in (KEY_FRAME, VALUE_FRAME))
+    return unit.partition.source.topic, key[: frame_end(key)], value[: frame_end(value)], in_headers

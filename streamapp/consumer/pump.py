@@ -124,7 +124,10 @@ class Pump:
 
         def over(task: asyncio.Task[None]) -> None:
             del self._tasks[unit]
-            if not task.cancelled() and (error := task.exception()) is not None:
+            self._handling.timed_out.discard(unit)
+            if task.cancelled():  # perhaps before its first step
+                self._dispatcher.finished(unit, Settled(back=unit.items), 0.0, 0)
+            elif (error := task.exception()) is not None:
                 self._broken(unit, error)
 
         task.add_done_callback(over)

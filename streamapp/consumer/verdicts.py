@@ -139,7 +139,7 @@ class Verdicts:
         except ProcessingFailed as fatal:
             settled.fail = fatal
         if settled.fail is not None:
-            settled.back, settled.letters = [item], []
+            settled.back = [item]
         return settled
 
     def letter_lost(self, unit: Unit, error: Exception, letter: Letter) -> ProcessingFailed:
@@ -237,8 +237,10 @@ class Verdicts:
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
             letters = (dead_letter(topic, context, error, what, self._config, int(time.time() * 1000)),)
-        cause = self._cause(error, what)
-        settled.letters += [Letter(each, item, cause) for each in letters or ()]
+        if answer != "fail" or self._options.output is None:
+            # With outputs, a transaction with this letter would leave its record uncommitted.
+            cause = self._cause(error, what)
+            settled.letters += [Letter(each, item, cause) for each in letters or ()]
         if answer == "fail":
             remedy = 'give the consumer on_error="skip", "dead_letter" or a Retry'
             if isinstance(error, ResultRefused):

@@ -247,7 +247,9 @@ class _Transactions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._producer.flush(0)
+        # A fenced producer raises its error again, which would hide the desk's own.
+        with suppress(KafkaException):
+            self._producer.flush(0)
 
     def write(self, rows: Sequence[_Row]) -> None:
         """Writes rows in one transaction: all of them, or none. Raises `_Refused` if brokers refuse a row."""

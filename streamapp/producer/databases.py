@@ -9,16 +9,17 @@ import sqlite3
 import uuid
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import NoneType
 from typing import Any, NamedTuple
 
 import msgspec
 
 from streamapp._base.postgres import psycopg_for
-from streamapp.errors import ConfigError
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord
 
-__all__ = ["OutboxDatabase", "OutboxRow", "PostgresOutbox", "SqliteOutbox"]
+__all__ = ["OutboxDatabase", "OutboxRow", "PostgresOutbox", "SqliteOutbox", "UnreadableRow"]
 
 _TABLE = "streamapp_outbox"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
@@ -30,6 +31,15 @@ class OutboxRow(NamedTuple):
 
     id: int
     record: OutputRecord
+
+
+class UnreadableRow(StreamsError):
+    """A row of the table is not a record. The class `Outbox` writes no such row, but another program may."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row} is not a record: {reason}")
+        self.row: int = row
+        self.reason: str = reason
 
 
 class OutboxDatabase(ABC):
@@ -88,13 +98,16 @@ class OutboxDatabase(ABC):
         return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
 
     def first(self, most: int) -> list[OutboxRow]:
-        """The rows with the smallest ids, at most ``most``, without refused rows."""
+        """The rows with the smallest ids, at most ``most``, without refused rows.
+
+        Raises `UnreadableRow` for the first of these rows that is not a record.
+        """
         rows = self._run(
             "SELECT id, topic, key, value, timestamp_ms, headers, partition "
             f"FROM {self.table} WHERE refused IS NULL ORDER BY id LIMIT {self._mark}",
             most,
         )
-        return [OutboxRow(row[0], _record(*row[1:])) for row in rows]
+        return [OutboxRow(row[0], _record(*row)) for row in rows]
 
     def topics(self) -> list[str]:
         """The topics of all rows, refused ones included."""
@@ -208,10 +221,27 @@ class PostgresOutbox(OutboxDatabase):
         )
 
 
-def _record(
-    topic: str, key: Any, value: Any, timestamp: int, headers: bytes, partition: int | None
-) -> OutputRecord:
-    known: Headers = _headers(headers)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "topic": (str,),
+    "key": (bytes, memoryview, NoneType),
+    "value": (bytes, memoryview, NoneType),
+    "timestamp_ms": (int,),
+    "headers": (bytes, memoryview),
+    "partition": (int, NoneType),
+}
+
+
+def _record(row: int, *columns: Any) -> OutputRecord:
+    for (name, types), found in zip(_TYPES.items(), columns, strict=True):
+        if not isinstance(found, types):  # SQLite takes values of any type in each column
+            raise UnreadableRow(row, f"its {name} is {type(found).__name__}. Add rows with Outbox only")
+    topic, key, value, timestamp, headers, partition = columns
+    try:
+        known: Headers = _headers(headers)
+    except msgspec.MsgspecError as error:
+        raise UnreadableRow(
+            row, f"its headers are not those that Outbox writes ({error}). Add rows with Outbox only"
+        ) from error
     return OutputRecord(
         topic,
         None if key is None else bytes(key),

@@ -19,7 +19,7 @@ from streamapp._base.failpoints import hit
 from streamapp._base.prometheus import Metric, exposition
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
-from streamapp.producer.databases import OutboxDatabase, OutboxRow, as_ranges, of_ranges
+from streamapp.producer.databases import OutboxDatabase, OutboxRow, UnreadableRow, as_ranges, of_ranges
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics
 
@@ -174,7 +174,11 @@ class OutboxRelay:
             sent = {each for mark in marks for each in of_ranges(mark.note)}
             self._found_sent += database.delete(sent)
             while not self._stopping.is_set():
-                rows = database.first(_MOST_ROWS)
+                try:
+                    rows = database.first(_MOST_ROWS)
+                except UnreadableRow as exc:
+                    self._refuse(exc.row, exc.reason)
+                    continue
                 if rows:
                     if not self._send(session, rows):
                         return
@@ -199,11 +203,14 @@ class OutboxRelay:
                 self._alone_through = ids[-1]
                 return False
             reason = next(iter(exc.errors.values())).str()
-            logger.error("relay %s: brokers refuse row %d: %s", self._options.name, ids[0], reason)
-            self._database.refuse(ids[0], reason)
-            self._refused += 1
+            self._refuse(ids[0], reason)
             return False
         self._database.delete(ids)
         hit("outbox-deleted")
         self._relayed += len(ids)
         return True
+
+    def _refuse(self, row: int, reason: str) -> None:
+        logger.error("relay %s cannot send row %d: %s", self._options.name, row, reason)
+        self._database.refuse(row, reason)
+        self._refused += 1

@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 from uuid import UUID
 
@@ -36,7 +38,8 @@ References = tuple[SchemaReference, ...]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+_NOT_PERMITTED = 42205
+"""The code of a registry, or of a subject, that is read-only at the moment."""
 _UNKNOWN_SECONDS = 10.0
 """The time for which the client does not ask again for an unknown id."""
 _ASKED_AGAIN_SECONDS = 0.5
@@ -87,6 +90,8 @@ class ConfluentSchemaRegistry:
         self._schemas: dict[int | UUID, tuple[SchemaFormat, Schema]] = {}
         self._unknown: dict[int | UUID, float] = {}
         self._lock = threading.RLock()
+        self._away: tuple[float, RegistryAway] | None = None
+        """The last failure of a request that was repeated for ``patience_ms``, and the time of its end."""
 
     def id_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
@@ -101,11 +106,13 @@ class ConfluentSchemaRegistry:
         known = self._ids.get(key)
         if known is not None:
             return known
-        with self._lock:
-            schema_id = self._ids[key] = int(self._told("id", subject, text, format, references))
-            if not references:
-                self._schemas.setdefault(schema_id, (format, schema))
-        return schema_id
+        with self._one_at_a_time():
+            known = self._ids.get(key)  # another thread may have asked meanwhile
+            if known is None:
+                known = self._ids[key] = int(self._told("id", subject, text, format, references))
+                if not references:
+                    self._schemas.setdefault(known, (format, schema))
+        return known
 
     def guid_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
@@ -119,11 +126,13 @@ class ConfluentSchemaRegistry:
         known = self._guids.get(key)
         if known is not None:
             return known
-        with self._lock:
-            guid = self._guids[key] = guid_from(self._told("guid", subject, text, format, references))
-            if not references:
-                self._schemas.setdefault(guid, (format, schema))
-        return guid
+        with self._one_at_a_time():
+            known = self._guids.get(key)
+            if known is None:
+                known = self._guids[key] = guid_from(self._told("guid", subject, text, format, references))
+                if not references:
+                    self._schemas.setdefault(known, (format, schema))
+        return known
 
     def register(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
@@ -143,8 +152,10 @@ class ConfluentSchemaRegistry:
     def _schema(self, number: int | UUID, path: str, format: SchemaFormat) -> Schema:
         known = self._schemas.get(number)
         if known is None:
-            with self._lock:
-                known = self._schemas[number] = self._asked(number, path)
+            with self._one_at_a_time():
+                known = self._schemas.get(number)
+                if known is None:
+                    known = self._schemas[number] = self._asked(number, path)
         if known[0] != format:
             raise SerializationError(
                 f"the schema with {_shown(number)} is {known[0]}, not {format}: read this topic with the serde of its "
@@ -180,6 +191,23 @@ class ConfluentSchemaRegistry:
 
     def __repr__(self) -> str:
         return f"ConfluentSchemaRegistry({self.settings.url!r})"
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Lets one thread ask the registry, while the others wait.
+
+        If the registry does not answer this thread, all threads that have waited get its error. Otherwise each of them
+        would be patient after the others, and the last one would wait for many times ``patience_ms``.
+        """
+        began = self.client.clock()
+        with self._lock:
+            if self._away is not None and self._away[0] > began:
+                raise RegistryAway(str(self._away[1]))
+            try:
+                yield
+            except RegistryAway as error:
+                self._away = self.client.clock(), error
+                raise
 
     def _answered(self, question: str, ask: Any) -> Any:
         """The registry's answer. If the registry does not answer, an earlier answer from the cache."""
@@ -228,7 +256,7 @@ class ConfluentSchemaRegistry:
         path = path_of("subjects", subject)
         try:
             try:
-                return field_of(self.client.ask("POST", path + normal, body, patient=patient), what)
+                return field_of(self._looked_up(path + normal, body, patient), what)
             except RegistryRefusal as refusal:
                 if refusal.status != 404:
                     raise
@@ -238,9 +266,11 @@ class ConfluentSchemaRegistry:
                         "auto.register.schemas is off: register the schema first (streamapp schema register). "
                         f"{self._difference(subject, text, format)}"
                     ) from refusal
-            answer = self.client.ask("POST", f"{path}/versions{normal}", body, patient=patient)
+            answer = self.client.ask(
+                "POST", f"{path}/versions{normal}", body, patient=patient, has={"id": int}
+            )
             if what not in answer:  # the answer to a registration may have only the id
-                answer = self.client.ask("POST", path + normal, body, patient=patient)
+                answer = self._looked_up(path + normal, body, patient)
             return field_of(answer, what)
         except RegistryRefusal as refusal:
             if refusal.status == 409:
@@ -248,11 +278,14 @@ class ConfluentSchemaRegistry:
                     f"the schema registry refuses the new schema of {subject}, which is not compatible with earlier "
                     f"versions ({refusal.said}). {self._difference(subject, text, format)}"
                 ) from refusal
-            if refusal.status == 422:
+            if refusal.status == 422 and refusal.code != _NOT_PERMITTED:
                 raise SchemaRegistryError(
                     f"the schema registry refuses the schema of {subject} as invalid ({refusal.said}): {text[:500]}"
                 ) from refusal
             raise
+
+    def _looked_up(self, path: str, body: dict[str, Any], patient: bool) -> Any:
+        return self.client.ask("POST", path, body, patient=patient, has={"id": int, "version": int})
 
     def _version(
         self, reference: SchemaReference, format: SchemaFormat, patient: bool, register: bool | None
@@ -289,7 +322,8 @@ class ConfluentSchemaRegistry:
         for again in (True, False) if len(self._unknown) < _MOST_ASKED_AGAIN else (False,):
             try:
                 found = self._answered(
-                    f"schema {number}", lambda patient: self.client.ask("GET", path, patient=patient)
+                    f"schema {number}",
+                    lambda patient: self.client.ask("GET", path, patient=patient, has={"schema": str}),
                 )
                 return read_schema(found, self._referenced)
             except (RegistryRefusal, ForeignAnswer) as refusal:
@@ -306,7 +340,9 @@ class ConfluentSchemaRegistry:
 
     def _described(self, subject: str, path: str, patient: bool) -> Any:
         try:
-            return self.client.ask("GET", path, patient=patient)
+            return self.client.ask(
+                "GET", path, patient=patient, has={"schema": str, "id": int, "version": int}
+            )
         except RegistryRefusal as refusal:
             if refusal.status in (404, 422):
                 raise VersionMissing(f"{subject} has no such version: {refusal.said}") from refusal

@@ -9,7 +9,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +18,7 @@ import urllib3
 from streamapp.errors import ConfigError, SchemaRegistryError
 from streamapp.registry.registry_settings import RegistrySettings
 
-__all__ = ["ForeignAnswer", "RegistryAway", "RegistryRefusal", "RestClient", "path_of"]
+__all__ = ["ForeignAnswer", "RegistryAway", "RegistryMistrusted", "RegistryRefusal", "RestClient", "path_of"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ _CONNECT_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _MOST_BYTES = 16 * 2**20
 _MOST_TEXT = 2_000
+_ANYTHING: Mapping[str, type] = {}
 _AGAIN = (408, 425, 429)
 """HTTP statuses below 500 after which the same request may succeed later."""
 
@@ -43,6 +44,14 @@ class RegistryRefusal(SchemaRegistryError):
         self.status: int = status
         self.code: int = code
         self.said: str = said
+
+
+class RegistryMistrusted(SchemaRegistryError, ConfigError):
+    """The certificates of client and registry do not go together.
+
+    A certificate may expire while a worker runs. So this error is also a `SchemaRegistryError`, and no record is
+    skipped because of it.
+    """
 
 
 class ForeignAnswer(SchemaRegistryError):
@@ -82,8 +91,18 @@ class RestClient:
         self._lock = threading.Lock()
         self._first = 0
 
-    def ask(self, method: str, path: str, body: Any = None, *, patient: bool = True) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        patient: bool = True,
+        has: Mapping[str, type] = _ANYTHING,
+    ) -> Any:
         """Sends a request, and returns the JSON of the answer.
+
+        ``has`` names the fields that every answer of a registry to this request has, with their types.
 
         While no server answers, the request is repeated for ``patience_ms``. Then the call raises `RegistryAway`. With
         ``patient=False``, the request is not repeated. Raises `RegistryRefusal` if the registry refuses the request,
@@ -93,7 +112,7 @@ class RestClient:
         pause, warned = _FIRST_PAUSE_SECONDS, False
         while True:
             try:
-                return self._ask_all(method, path, body)
+                return self._ask_all(method, path, body, has)
             except RegistryAway as error:
                 if not patient or self.clock() + pause > deadline:
                     raise
@@ -103,13 +122,13 @@ class RestClient:
             self.sleep(pause * random.uniform(0.75, 1.0))
             pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
-    def _ask_all(self, method: str, path: str, body: Any) -> Any:
+    def _ask_all(self, method: str, path: str, body: Any, has: Mapping[str, type]) -> Any:
         """Asks the servers in turn until one answers, each once, beginning with the server that has answered last."""
         urls, failed = self.settings.urls, []
         for turn in range(len(urls)):
             number = (self._first + turn) % len(urls)
             try:
-                answer = self._ask_one(urls[number], method, path, body)
+                answer = self._ask_one(urls[number], method, path, body, has)
             except RegistryAway as error:
                 failed.append(str(error))
                 continue
@@ -117,7 +136,7 @@ class RestClient:
             return answer
         raise RegistryAway("; ".join(failed))
 
-    def _ask_one(self, url: str, method: str, path: str, body: Any) -> Any:
+    def _ask_one(self, url: str, method: str, path: str, body: Any, has: Mapping[str, type]) -> Any:
         headers = {"Accept": _ACCEPT}
         data = None
         if body is not None:
@@ -138,7 +157,7 @@ class RestClient:
                 answer.release_conn()
         except urllib3.exceptions.SSLError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise ConfigError(
+                raise RegistryMistrusted(
                     f"the certificate of the schema registry {url} is not trusted ({error}): set ssl.ca.location"
                 ) from None
             raise RegistryAway(f"the schema registry {url} cannot be reached: {_short(error)}") from None
@@ -146,7 +165,7 @@ class RestClient:
             raise RegistryAway(f"the schema registry {url} does not answer: {_short(error)}") from None
         if len(text) > _MOST_BYTES:
             raise SchemaRegistryError(f"the answer of {url}{path} has more than {_MOST_BYTES >> 20} MiB")
-        return _understood(url, path, answer.status, text)
+        return _understood(url, path, answer.status, text, has)
 
     def _login(self) -> dict[str, str]:
         if self.settings.bearer_auth_token is not None:
@@ -178,23 +197,25 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | None:
             password = settings.ssl_key_password or ""
             context.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, password)
     except ssl.SSLError as error:
-        raise ConfigError(
+        raise RegistryMistrusted(
             "the files of ssl.ca.location, ssl.certificate.location and ssl.key.location are not PEM files that match, "
             f"or ssl.key.password is not the key's: {error}"
         ) from error
     return context
 
 
-def _understood(url: str, path: str, status: int, text: bytes) -> Any:
+def _understood(url: str, path: str, status: int, text: bytes, has: Mapping[str, type]) -> Any:
     try:
         answer = json.loads(text) if text else None
     except (ValueError, RecursionError):
         answer = text
-    if status in (200, 201, 204) and not isinstance(answer, bytes):
+    if status in (200, 201, 204) and _has(answer, has):
         return answer
     code, said = status, ""
     if isinstance(answer, dict):
-        code, said = answer.get("error_code") or status, str(answer.get("message", ""))[:_MOST_TEXT]
+        said = str(answer.get("message", ""))[:_MOST_TEXT]
+        if type(answer.get("error_code")) is int:
+            code = answer["error_code"]
     if status >= 500 or status in _AGAIN:
         raise RegistryAway(f"the schema registry {url} answers {status}: {said or 'no reason given'}")
     if status in (401, 403):
@@ -205,13 +226,21 @@ def _understood(url: str, path: str, status: int, text: bytes) -> Any:
             status,
             said,
         )
-    if not isinstance(answer, dict) or not said or code == 404:  # refusals have five digits
+    # Refusals have a text, and codes of five digits. An answer of a successful request that comes here lacks a field.
+    if status < 400 or not said or code == 404:
         raise ForeignAnswer(
             f"{url}{path} answers {status}, but not as a schema registry does. Is the path right? "
             "Apicurio Registry has Confluent's interface below /apis/ccompat/v7",
             status,
         )
-    raise RegistryRefusal(f"the schema registry {url} says {code}: {said}", status, int(code), said)
+    raise RegistryRefusal(f"the schema registry {url} says {code}: {said}", status, code, said)
+
+
+def _has(answer: Any, fields: Mapping[str, type]) -> bool:
+    """True if the answer is JSON, with fields of these types. A proxy may answer for the registry with other JSON."""
+    if not fields:
+        return not isinstance(answer, bytes)
+    return isinstance(answer, dict) and all(type(answer.get(name)) is kind for name, kind in fields.items())
 
 
 def _short(error: Exception) -> str:

@@ -15,6 +15,8 @@ from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReferen
 
 __all__ = ["Change", "Subjects"]
 
+_LEVEL = {"compatibilityLevel": str}
+
 
 @dataclass(frozen=True)
 class Change:
@@ -58,7 +60,7 @@ class Subjects:
 
     def level(self) -> str:
         """The registry's compatibility level for subjects without a level of their own, such as ``BACKWARD``."""
-        return str(self._client.ask("GET", "/config")["compatibilityLevel"])
+        return str(self._client.ask("GET", "/config", has=_LEVEL)["compatibilityLevel"])
 
     def _is_transitive(self, subject: str) -> bool:
         """True if the level of the subject compares a new schema with all versions, and not only with the latest one.
@@ -66,7 +68,7 @@ class Subjects:
         The caller needs this, because Apicurio Registry compares with all versions unless the request names one.
         """
         try:
-            level = str(self._client.ask("GET", path_of("config", subject))["compatibilityLevel"])
+            level = str(self._client.ask("GET", path_of("config", subject), has=_LEVEL)["compatibilityLevel"])
         except RegistryRefusal as refusal:
             if refusal.status != 404:
                 raise

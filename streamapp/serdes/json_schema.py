@@ -26,6 +26,7 @@ __all__ = ["JsonSchemaSerde"]
 
 T = TypeVar("T")
 
+_MOST_FRAMES = 1_000
 _NO_BASE = "http://streamapp.invalid/"
 """The ``$id`` of a schema that has none. A relative ``$ref`` in the schema begins there."""
 
@@ -104,6 +105,8 @@ class JsonSchemaSerde(Serde[T]):
         self._read, self._write = self._json.decoder(), self._json.serialize
         self._check = self._check_written = _validator(self.schema, self._referenced) if validate else None
         self._header = b""
+        self._unlike: dict[bytes, str] = {}
+        """Frame -> the end of the error about unreadable bytes. The registry is asked once, because it may be away."""
 
     @property
     def registry(self) -> SchemaRegistry:
@@ -162,15 +165,24 @@ class JsonSchemaSerde(Serde[T]):
         return self._header
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
-        try:
-            written = self.registered.writer_of(data)
-            why = "" if written == self.schema else f"; {self.registered.unlike(data, written)}"
-        except StreamsError as unknown:
-            why = f"; their schema is not known: {unknown}"
+        frame = data[: frame_end(data)]
+        why = self._unlike.get(frame)
+        if why is None:
+            if len(self._unlike) > _MOST_FRAMES:
+                self._unlike.clear()
+            why = self._unlike[frame] = self._unlike_writer(data)
         return SerializationError(
             f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: "
             f"{excerpt(str(error), size=500)}{why}"
         )
+
+    def _unlike_writer(self, data: bytes) -> str:
+        """The end of an error about unreadable bytes: the difference from the schema with which they were written."""
+        try:
+            written = self.registered.writer_of(data)
+        except StreamsError as unknown:
+            return f"; their schema is not known: {unknown}"
+        return "" if written == self.schema else f"; {self.registered.unlike(data, written)}"
 
 
 class _ModelJson(Serde[Any]):

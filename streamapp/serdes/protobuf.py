@@ -12,7 +12,7 @@ from msgspec import inspect as mi
 
 from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
-from streamapp.errors import ConfigError, SerializationError
+from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
@@ -169,7 +169,7 @@ class ProtobufSerde(Serde[T]):
             end = self._body(data)
             message = self._parse(data[end:])
             return message if self.type is None else self._typed(message)  # type: ignore[no-any-return]
-        except SerializationError:
+        except (SerializationError, SchemaRegistryError):  # the registry's faults are not the record's
             raise
         except Exception as error:
             why = f"{type(error).__name__}: {excerpt(str(error), size=500)}"

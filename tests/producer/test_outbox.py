@@ -223,6 +223,32 @@ def test_a_row_that_brokers_refuse_stays_with_the_reason(topics: Topics, address
     assert topics.values(topic) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize(
+    ("column", "content", "why"),
+    [
+        ("key", "text", "its key is str"),
+        ("value", 5, "its value is int"),
+        ("timestamp_ms", "now", "its timestamp_ms is str"),
+        ("headers", b"\xc1", "its headers are not those that Outbox writes"),
+    ],
+)
+def test_a_row_that_is_no_record_stays_with_the_reason(
+    topics: Topics, tmp_path: Path, column: str, content: Any, why: str
+) -> None:
+    """The first such row ended the relay, and a number became as many zero bytes."""
+    topic, address = topics.create(1), str(tmp_path / "outbox.db")
+    database_at(address).create()
+    add(address, topic, range(3))
+    with closing(connect(address)) as connection:
+        connection.execute(f"UPDATE streamapp_outbox SET {column} = ? WHERE id = 2", (content,))
+        connection.commit()
+        assert relay_all(topics.bootstrap, address)[:3] == [2, 0, 1]
+        ((row, reason),) = connection.execute("SELECT id, refused FROM streamapp_outbox").fetchall()
+    assert row == 2
+    assert why in reason
+    assert topics.values(topic) == [b"0", b"2"]
+
+
 def test_a_second_relay_waits_for_the_first(topics: Topics, server: PostgreSQL) -> None:
     with psycopg.connect(server.conninfo) as connection:
         connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")

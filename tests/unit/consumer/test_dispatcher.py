@@ -192,6 +192,22 @@ def test_a_failure_of_a_service_stops_everything_but_one_question() -> None:
     assert run.letters == []
 
 
+def test_calls_that_fail_together_are_one_attempt_at_the_service() -> None:
+    """Each open call counted as an attempt, so one failure with 16 calls made the consumer wait for the limit."""
+    run = _Run(on_error=Retry.by_key(times=1, backoff=BACKOFF), parallelism=4)
+    run.dispatcher.open(SOURCES[0], 0)
+    run.dispatcher.take_in(SOURCES[0], records(0, b"a", b"b", b"c", b"d"))
+    began = run.now
+    for unit in run.start():
+        run.end(unit, ConnectionError("down"))
+        run.now += 0.1 * BACKOFF.delay_ms(1) / 1000
+    assert run.dispatcher.circuit.due == began + BACKOFF.delay_ms(1) / 1000
+    run.now = run.dispatcher.circuit.due
+    (probe,) = run.start()
+    run.end(probe, ConnectionError("down"))
+    assert run.dispatcher.circuit.due == run.now + BACKOFF.delay_ms(2) / 1000
+
+
 def test_the_bound_of_records_behind_a_failed_one() -> None:
     retry = Retry.by_key(times=None, backoff=BACKOFF, max_records=2, when_full="dead_letter")
     run = _Run(on_error=retry)

@@ -10,11 +10,12 @@ from confluent_kafka import Consumer
 from streamapp import StreamsConfig, StringSerde
 from streamapp.consumer import Batch, KafkaOutput, output_commits
 from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.handling import Handling
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.output_commits import OutputCommits
 from streamapp.consumer.outputs import HandlerOutputs, Letter
 from streamapp.consumer.verdicts import Settled
-from streamapp.errors import StreamsError
+from streamapp.errors import SchemaRegistryError, SerializationError, StreamsError
 from streamapp.producer.session import TransactionSession
 from streamapp.records import OutputRecord
 
@@ -31,14 +32,15 @@ class Calls:
     """A consumer whose calls end when the test says so, each with one output."""
 
     def __init__(self, **given: Any) -> None:
-        self.dispatcher = Dispatcher(
-            options(
-                handler=lambda record, transaction: None,
-                guarantee="exactly_once",
-                output=KafkaOutput(),
+        self.options = options(
+            **{
+                "handler": lambda record, transaction: None,
+                "guarantee": "exactly_once",
+                "output": KafkaOutput(),
                 **given,
-            )
+            }
         )
+        self.dispatcher = Dispatcher(self.options)
 
     def begin(self) -> list[Unit]:
         units = []
@@ -282,3 +284,53 @@ def test_records_of_an_earlier_batch_keep_calls_of_their_own_until_they_are_comm
         calls.end(*units)
     assert len(sizes) == len(keys)
     assert {sizes[offset] for offset in blamed} == {1}
+
+
+class NoText(StringSerde):
+    """A serde that fails as ``error`` says for bytes that are no text."""
+
+    def __init__(self, error: StreamsError) -> None:
+        super().__init__()
+        self.error = error
+
+    def deserialize(self, data: bytes) -> str:
+        if data == b"\xff":
+            raise self.error
+        return super().deserialize(data)
+
+
+@pytest.mark.parametrize(
+    ("error", "position", "outputs"),
+    [
+        (SerializationError("no text"), 2, [b"0", b"1"]),
+        (SchemaRegistryError("the registry does not answer"), 1, [b"0"]),
+    ],
+)
+@pytest.mark.parametrize("dead_letters", [None, "dead"])
+def test_the_last_commit_of_a_batch_that_ends_the_consumer_has_the_outputs_of_its_finished_records(
+    dead_letters: str | None, error: StreamsError, position: int, outputs: list[bytes]
+) -> None:
+    """While the registry was away, the transaction had outputs of records that come again after a restart. With the
+    answer "fail", the transaction had a letter of such a record."""
+
+    def handle(records: list[Any], transaction: Any) -> None:
+        for record in records:
+            transaction.send("out", value=b"%d" % record.offset)
+
+    config = StreamsConfig("payments", dead_letter_queue_topic=dead_letters)
+    calls = Calls(
+        handler=handle, batch=Batch(records=10), parallelism=1, value_serde=NoText(error), config=config
+    )
+    sent = HandlerOutputs("payments", KafkaOutput(), config)
+    handling = Handling(calls.options, calls.dispatcher, None, None, sent)
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a", b"b", b"c"))
+    (first,) = calls.begin()
+    assert [item.offset for item in first.items] == [0]
+    handling.run(first)
+    (second,) = calls.begin()
+    assert [item.offset for item in second.items] == [1, 2]
+    second.items[1].value = b"\xff"
+    handling.run(second)
+    assert str(error) in str(calls.dispatcher.failure)
+    assert calls.step() == ({FIRST: position}, outputs)

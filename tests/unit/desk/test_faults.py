@@ -62,3 +62,23 @@ def test_a_record_that_the_client_refuses_is_a_broker_error_with_a_remedy(
         ),
     ):
         transactions.write([desk_module._Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])
+
+
+class Fenced(Refusing):
+    """A producer that another desk has fenced."""
+
+    def flush(self, seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
+
+    def produce(self, topic: str, **record: Any) -> None: ...
+
+    def poll(self, seconds: float) -> None: ...
+
+
+def test_the_end_of_a_fenced_desk_does_not_hide_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "Producer", Fenced)
+    with (
+        pytest.raises(BrokerError, match="another desk began to write.*Use one desk at a time"),
+        desk_module._Transactions(CONFIG, "dead", "dead-desk") as transactions,
+    ):
+        transactions.write([desk_module._Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
+from streamapp import BytesSerde, JsonSerde, StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
 from streamapp.errors import SchemaRegistryError, SerializationError
+from streamapp.records import Windowed
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.registry.rest import RestClient
-from streamapp.serdes import AvroSerde, ProtobufSerde, Serde
+from streamapp.serdes import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde, TimeWindowedSerde
 from tests.unit.serdes.protos import shop
 
+from ...processes import until
 from .scripted import Refused, ScriptedRegistry
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}
@@ -22,6 +24,13 @@ LATER = {
     "type": "record",
     "name": "Flight",
     "fields": [{"name": "delay", "type": "int"}, {"name": "dest", "type": "string"}],
+}
+
+
+VALUES: dict[str, Any] = {
+    "Avro": {"delay": 3},
+    "Protobuf": shop.Item(name="cup"),
+    "windowed Avro": Windowed({"delay": 3}, 0, 60_000),
 }
 
 
@@ -47,6 +56,14 @@ def client_of(
     cache = settings.pop("cache", None)
     made = RegistrySettings(url=settings.pop("url", server.url), **settings)
     return ConfluentSchemaRegistry(cache=cache, client=RestClient(made, sleep=clock.sleep, clock=clock))
+
+
+def serde_of(format: str, server: ScriptedRegistry) -> Serde[Any]:
+    """A serde that has asked the registry for nothing yet."""
+    if format == "Protobuf":
+        return ProtobufSerde(shop.Item, registry=client_of(server))
+    inner: Serde[Any] = AvroSerde(FLIGHT, registry=client_of(server))
+    return inner if format == "Avro" else TimeWindowedSerde(inner, 60_000)
 
 
 def test_the_page_names_a_test_for_each_fault() -> None:
@@ -124,22 +141,68 @@ def test_down_in_the_middle_known_schemas_go_on(server: ScriptedRegistry) -> Non
 
 
 @pytest.mark.parametrize("handler", ["fail", "continue"])
-def test_a_new_id_while_it_is_down_is_no_fault_of_the_record(server: ScriptedRegistry, handler: Any) -> None:
+@pytest.mark.parametrize("format", ["Avro", "Protobuf", "windowed Avro"])
+def test_a_new_id_while_it_is_down_is_no_fault_of_the_record(
+    server: ScriptedRegistry, format: str, handler: Any
+) -> None:
     """With "continue" the record would be dropped if the handler were asked."""
-    registry = client_of(server)
-    serde = AvroSerde[Any](FLIGHT, registry=registry).bind("in", False)
-    data = serde.serialize({"delay": 3})
+    data = serde_of(format, server).bind("in", False).serialize(VALUES[format])
     asked = StreamsConfig(
         "app", deserialization_exception_handler=handler, production_exception_handler=handler
     )
     builder = StreamsBuilder(asked)
-    fresh: Serde[Any] = AvroSerde(FLIGHT, registry=client_of(server))
+    fresh = serde_of(format, server)
     builder.stream("in", key_serde=StringSerde(), value_serde=fresh).to("out", value_serde=fresh)
     with TopologyTestDriver(builder.build()) as driver:
         server.stop()
         with pytest.raises(SchemaRegistryError, match="does not answer"):
             driver.pipe_raw("in", b"k", data, 0)
         server.start()
+
+
+def test_threads_that_wait_for_the_registry_are_patient_together(server: ScriptedRegistry) -> None:
+    """Each was patient after the others: a consumer with 16 calls waited for 16 minutes, beyond its time-outs."""
+    server.stop()
+    clock, asking = Clock(), set[int]()
+
+    def time_of_thread() -> float:
+        asking.add(threading.get_ident())
+        return clock.now
+
+    clock.on_sleep = lambda: until(lambda: len(asking) == 4, 10, lambda: asking)
+    made = RegistrySettings(url=server.url)
+    registry = ConfluentSchemaRegistry(client=RestClient(made, sleep=clock.sleep, clock=time_of_thread))
+    errors: list[SchemaRegistryError] = []
+
+    def ask() -> None:
+        with pytest.raises(SchemaRegistryError, match="does not answer") as raised:
+            registry.schema_of(1)
+        errors.append(raised.value)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 4
+    assert clock.now <= 60
+    server.start()
+    assert registry.id_of("flights-value", FLIGHT) == 1
+    assert registry.schema_of(1) == FLIGHT
+
+
+def test_an_absent_registry_is_asked_once_for_the_words_about_unreadable_json(
+    server: ScriptedRegistry,
+) -> None:
+    """Each record that is no JSON waited for a minute, only for the text of its error."""
+    server.stop()
+    clock = Clock()
+    serde = JsonSchemaSerde[Any](type=dict[str, int], registry=client_of(server, clock)).bind("in", False)
+    for _ in range(5):
+        with pytest.raises(SerializationError, match="their schema is not known: .* does not answer"):
+            serde.deserialize(b"\0\0\0\0\1{")
+    assert clock.now <= 60
+    server.start()
 
 
 def test_slow_answers_are_given_up_and_asked_for_again(server: ScriptedRegistry) -> None:
@@ -328,7 +391,50 @@ def test_what_is_no_registry_is_said_at_once(server: ScriptedRegistry, monkeypat
         client_of(server).schema_of(1)
 
 
-@pytest.mark.parametrize("body", [{}, {"schema": 7}, {"schema": "{"}, ["x"], {"schema": "[" * 100_000}])
+@pytest.mark.parametrize(
+    "body",
+    [{}, [], None, b"", True, "down", {"message": "maintenance"}, {"schema": 7, "id": "x", "version": None}],
+)
+@pytest.mark.parametrize("format", ["Avro", "Protobuf"])
+def test_json_of_another_server_is_no_fault_of_the_record(
+    server: ScriptedRegistry, monkeypatch: Any, tmp_path: Path, format: str, body: Any
+) -> None:
+    """A proxy may answer 200 for the registry. With "continue", the record and the result were dropped."""
+    data = serde_of(format, server).bind("in", False).serialize(VALUES[format])
+    asked = StreamsConfig(
+        "app", deserialization_exception_handler="continue", production_exception_handler="continue"
+    )
+    with monkeypatch.context() as answers:
+        answers.setattr(server, "_answered", lambda *_: body)
+        for source, sink in ((serde_of(format, server), None), (None, serde_of(format, server))):
+            builder = StreamsBuilder(asked)
+            records = builder.stream("in", key_serde=StringSerde(), value_serde=source or BytesSerde())
+            records.map_values(lambda value: VALUES[format]).to("out", value_serde=sink or JsonSerde())
+            with (
+                TopologyTestDriver(builder.build()) as driver,
+                pytest.raises(SchemaRegistryError, match="Is the path right"),
+            ):
+                driver.pipe_raw("in", b"k", data, 0)
+        cached = client_of(server, cache=tmp_path)
+        for ask in (lambda: cached.schema_of(1), lambda: cached.version_of("in-value")):
+            with pytest.raises(SchemaRegistryError, match="Is the path right"):
+                ask()
+    assert not [
+        *tmp_path.rglob("*.json")
+    ]  # no later start without registry takes such an answer for a schema
+
+
+def test_a_read_only_registry_is_not_said_to_find_the_schema_invalid(server: ScriptedRegistry) -> None:
+    def read_only(number: int) -> None:
+        if server.requests[-1][1].endswith("/versions"):
+            raise Refused(422, 42205, "Subject flights-value is in read-only mode")
+
+    server.fault = read_only
+    with pytest.raises(SchemaRegistryError, match="says 42205: Subject flights-value is in read-only mode"):
+        client_of(server).id_of("flights-value", FLIGHT)
+
+
+@pytest.mark.parametrize("body", [{"schema": "{"}, {"schema": "[" * 100_000}])
 def test_an_answer_without_schema_is_an_error(server: ScriptedRegistry, monkeypatch: Any, body: Any) -> None:
     monkeypatch.setattr(server, "_answered", lambda *_: body)
     with pytest.raises(SerializationError, match="is no schema"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streamapp import AvroSerde, StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
 from streamapp.errors import ConfigError, SchemaRegistryError
 from streamapp.registry import ConfluentSchemaRegistry
 from tests.secured import KEY_PASSWORD, make_certificates
@@ -46,6 +48,17 @@ def test_both_sides_show_a_certificate(secured: ScriptedRegistry, pem: Path) -> 
 def test_an_unknown_authority_is_said_at_once(secured: ScriptedRegistry) -> None:
     with pytest.raises(ConfigError, match="is not trusted .*: set ssl.ca.location"):
         ConfluentSchemaRegistry(secured.url, patience_ms=100_000).schema_of(1)
+
+
+def test_a_certificate_that_expires_while_a_worker_runs_drops_no_record(secured: ScriptedRegistry) -> None:
+    serde = AvroSerde[Any]("string", registry=ConfluentSchemaRegistry(secured.url))
+    builder = StreamsBuilder(StreamsConfig("app", deserialization_exception_handler="continue"))
+    builder.stream("in", key_serde=StringSerde(), value_serde=serde).to("out", value_serde=StringSerde())
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(SchemaRegistryError, match="is not trusted .*: set ssl.ca.location"),
+    ):
+        driver.pipe_raw("in", b"k", b"\0\0\0\0\1\4hi", 0)
 
 
 def test_a_client_without_certificate_is_not_let_in(secured: ScriptedRegistry, pem: Path) -> None:
