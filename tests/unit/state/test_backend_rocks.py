@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,6 +171,22 @@ def test_a_damaged_table_file_fails_the_read_of_it(tmp_path: Path) -> None:
     with pytest.raises(ProcessorStateError, match="delete this folder"):
         backend.table("s").get(b"0-0")
     backend.close()
+
+
+def test_a_failing_disk_does_not_keep_the_database_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = RocksBackend(tmp_path / "0_0")
+    backend.write(WriteSet(puts={"s": [(b"k", b"v")], "t": [(b"k", b"v")]}, offsets={"s": 3}))
+    shutil.rmtree(tmp_path / "0_0")
+
+    backend.close()  # cannot write its buffers any more
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert str(tmp_path / "0_0") in caplog.text
+    again = RocksBackend(tmp_path / "0_0")
+    assert again.offsets() == {}
+    again.close()
 
 
 def test_a_full_disk_is_named() -> None:
