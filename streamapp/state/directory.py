@@ -33,6 +33,8 @@ _LOCK = ".lock"
 _WIPED = ".wiped-"
 _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
 """Words in RocksDB's errors that mean missing or damaged files."""
+_NO_RIGHTS = ("Permission denied", "Operation not permitted", "Read-only file system")
+"""Words in RocksDB's errors for files that are whole, and that this process may not open or write."""
 _NO_IDS: Mapping[str, str] = {}
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
@@ -246,7 +248,7 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
             f"The local state in {path} is whole, but its files cannot be opened ({error}). "
             f"{too_few_files(file_limit())}."
         )
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or any(sign in str(error) for sign in _NO_RIGHTS):
         return ProcessorStateError(
             f"The state folder {path} cannot be used ({error}). Check its permissions and its disk, or set "
             "another state_dir."

@@ -214,6 +214,15 @@ def test_too_few_files_are_no_damage() -> None:
         assert not isinstance(said, StateDamagedError)
 
 
+@pytest.mark.parametrize("why", ["Permission denied", "Read-only file system"])
+def test_files_without_rights_are_no_damage(why: str) -> None:
+    """The error told the user to delete the folder."""
+    said = state_error("/state/0_1", Exception(f"IO error: While open a file: /state/0_1/000014.log: {why}"))
+    assert "Check its permissions" in str(said)
+    assert "delete" not in str(said)
+    assert not isinstance(said, StateDamagedError)
+
+
 def test_only_so_many_large_write_buffers_as_the_memory_allows_have_a_filter(tmp_path: Path) -> None:
     memory = RocksMemory(block_cache_bytes=4 << 20, write_buffer_bytes=8 << 20)
     allowed = memory.filters
