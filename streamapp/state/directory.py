@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +28,13 @@ __all__ = [
 ]
 
 _METADATA = "streamapp.json"
+_PROCESS_ID = "process-id"
 _LOCK = ".lock"
 _WIPED = ".wiped-"
 _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
 """Words in RocksDB's errors that mean missing or damaged files."""
+_NO_RIGHTS = ("Permission denied", "Operation not permitted", "Read-only file system")
+"""Words in RocksDB's errors for files that are whole, and that this process may not open or write."""
 _NO_IDS: Mapping[str, str] = {}
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
@@ -130,7 +134,7 @@ class StateDirectory:
         if topology is not None:
             wanted["topology"] = topology
         if wanted != known:
-            self._replace_metadata(wanted)
+            _replace(self.path / _METADATA, json.dumps(wanted, indent=2, sort_keys=True))
 
     def task_path(self, task_id: str) -> Path:
         """The folder of a task, which is created if it is missing."""
@@ -158,6 +162,22 @@ class StateDirectory:
                 shutil.rmtree(wiped)
         except OSError as error:
             raise state_error(path, error) from error
+
+    def process_id(self) -> str:
+        """An id for the process that holds the lock of the folder. A restart with the same folder finds the same id.
+
+        The id is a part of the transactional id. So a worker that restarts after a crash ends its open transaction at
+        once, and readers need not wait for the time-out.
+        """
+        file = self.path / _PROCESS_ID
+        try:
+            known = file.read_text() if file.exists() else ""
+        except OSError as error:
+            raise state_error(file, error) from error
+        if not known:  # an empty file, too: two workers with empty ids would end each other's transactions
+            known = str(uuid.uuid4())
+            _replace(file, known)
+        return known
 
     def close(self) -> None:
         """Releases the lock. A second call does nothing."""
@@ -195,18 +215,6 @@ class StateDirectory:
             raise self._refused(f"has a {_METADATA} that is not a JSON object")
         return known
 
-    def _replace_metadata(self, metadata: dict[str, Any]) -> None:
-        target = self.path / _METADATA
-        draft = target.with_suffix(".tmp")
-        try:
-            with draft.open("w") as file:
-                json.dump(metadata, file, indent=2, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        except OSError as error:
-            raise state_error(target, error) from error
-
     def _refused(self, why: str, changes: str = "") -> ProcessorStateError:
         end = f":\n{changes}\n" if changes else ". "
         return ProcessorStateError(
@@ -240,7 +248,7 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
             f"The local state in {path} is whole, but its files cannot be opened ({error}). "
             f"{too_few_files(file_limit())}."
         )
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or any(sign in str(error) for sign in _NO_RIGHTS):
         return ProcessorStateError(
             f"The state folder {path} cannot be used ({error}). Check its permissions and its disk, or set "
             "another state_dir."
@@ -250,6 +258,19 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
         f"The local state in {path} cannot be read or written ({error}). If it is damaged, delete this "
         "folder while the application is stopped; the state is then restored from the changelogs."
     )
+
+
+def _replace(file: Path, text: str) -> None:
+    """Writes a file so that a full disk or a crash leaves the old file, and never half of the new one."""
+    draft = file.with_suffix(".tmp")
+    try:
+        with draft.open("w") as written:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+        draft.replace(file)
+    except OSError as error:
+        raise state_error(file, error) from error
 
 
 def _locked(path: Path) -> int:

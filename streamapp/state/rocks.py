@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,8 @@ else:
         _row_cache = None
 
 __all__ = ["RocksBackend", "RocksMemory", "offsets_in"]
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MIB = 1024 * 1024
 _STORE = "store:"  # the prefix of stores' column families; the family "default" has the offsets
@@ -188,13 +191,23 @@ class RocksBackend:
             self.table(store).remember(puts)
 
     def close(self) -> None:
-        """Closes the database and releases its folder. A second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            for table in self._tables.values():
-                self._memory.filters += table.filtered
+        """Closes the database and releases its folder. A second call does nothing.
+
+        RocksDB writes its buffers to files here. An error of the disk is only logged, because the next opening finds
+        the rows in the write-ahead log, or else in the changelog.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        failures = []
+        for table in [*self._tables.values(), self._offsets]:
+            self._memory.filters += table.filtered
+            try:
                 table.close()
-            self._offsets.close()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            logger.warning("%s", state_error(self.path, failures[0]))
 
     def _open(self, store: str, rows: Rdict) -> _RocksTable:
         family = self._db.get_column_family_handle(_STORE + store)
@@ -315,8 +328,8 @@ class _RocksTable:
         self._rows.flush(True)
 
     def close(self) -> None:
-        self._rows.close()
         self.family = None  # a handle keeps the database open
+        self._rows.close()
 
 
 def _reader(

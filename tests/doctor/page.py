@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "doctor.md"
 _BEGIN, _END = "<!-- the codes: python -m tests.doctor.page -->", "<!-- the end of the codes -->"
 _FAMILIES = {
     "SA1": "Brokers and copies",
-    "SA2": "Retention and clean-up",
+    "SA2": "Retention, clean-up and timestamps",
     "SA3": "Records",
     "SA4": "The group",
     "SA5": "Settings",

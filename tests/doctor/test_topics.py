@@ -66,6 +66,17 @@ def test_windows_and_what_is_repartitioned(patient: Patient) -> None:
     assert patient.findings() == {("SA204", changelog), ("SA206", repartition)}
 
 
+@provokes("SA210")
+def test_internal_topics_with_the_time_of_brokers(patient: Patient) -> None:
+    patient.configure(windows(patient))
+    prepared(patient)
+    changelog, repartition = f"{patient.id}-by-minute-changelog", f"{patient.id}-by-minute-repartition"
+    patient.alter(changelog, message_timestamp_type="LogAppendTime")
+    patient.alter(repartition, message_timestamp_type="LogAppendTime")
+    patient.alter(patient.source, message_timestamp_type="LogAppendTime")  # an input may have these times
+    assert patient.findings() == {("SA210", changelog), ("SA210", repartition)}
+
+
 def with_global_table(patient: Patient) -> str:
     """Gives the application a global table, and returns the table's topic."""
     rows = f"{patient.id}-rows"

@@ -45,6 +45,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 300.0
 """The longest time that a running worker waits for brokers that do not answer."""
 _METADATA_SECONDS = 5.0
+_MOST_SECONDS = 60.0
+"""The longest time for one attempt of a request that is repeated."""
 _UNKNOWN_SECONDS = 30.0
 """The longest time for which brokers may not know a topic. A new topic does not reach all brokers at once."""
 _START_SECONDS = 60.0
@@ -134,9 +136,10 @@ async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _START_SECONDS
     said = -math.inf
+    seconds = _ASK_SECONDS
     while True:
         try:
-            await loop.run_in_executor(None, admin.list_topics, None, _ASK_SECONDS)
+            await loop.run_in_executor(None, admin.list_topics, None, seconds)
             return
         except KafkaException as exc:
             error = unreachable(config, exc)
@@ -145,6 +148,8 @@ async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
             if loop.time() - said >= _SAY_SECONDS:
                 logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
                 said = loop.time()
+        # Each request has a new client. Slow brokers may need more than the first time for its connections.
+        seconds = min(2 * seconds, max(_ASK_SECONDS, deadline - loop.time()))
 
 
 def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
@@ -180,12 +185,14 @@ def pass_over(error: KafkaError, tp: TopicPartition, what: str = "the input") ->
 def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> Any:
     """The metadata of all topics. Raises `BrokerError` after ``seconds`` without an answer."""
     deadline = time.monotonic() + seconds
+    patience = _METADATA_SECONDS
     while True:
         try:
-            return admin.list_topics(timeout=min(seconds, _METADATA_SECONDS))
+            return admin.list_topics(timeout=min(seconds, patience))
         except KafkaException as exc:
             if time.monotonic() > deadline:
                 raise unreachable(config, exc) from exc
+        patience *= 2  # slow brokers may need more than the first time for the connections of the next client
 
 
 def find_committed(
@@ -205,10 +212,11 @@ def find_committed(
     if not partitions:
         return {}
     deadline = time.monotonic() + seconds
+    patience = REQUEST_SECONDS
     while True:
         asked = known or open_consumer(consumer_settings(config))
         try:
-            return asked.committed(partitions, timeout=min(seconds, REQUEST_SECONDS))
+            return asked.committed(partitions, timeout=min(seconds, patience))
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
             if time.monotonic() > deadline:
@@ -219,9 +227,11 @@ def find_committed(
         finally:
             if asked is not known:
                 asked.close()
-        # A consumer of librdkafka may wait for the coordinator's answer for ever. A new consumer asks next.
+        # A consumer of librdkafka may wait for the coordinator's answer for ever. A new consumer asks next. The new one
+        # has more time, because slow brokers may need the first time for connections alone.
         if error.code() == KafkaError._TIMED_OUT:
             known = None
+            patience = min(2 * patience, _MOST_SECONDS)
         time.sleep(0.1)
 
 

@@ -545,12 +545,16 @@ class DataPlane(threading.Thread):
             self._committer.write_metadata(self._member)
 
     def _close(self) -> None:
-        try:
-            self.tasks.drop(self.tasks)
-            self._global_stores.close()
-            self.standbys.close()
-            self.restorer.close()
-            self.fetcher.close()
-            self._committer.close()
-        except Exception:
-            logger.exception("the data plane could not be closed in order")
+        steps: tuple[Callable[[], None], ...] = (
+            lambda: self.tasks.drop(self.tasks),
+            self._global_stores.close,
+            self.standbys.close,
+            self.restorer.close,
+            self.fetcher.close,
+            self._committer.close,  # aborts the open transaction, for which readers of the results wait
+        )
+        for close in steps:
+            try:
+                close()
+            except Exception:
+                logger.exception("the data plane could not be closed in order")

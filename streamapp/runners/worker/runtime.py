@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import time
-import uuid
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -108,7 +107,7 @@ class StreamsRuntime(WorkerView):
             compare=self._changes_since,
         )
         self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
-        transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
+        transactional_id = f"{self.plan.application_id}-{self._directory.process_id()}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
@@ -378,15 +377,3 @@ class StreamsRuntime(WorkerView):
         """
         first = TaskId(min(self._sources, default=0), 0)
         return self._plane is not None and first in self._plane.tasks and not self._plane.suspended
-
-
-def _process_id(directory: StateDirectory) -> str:
-    """An id for the process that holds the lock of the state folder. A restart with the same folder finds the same id.
-
-    The id is a part of the transactional id. So a worker that restarts after a crash ends its open transaction at once,
-    and readers need not wait for the time-out.
-    """
-    file = directory.path / "process-id"
-    if not file.exists():
-        file.write_text(str(uuid.uuid4()))
-    return file.read_text()

@@ -191,6 +191,31 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             directory.check(fingerprint="f1", partition_counts=COUNTS)
 
 
+def test_the_id_of_a_process_lasts(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        id = directory.process_id()
+        assert directory.process_id() == id
+    with opened(tmp_path) as directory:
+        assert directory.process_id() == id
+
+
+def test_a_disk_that_fills_leaves_no_empty_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start took the empty file as its id. Two such workers had one transactional id, and fenced each
+    other."""
+    with opened(tmp_path) as directory, monkeypatch.context() as patched:
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr("os.fsync", full)
+        with pytest.raises(DiskFullError, match=r"No space is left.*state_dir"):
+            directory.process_id()
+    with opened(tmp_path) as directory:
+        assert len(directory.process_id()) == 36
+        (directory.path / "process-id").write_text("")  # by an earlier release, or by a power failure
+        assert len(directory.process_id()) == 36
+
+
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProcessorStateError, match="cannot be used"):

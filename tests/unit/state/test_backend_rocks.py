@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,6 +173,22 @@ def test_a_damaged_table_file_fails_the_read_of_it(tmp_path: Path) -> None:
     backend.close()
 
 
+def test_a_failing_disk_does_not_keep_the_database_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = RocksBackend(tmp_path / "0_0")
+    backend.write(WriteSet(puts={"s": [(b"k", b"v")], "t": [(b"k", b"v")]}, offsets={"s": 3}))
+    shutil.rmtree(tmp_path / "0_0")
+
+    backend.close()  # cannot write its buffers any more
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert str(tmp_path / "0_0") in caplog.text
+    again = RocksBackend(tmp_path / "0_0")
+    assert again.offsets() == {}
+    again.close()
+
+
 def test_a_full_disk_is_named() -> None:
     error = state_error("/state/0_1", Exception("IO error: No space left on device: While appending to file"))
 
@@ -195,6 +212,15 @@ def test_too_few_files_are_no_damage() -> None:
         assert "32 for each task" in str(said)
         assert "delete" not in str(said)
         assert not isinstance(said, StateDamagedError)
+
+
+@pytest.mark.parametrize("why", ["Permission denied", "Read-only file system"])
+def test_files_without_rights_are_no_damage(why: str) -> None:
+    """The error told the user to delete the folder."""
+    said = state_error("/state/0_1", Exception(f"IO error: While open a file: /state/0_1/000014.log: {why}"))
+    assert "Check its permissions" in str(said)
+    assert "delete" not in str(said)
+    assert not isinstance(said, StateDamagedError)
 
 
 def test_only_so_many_large_write_buffers_as_the_memory_allows_have_a_filter(tmp_path: Path) -> None:

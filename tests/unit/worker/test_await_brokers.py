@@ -14,8 +14,9 @@ from streamapp import app as app_module
 from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
 from streamapp.runners.worker import clients
-from streamapp.runners.worker.clients import await_brokers
+from streamapp.runners.worker.clients import await_brokers, find_committed, find_topics
 
 CONFIG = StreamsConfig("orders", bootstrap_servers="localhost:1")
 
@@ -40,6 +41,39 @@ def test_a_worker_waits_for_brokers_that_start_after_it(caplog: pytest.LogCaptur
     (line,) = caplog.messages
     assert "localhost:1" in line
     assert "Trying again for 60 s" in line
+
+
+class SlowBrokers:
+    """Brokers that need so many seconds for the connections of a client and its first request."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def list_topics(self, topic: None = None, timeout: float = -1.0) -> str:
+        if timeout < self.seconds:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return "topics"
+
+
+def test_brokers_may_be_slower_than_the_first_request_allows() -> None:
+    """Each attempt had a new client and 5 s, so a worker never reached brokers that needed 6 s."""
+    brokers: Any = SlowBrokers(18.0)
+    asyncio.run(await_brokers(CONFIG, brokers))
+    assert find_topics(CONFIG, brokers, 60.0) == "topics"
+
+
+def test_a_coordinator_may_be_slower_than_the_first_request_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Consumer:
+        def committed(self, partitions: Any, timeout: float) -> dict[TopicPartition, tuple[int, str]]:
+            if timeout < 15.0:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return dict.fromkeys(partitions, (7, ""))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(clients, "open_consumer", lambda settings: Consumer())
+    tp = TopicPartition("orders", 0)
+    assert find_committed(CONFIG, [tp], 300.0) == {tp: (7, "")}
 
 
 def test_a_worker_without_a_topology_says_that_it_has_found_no_brokers(

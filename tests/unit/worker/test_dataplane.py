@@ -643,6 +643,20 @@ def test_damage_that_shows_at_the_close_of_a_task_ends_the_worker(
         plane.given(3, TWO)
 
 
+def test_a_transaction_is_ended_though_the_close_of_a_task_fails(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of the results waited until brokers ended the transaction of a worker whose disk was full."""
+
+    def close(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    plane.given(1, ONE)
+    monkeypatch.setattr(task_session.Task, "close", close)
+    plane._close()
+    assert plane.ledger.asked.count("close") == 2  # the ledger, which is the producer of results, too
+
+
 def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeated(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""SA2xx: retention and clean-up policies of topics."""
+"""SA2xx: retention, clean-up policies and timestamps of topics."""
 
 from __future__ import annotations
 
@@ -214,3 +214,20 @@ def deleted_letters(survey: Survey) -> Found:
             yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
         elif limit is not None and limit >= 0:
             yield topic.name, f"retention.bytes={limit:,}"
+
+
+@check(
+    "SA210",
+    "brokers overwrite the timestamps of an internal topic",
+    "loses",
+    reason="With message.timestamp.type=LogAppendTime, each record of the topic has the time at which brokers got it. "
+    "Behind a repartition topic, records count in wrong windows. A restored table has these times, too: its next "
+    "results are ahead, windows close too early, and records after them are late.",
+    remedy=f"{_ALTER}message.timestamp.type=CreateTime, the value that streamapp sets. Wrong times that a table has "
+    "already stay: `streamapp reset` computes the table again.",
+    page="operators/windows.md",
+)
+def overwritten_timestamps(survey: Survey) -> Found:
+    for topic in survey.of_role("repartition", "changelog"):
+        if topic.config.get("message.timestamp.type") == "LogAppendTime":
+            yield topic.name, "message.timestamp.type=LogAppendTime"
