@@ -12,7 +12,8 @@ from rich.table import Table
 from streamapp import StreamsConfig, Topology
 from streamapp.runners.spark import OutputTable, SparkRunner
 from streamapp.testing import WorkerProcess
-from streamapp.web.values import key_to_json, to_json
+from streamapp.web.keys import key_to_json
+from streamapp.web.values import to_json
 
 __all__ = ["Comparison", "batch_tables", "compare", "report", "worker_tables"]
 

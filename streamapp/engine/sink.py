@@ -14,6 +14,7 @@ from streamapp.engine.running_task import RunningTask
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import Framing
+from streamapp.serdes.placing import placing_bytes
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.topology.nodes import SinkNode
 
@@ -95,15 +96,12 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
 
 
 def _windowed_partitioner(serde: Serde[Any]) -> Partitioner | None:
-    """The partitioner for windowed keys, which chooses the partition by the key alone; None for other keys.
-
-    So all windows of a key are in one partition, as in Kafka Streams (``WindowedStreamPartitioner``).
-    """
+    """The partitioner for windowed keys, which chooses the partition by `placing_bytes`; None for other keys, for which
+    the client's partitioner does so."""
     if not isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
         return None
-    inner = serde.inner.serialize
 
     def by_inner_key(topic: str, key: Any, value: Any, count: int) -> int | None:
-        return None if key is None else partition_for(inner(key.key), count)
+        return None if key is None else partition_for(placing_bytes(serde, serde.serialize(key)), count)
 
     return by_inner_key

@@ -10,13 +10,15 @@ from streamapp.records import Windowed
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.serdes.types import excerpt
 
-__all__ = ["SessionWindowedSerde", "TimeWindowedSerde"]
+__all__ = ["SESSION_BYTES", "TIME_BYTES", "SessionWindowedSerde", "TimeWindowedSerde"]
 
 K = TypeVar("K")
 
 _MAX_LONG = 2**63 - 1
 _TIME = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
+TIME_BYTES, SESSION_BYTES = _TIME.size, _END_START.size
+"""The bytes of the window after the inner key."""
 
 
 class TimeWindowedSerde(Serde[Windowed]):
@@ -51,10 +53,12 @@ class TimeWindowedSerde(Serde[Windowed]):
 
     def deserialize(self, data: bytes) -> Windowed:
         try:
-            (start,) = _TIME.unpack(data[-8:])
+            (start,) = _TIME.unpack(data[-TIME_BYTES:])
         except (TypeError, struct.error) as error:
             raise _too_short("a key and 8 bytes of window start", data) from error
-        return Windowed(self.inner.deserialize(data[:-8]), start, min(start + self.window_size_ms, _MAX_LONG))
+        return Windowed(
+            self.inner.deserialize(data[:-TIME_BYTES]), start, min(start + self.window_size_ms, _MAX_LONG)
+        )
 
     def bind(self, topic: str, is_key: bool) -> TimeWindowedSerde:
         inner = self.inner.bind(topic, is_key)
@@ -85,10 +89,10 @@ class SessionWindowedSerde(Serde[Windowed]):
 
     def deserialize(self, data: bytes) -> Windowed:
         try:
-            end, start = _END_START.unpack(data[-16:])
+            end, start = _END_START.unpack(data[-SESSION_BYTES:])
         except (TypeError, struct.error) as error:
             raise _too_short("a key and 16 bytes of session end and start", data) from error
-        return Windowed(self.inner.deserialize(data[:-16]), start, end)
+        return Windowed(self.inner.deserialize(data[:-SESSION_BYTES]), start, end)
 
     def bind(self, topic: str, is_key: bool) -> SessionWindowedSerde:
         inner = self.inner.bind(topic, is_key)

@@ -18,7 +18,7 @@ from aiohttp.http import HttpProcessingError
 
 from streamapp._base.counted import counted
 
-__all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
+__all__ = ["KEEP_ALIVE_SECONDS", "LINE_BYTES", "LimitedRunner", "most_connections"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ HEAD_SECONDS = 10.0
 """The longest time for the head of a request, from the start of the connection or (with TLS) the end of the handshake.
 
 For a later request of the connection, the time begins with the first byte. A TLS handshake has the same time."""
+LINE_BYTES = 64 * 1024
+"""The most bytes of the first line of a request, which has the key or the cursor for a table."""
 KEEP_ALIVE_SECONDS = 75.0
 """The longest wait of a connection for its next request. Many load balancers close idle connections after 60 s. This
 wait is longer, so that they send no request into a connection that the server closes at this moment."""
@@ -79,7 +81,13 @@ class LimitedRunner(web.AppRunner):
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
-        super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, logger=_server_logger(), **kwargs)
+        super().__init__(
+            app,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            max_line_size=LINE_BYTES,
+            logger=_server_logger(),
+            **kwargs,
+        )
         most = most_connections() if most is None else most
         self._connections = Connections(most)
         self.backlog: int = max(32, min(128, most // 2))

@@ -9,12 +9,18 @@ from typing import Any
 from aiohttp import web
 from yarl import URL
 
+from streamapp._base.counted import counted
+from streamapp.web.connections import LINE_BYTES
+from streamapp.web.problem import BadParameter
 from streamapp.web.scan import PAGE_BYTES, Page, row_to_json
 from streamapp.web.table_request import Position, Query
 from streamapp.web.view_source import TableInfo
 
 __all__ = ["Part", "merged_page", "part_of"]
 
+_PATH_BYTES = LINE_BYTES - 1_024
+"""The most bytes of the path of a next page. The other bytes of the line are for the partitions that a worker adds when
+it asks another worker."""
 Part = dict[str, Any]
 """The part of a page from one partition, or from the partitions of a worker.
 
@@ -68,7 +74,10 @@ def merged_page(
         body |= {"scanned": scanned} if as_part else {}
     else:
         cursor = page[-1][0] if more and page else None
-        body |= {"cursor": cursor, "next": None if cursor is None else _next(request, cursor)}
+        following = None if cursor is None else _next(request, cursor)
+        if following is not None and len(following) > _PATH_BYTES and not as_part:
+            raise _too_long(page[-1][0])
+        body |= {"cursor": cursor, "next": following}
     if as_part:
         body |= {"positions": [position for position, _ in page], "more": more}
     return body
@@ -103,6 +112,15 @@ def _within_bytes(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, 
 
 def _next(request: web.Request, cursor: str) -> str:
     return str(URL(request.rel_url.raw_path_qs, encoded=True).update_query(cursor=cursor))
+
+
+def _too_long(cursor: str) -> BadParameter:
+    size = counted(len(Position.parse_cursor(cursor).key), "byte")
+    return BadParameter(
+        "limit",
+        f"the page ends at a key of {size}, which is too long for the URL of the next page: choose another limit, so "
+        "that the page ends at a shorter key",
+    )
 
 
 def _time_of(entry: dict[str, Any]) -> int:

@@ -15,8 +15,8 @@ from yarl import URL
 from streamapp.runners.worker.faust_names import StoreTable
 from streamapp.runners.worker.status import TableInfo
 from streamapp.runners.worker.view import StoreNotAvailable
+from streamapp.web.keys import parse_key
 from streamapp.web.problem import BadParameter
-from streamapp.web.values import parse_key
 
 HostToPartitionMap = dict[str, dict[str, list[int]]]
 

@@ -15,8 +15,9 @@ from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
 from streamapp.state.lenient import Unreadable, lenient
 from streamapp.state.row_shape import BY_KEY_TIMESTAMPED
+from streamapp.web.keys import key_to_json
 from streamapp.web.table_request import Position, Query, family
-from streamapp.web.values import key_to_json, to_json
+from streamapp.web.values import to_json
 from streamapp.web.view_source import TableInfo
 
 __all__ = [

@@ -112,7 +112,7 @@ def add_routes(
             web.get("/tables/", tables.listing),
             web.get("/tables/{name}", tables.table),
             web.get("/tables/{name}/", tables.table),
-            web.get("/tables/{name}/{key:.+}", tables.key),
+            web.get(r"/tables/{name}/{key:[\s\S]+}", tables.key),
         ]
     )
 

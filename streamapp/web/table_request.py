@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from streamapp.web.keys import key_format, parse_key, serde_name
 from streamapp.web.problem import BadParameter
-from streamapp.web.values import key_format, parse_key, serde_name
 from streamapp.web.view_source import TableInfo
 
 __all__ = [

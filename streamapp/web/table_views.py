@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from streamapp.web.cluster import Peers
+from streamapp.web.keys import key_format, key_to_json, serde_name
 from streamapp.web.pages import Part, merged_page, part_of
 from streamapp.web.problem import BadParameter, NotFound, Unavailable, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.scan import COUNT_LIMIT, Page, count, get, read_page, row_to_json
 from streamapp.web.status import StatusViews
 from streamapp.web.table_request import Query, family, parse_partitions, parse_query, parse_stale
-from streamapp.web.values import key_format, key_to_json, serde_name
 from streamapp.web.view_source import NotAvailable, TableInfo, ViewSource
 
 __all__ = ["TableViews"]

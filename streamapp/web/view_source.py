@@ -222,7 +222,10 @@ class ViewSource(Protocol):
     def tables(self) -> Mapping[str, TableInfo]: ...
 
     def partition_for(self, table: str, key: bytes) -> int:
-        """The partition of a key's bytes, by Kafka's default partitioner (murmur2). Raises `NotAvailable`."""
+        """The partition of a key's bytes, by Kafka's default partitioner (murmur2) of their `placing_bytes`.
+
+        Raises `NotAvailable`.
+        """
         ...
 
     async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:

@@ -23,7 +23,10 @@ def flights(builder: StreamsBuilder) -> None:
     )
     by_airport.count(materialized=Materialized("counts", key_serde=TEXT, value_serde=NUMBER))
     hourly = by_airport.windowed_by(TimeWindows.of_size_with_no_grace(3_600_000))
-    hourly.count(materialized=Materialized("hourly", key_serde=TEXT, value_serde=NUMBER, retention=DAY))
+    counts = hourly.count(
+        materialized=Materialized("hourly", key_serde=TEXT, value_serde=NUMBER, retention=DAY)
+    )
+    counts.filter(lambda key, value: value > 1, materialized=Materialized("busy"))
     sessions = by_airport.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(60_000))
     sessions.count(materialized=Materialized("sessions", key_serde=TEXT, value_serde=NUMBER, retention=DAY))
 

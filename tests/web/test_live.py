@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -112,6 +114,10 @@ async def test_two_workers_answer_for_all_tables(workers: list[Worker]) -> None:
             assert status == 200
             assert {(e["key"], e["start"]) for e in page["entries"]} == {(a, START) for a in AIRPORTS}
             assert sum(e["value"] for e in page["entries"]) == 360  # one every ten seconds for an hour
+            for airport in AIRPORTS:  # the partition of a windowed key is that of the airport
+                key = quote(json.dumps({"key": airport, "start": START}))
+                status, body = await worker.get(session, f"/tables/busy/{key}")
+                assert (status, body.get("value")) == (200, 12), body
             status, page = await worker.get(session, "/tables/sessions/K00")
             assert (status, len(page["entries"])) == (200, FLIGHTS // len(AIRPORTS))
             status, body = await worker.get(session, "/tables/planes/N14228")

@@ -9,16 +9,23 @@ from typing import Any
 
 import pytest
 
+from streamapp._base.partitioning import partition_for
 from streamapp.app import App
 from streamapp.config import StreamsConfig
-from streamapp.dsl import StreamsBuilder
+from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.errors import ConfigError, InvalidStoreError, TopologyError
+from streamapp.records import Windowed
 from streamapp.runners.worker import view
 from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.view import StoreNotAvailable
+from streamapp.serdes import AvroSerde, LocalSchemaRegistry, SessionWindowedSerde, TimeWindowedSerde
+from streamapp.serdes.framing import Framing
+from streamapp.windows import SessionWindows, TimeWindows
 
 from .counting import TEXT, counting
+
+HOUR = 3_600_000
 
 
 @pytest.fixture
@@ -64,6 +71,42 @@ def test_a_read_is_refused_when_the_group_was_silent_for_a_session(
     assert streams._local(plane, sub, "counts", 0, stale=True) is store
     streams.on_heartbeat()
     assert streams._local(plane, sub, "counts", 0, stale=False) is store
+
+
+@pytest.mark.parametrize("kind", ["time", "session"])
+def test_a_row_with_a_windowed_key_is_where_the_key_alone_is(tmp_path: Path, kind: str) -> None:
+    def count_and_filter(builder: StreamsBuilder) -> None:
+        hours, gap = (
+            TimeWindows.of_size_with_no_grace(HOUR),
+            SessionWindows.of_inactivity_gap_with_no_grace(1),
+        )
+        grouped = builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key()
+        counts = grouped.windowed_by(hours if kind == "time" else gap).count()  # type: ignore[call-overload]
+        counts.filter(lambda key, value: value > 1, materialized=Materialized("busy"))
+
+    streams = App("flights", topology=count_and_filter, datadir=tmp_path).streams
+    streams._topics = SimpleNamespace(task_count=lambda sub: 4)  # type: ignore[assignment]
+    serde = TimeWindowedSerde(TEXT, HOUR) if kind == "time" else SessionWindowedSerde(TEXT)
+    for key in ("JFK", "EWR", "ATL", "BOS"):
+        at = {
+            streams.partition_for("busy", serde.serialize(Windowed(key, start, start))) for start in range(9)
+        }
+        assert at == {partition_for(key.encode(), 4)}
+
+
+def test_an_id_in_a_header_does_not_choose_the_partition(tmp_path: Path) -> None:
+    registry = LocalSchemaRegistry()
+    ids = AvroSerde("string", registry=registry, schema_id_in="header").bind("in", True)
+
+    def table(builder: StreamsBuilder) -> None:
+        builder.table("in", key_serde=ids, value_serde=TEXT, materialized=Materialized("names"))
+
+    streams = App("flights", topology=table, datadir=tmp_path).streams
+    streams._topics = SimpleNamespace(task_count=lambda sub: 1_000)  # type: ignore[assignment]
+    data = ids.serialize("JFK")
+    in_topic = Framing(ids, None).parted(data, None)[0]
+    assert in_topic == data[-4:]
+    assert streams.partition_for("names", data) == partition_for(in_topic, 1_000)
 
 
 def test_a_topology_may_be_a_function(tmp_path: Path) -> None:

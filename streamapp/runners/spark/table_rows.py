@@ -15,6 +15,7 @@ from streamapp.engine.global_state import GlobalState
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.frames import OUTPUT, ROW, output_batch
 from streamapp.runners.spark.partitioning import key_partitions
+from streamapp.serdes.placing import placing_bytes
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Plan
 
@@ -57,8 +58,10 @@ def table_batches(
         while part := list(islice(rows, ROWS_PER_BATCH)):
             size = len(part)
             keys, values, timestamps, starts, ends = zip(*part, strict=True)
-            key_array = pa.array(keys, pa.binary())
-            at_home = key_partitions(key_array, homes[name]) if name in homes else [partition] * size
+            at_home: Any = [partition] * size
+            if name in homes:
+                placing = pa.array([placing_bytes(store.spec.key_serde, key) for key in keys], pa.binary())
+                at_home = key_partitions(placing, homes[name])
             yield output_batch(
                 ROW,
                 partition,
@@ -66,7 +69,7 @@ def table_batches(
                 name=[name] * size,
                 task=at_home,
                 seq=np.arange(first, first + size),
-                key=key_array,
+                key=pa.array(keys, pa.binary()),
                 value=values,
                 timestamp=timestamps,
                 start=starts,

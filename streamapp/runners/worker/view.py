@@ -26,6 +26,7 @@ from streamapp.runners.worker.status import (
 )
 from streamapp.runners.worker.topics import Topics
 from streamapp.runners.worker.watchdog import Watchdog
+from streamapp.serdes.placing import placing_bytes
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["StoreNotAvailable", "WorkerView"]
@@ -248,13 +249,18 @@ class WorkerView:
     # Reads.
 
     def partition_for(self, store: str, key: bytes) -> int:
-        """The partition of a store that has a key, given as bytes. A windowed store needs the inner key."""
+        """The partition of a store that has a key. ``key`` has the bytes that the store's key serde writes.
+
+        The keys of a window or session store are without their windows.
+        """
         if self._is_global(store):
             return 0
-        count = self._task_count(self._subtopology(store))
+        sub = self._subtopology(store)
+        count = self._task_count(sub)
         if not count:
             raise StoreNotAvailable(f"the store {store} has no partitions yet: the worker is starting")
-        return partition_for(key, count)
+        spec = next(spec for spec in sub.stores if spec.name == store)
+        return partition_for(placing_bytes(spec.key_serde, key), count)
 
     def owner(self, store: str, key: bytes) -> tuple[int, str | None, bool]:
         """A key's partition, the URL of the worker that has it (None: no worker), and True if this worker has it."""

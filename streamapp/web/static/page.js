@@ -242,9 +242,9 @@ function showEntries(table, body) {
   const rows = entries.map((entry) => {
     const print = JSON.stringify(entry);
     return h("tr", { "data-print": print, class: before.size && !before.has(print) ? "fresh" : "" },
-      h("th", { scope: "row" }, h("span", {}, ...shortened(entry.key === "" ? '""' : plain(entry.key)))),
+      h("th", { scope: "row" }, h("span", {}, ...shortened(entry.key === "" ? '""' : keyText(table, entry.key)))),
       windowed && h("td", { class: "time" }, span(entry)),
-      h("td", { class: "json" }, ...shortened(readable(entry.value), `/tables/${encodeURIComponent(table.name)}/?key=${encodeURIComponent(plain(entry.key))}`)),
+      h("td", { class: "json" }, ...shortened(readable(entry.value), `/tables/${encodeURIComponent(table.name)}/?key=${encodeURIComponent(keyText(table, entry.key))}`)),
       timed && h("td", { class: "time" }, time(entry.timestamp)),
       h("td", { class: "amount" }, String(entry.partition)));
   });
@@ -309,7 +309,8 @@ function text(element, value) {
 }
 
 const amount = (value) => h("td", { class: "amount" }, number(value));
-const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+/** A key as it is looked up. Among JSON keys, a text has quotes, so that "1" is not 1. */
+const keyText = (table, key) => (typeof key === "string" && table.key_format !== "json" ? key : JSON.stringify(key));
 /** The beginning of a long text, how long it is, and where the whole of it is. */
 function shortened(whole, href) {
   if (whole.length <= MAX_TEXT) return [whole];

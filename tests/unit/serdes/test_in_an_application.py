@@ -28,8 +28,8 @@ from streamapp import (
     Windowed,
 )
 from streamapp.runners.spark.typed import _converter
+from streamapp.web.keys import key_to_json, parse_key, serde_name
 from streamapp.web.problem import BadParameter
-from streamapp.web.values import key_to_json, parse_key, serde_name
 
 ONE = UUID(int=1)
 
