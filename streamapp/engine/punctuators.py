@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from streamapp.engine.failures import Failures, ProcessingFailed
@@ -27,6 +28,12 @@ class Punctuators:
         self._task, self._failures, self._rules = task, failures, rules
         self.by_stream_time: Punctuations = Punctuations()
         self.by_wall_clock: Punctuations = Punctuations()
+        self._numbers: Counter[str] | None = Counter() if rules.punctuators_go_on else None
+        """The number of remembered punctuators of each node, while processors are initialized; afterwards None."""
+
+    def initialized(self) -> None:
+        """Notes that all processors are initialized. Times of punctuators that come later are not remembered."""
+        self._numbers = None
 
     def schedule(
         self,
@@ -58,8 +65,18 @@ class Punctuators:
         schedule = Schedule(node, first, interval_ms, callback)
         if start_ms is not None and start_ms < now:
             schedule.go_on(now)
+        if by_stream and self._numbers is not None:
+            self._remember(schedule, self._numbers)
         punctuations.add(schedule)
         return schedule
+
+    def _remember(self, schedule: Schedule, numbers: Counter[str]) -> None:
+        """Each commit notes the time of the next call. A cancelled punctuator has no such time."""
+        name = f"{schedule.node}.punctuator-{numbers[schedule.node]}"
+        numbers[schedule.node] += 1
+        due = self._task.remember(name, lambda: -1 if schedule.cancelled else schedule.time)
+        if due >= 0:
+            schedule.time = due
 
     def require_wall_clock(self, node: str) -> None:
         """Raises `UnsupportedOperation` if the runner calls no wall-clock punctuators."""

@@ -70,6 +70,10 @@ class TaskRules:
     back."""
     punctuators: bool = True
     """False: no processor may schedule a punctuator, because nobody would call it."""
+    punctuators_go_on: bool = False
+    """True: the first call of a stream-time punctuator is the next call that the last commit noted. This rule is for
+    runners that open a task anew for each few records, and holds for punctuators that ``init`` schedules. False: the
+    first call comes with the first record, as after a restart of Kafka Streams."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
     such punctuators are allowed."""

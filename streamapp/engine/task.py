@@ -129,6 +129,7 @@ class Task(CurrentRecord):
             except Exception as error:
                 kind = "" if isinstance(error, StreamsError) else f"{type(error).__name__}: "
                 raise StreamsError(f"failed to initialize processor {name}: {kind}{error}") from error
+        self._punctuators.initialized()
 
     def close(self) -> None:
         """Closes the task's processors and its state backend. Changes since the last commit are dropped, because the

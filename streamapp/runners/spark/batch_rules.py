@@ -80,5 +80,7 @@ BATCH_RULES = TaskRules(
     # earlier values of their rows, and the join drops these answers.
     always_recheck=True,
     retries_at_once=True,
+    # Each micro-batch opens its tasks anew, and a punctuator of each hour must not run in each micro-batch.
+    punctuators_go_on=True,
     refuse_wall_clock=_no_wall_clock,
 )

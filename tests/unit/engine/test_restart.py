@@ -17,6 +17,9 @@ from streamapp import (
     KStream,
     LongSerde,
     Materialized,
+    ProcessorContext,
+    PunctuationType,
+    Record,
     SessionWindows,
     SlidingWindows,
     StreamsBuilder,
@@ -24,6 +27,7 @@ from streamapp import (
     Suppressed,
     TimeWindows,
 )
+from streamapp.engine.runner_ports import TaskRules
 from streamapp.records import RecordBatch
 from streamapp.serdes import SessionWindowedSerde, TimeWindowedSerde
 from tests.unit.engine.support import TEXT, TEXTS, Sent, commit, feed, task_of
@@ -113,3 +117,43 @@ def outputs(name: str, events: Sides, cuts: set[int], *, restart: bool) -> list[
         offsets[topic] += 1
         task.process()
     return [r for r in sent.records if r.topic == "out"]
+
+
+class Ticking:
+    """Sends the time at each call of its two punctuators."""
+
+    def init(self, context: ProcessorContext[str, str]) -> None:
+        self.context = context
+        context.schedule(10, PunctuationType.STREAM_TIME, lambda time: self.tick("ten", time))
+        context.schedule(7, PunctuationType.STREAM_TIME, lambda time: self.tick("seven", time), start_time=7)
+
+    def process(self, record: Record[str, str]) -> None:
+        pass
+
+    def tick(self, key: str, time: int) -> None:
+        self.context.forward(Record(key, str(time), time))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("go_on", [True, False])
+def test_punctuators_go_on_only_if_the_rules_of_the_runner_say_so(go_on: bool) -> None:
+    """A runner that opens a task for each few records would call each punctuator for each few records."""
+    builder = StreamsBuilder(CONFIG)
+    builder.stream("in", **TEXTS).process(Ticking).to("out", **TEXTS)
+    topology, sent, rules = builder.build(), Sent(), TaskRules(punctuators_go_on=go_on)
+    metadata: Any = {}
+    for time in range(1, 31):
+        task, _ = task_of(topology, config=CONFIG, collector=sent, init=False, rules=rules)
+        task.continue_from(metadata)
+        task.init()
+        feed(task, "in", [("a", "b", time)], offset=time)
+        task.process()
+        commit(task)
+        metadata = task.commit_metadata
+    times = {key: [at for k, _, at in sent.to("out") if k == key] for key in ("ten", "seven")}
+    if go_on:
+        assert times == {"ten": [1, 10, 20, 30], "seven": [7, 14, 21, 28]}
+    else:
+        assert times["ten"] == list(range(1, 31))
