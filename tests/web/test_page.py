@@ -295,3 +295,19 @@ async def test_a_tab_names_no_state_of_a_worker_that_does_not_answer(opened: Ope
     await opened.page.unroute("**/status")
     await opened.page.route("**/status", lambda route: route.fulfill(**refusal))
     await opened.shows("#offline", "refuses the requests of this page: a login is needed")
+
+
+async def test_a_source_of_many_topics_and_a_topic_of_many_readers_fit_into_their_nodes(
+    opened: Opened,
+) -> None:
+    source = TopologyNode("source", "source", [f"orders-of-region-{n}" for n in range(300)], (), ["shared"])
+    readers = [SubtopologyGraph(n, [TopologyNode(f"reader-{n}", "source", ["shared"])]) for n in range(1, 30)]
+    first = SubtopologyGraph(0, [source, TopologyNode("shared", "sink", ["shared"])])
+    opened.source.topology = lambda: TopologyGraph("", "", [first, *readers])  # type: ignore[method-assign]
+    await opened.shows("#topology .detail", "300 topics")
+    too_wide = await opened.page.eval_on_selector_all(
+        "#topology .node",
+        """all => all.filter(node => [...node.querySelectorAll(".label, .detail")].some(
+            text => text.getBBox().width > node.querySelector(".box").getBBox().width)).length""",
+    )
+    assert too_wide == 0
