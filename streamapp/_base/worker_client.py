@@ -43,8 +43,8 @@ def open_worker(
 ) -> Any:
     """The answer of a worker, as ``urllib.request.urlopen`` gives it. The login comes from the environment.
 
-    Raises `OSError` as urlopen does. Raises `ConfigError` if the variables of the login are incomplete or contradict
-    each other, or if a file that a variable names cannot be read.
+    Raises `OSError` as urlopen does, also for an answer that is not HTTP. Raises `ConfigError` if the variables of the
+    login are incomplete or contradict each other, or if a file that a variable names cannot be read.
     """
     environ = os.environ if environ is None else environ
     host = urlsplit(url).hostname or ""
@@ -61,7 +61,12 @@ def open_worker(
                 f"{_AUTHORITIES} is {authorities}, which is not a file of certificates: {error}"
             ) from None
         handlers.append(urllib.request.HTTPSHandler(context=context))
-    return urllib.request.build_opener(*handlers).open(request, timeout=seconds)
+    try:
+        return urllib.request.build_opener(*handlers).open(request, timeout=seconds)
+    except (
+        http.client.HTTPException
+    ) as error:  # also of a host that is no name, and of another kind of server
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
 
 
 def _login(environ: Mapping[str, str]) -> dict[str, str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import pairs, session, spark_options
+from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import CUT, Cut
+from streamapp.desk.shown import utc
 
 if TYPE_CHECKING:
     from streamapp.runners.spark.backfill import Backfill, BackfillReport
@@ -49,30 +48,29 @@ def backfill(
     at the cut. After an interruption, run the same command again; the backfill continues where it stopped.
     """
     app = load(application)
-    console = Console(highlight=False, soft_wrap=True)
     with clear_errors():
         from streamapp.runners.spark.backfill import Backfill
 
         found = Backfill(app.streams.topology, app.config, until=until, files=files, progress=True)
-        console.print(_ranges(found))
+        _ranges(found).print()
         for line in _intentions(found):
-            console.print(line)
+            click.echo(line)
         if found.nothing_to_do:
             return
         if dry_run:
-            console.print("Nothing was done: --dry-run.")
+            click.echo("Nothing was done: --dry-run.")
             return
         with session(app.config.application_id, master, conf):
-            report = found.run(console.print)
+            report = found.run(click.echo)
     if report is not None:
-        console.print(_summary(report))
+        click.echo(_summary(report))
 
 
-def _ranges(found: Backfill) -> Table:
-    table = Table("source", "partition", "from offset", "to offset", "records at most", "first record")
+def _ranges(found: Backfill) -> TextTable:
+    table = TextTable("source", "partition", "from offset", "to offset", "records at most", "first record")
     for tp, (start, end) in sorted(found.survey.external.items()):
         first = found.first_times.get(tp)
-        time = "" if first is None else f"{datetime.fromtimestamp(first / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        time = "" if first is None else f"{utc(first)} UTC"
         table.add_row(tp.topic, str(tp.partition), f"{start:,}", f"{end:,}", f"{end - start:,}", time)
     return table
 

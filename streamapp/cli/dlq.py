@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Column, Table
 
 from streamapp._base.counted import counted
+from streamapp._base.printable import printable
 from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.finite_range import FiniteRange
+from streamapp.cli.text_table import TextTable
 from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
 from streamapp.desk.filters import LetterFilter
@@ -72,12 +73,11 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     chosen = [
         letter for letter in letters if matches(letter) and (everything or marks.state(letter.id) == "open")
     ]
-    console = Console(highlight=False, soft_wrap=True)
     if not chosen:
-        console.print("no open dead letters" if not everything else "no dead letters")
+        click.echo("no open dead letters" if not everything else "no dead letters")
         return
     if each:
-        table = Table("letter", "state", "operator", "cause", "record of", "key", "message")
+        table = TextTable("letter", "state", "operator", "cause", "record of", "key", "message")
         for letter in chosen:
             state = marks.state(letter.id) + (" (edited)" if letter.edited else "")
             table.add_row(
@@ -91,13 +91,7 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
             )
     else:
         # Two lines a cell: the table is for terminals of 80 columns, too.
-        table = Table(
-            "letters",
-            "operator\ncause",
-            "first (UTC)\nlast",
-            "example",
-            Column("message\nand topic", overflow="fold"),
-        )
+        table = TextTable("letters", "operator\ncause", "first (UTC)\nlast", "example", "message\nand topic")
         for group in grouped(chosen):
             table.add_row(
                 f"{group.count:,}",
@@ -106,7 +100,7 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
                 group.example,
                 f"{group.message[:60]}\n{group.topic}",
             )
-    console.print(table)
+    table.print()
 
 
 @dlq_group.command()
@@ -117,8 +111,8 @@ def show(application: str, letter: str) -> None:
     with clear_errors():
         found, marks = FailureDesk(load(application, topology=False).config).letter(letter)
     for name, text in described(found, marks).items():
-        click.echo(f"{name:<12} {text}")
-    click.echo(f"\n{found.said('stacktrace')}")
+        click.echo(f"{name:<12} {printable(str(text))}")
+    click.echo(f"\n{printable(found.said('stacktrace'))}")
 
 
 @dlq_group.command()
@@ -187,7 +181,7 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="The most records per second.")
+@click.option("--rate", type=FiniteRange(0, min_open=True), help="The most records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(

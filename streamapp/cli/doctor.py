@@ -11,6 +11,7 @@ import click
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import load_app
+from streamapp.cli.finite_range import FiniteRange
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.operations.doctor.baseline import Baseline
 from streamapp.operations.doctor.checks import ALL
@@ -43,7 +44,7 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
 )
 @click.option(
     "--outage",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=24.0,
     show_default=True,
     metavar="HOURS",

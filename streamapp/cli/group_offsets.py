@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors, load_app
+from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import CUT, TIME, Cut
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.moves import Change, chosen_positions, plan_copy, plan_reset
@@ -99,14 +98,14 @@ def show(application: str | None, group: str | None, topics: tuple[str, ...], as
         click.echo(json.dumps(said | {"partitions": [_as_dict(each) for each in found]}, indent=2))
         return
     click.echo(f"{look.name}: {subject.kind(look)}, {look.state}, {counted(len(look.members), 'member')}")
-    table = Table("partition", *_NUMBERS, "member", "")
+    table = TextTable("partition", *_NUMBERS, "member", "")
     for each in found:
         committed = "-" if each.committed is None else f"{each.committed:,}"
         lag = "-" if each.lag is None else f"{each.lag:,}"
         table.add_row(
             str(each.partition), committed, f"{each.start:,}", f"{each.end:,}", lag, each.owner, each.remark
         )
-    _print(table)
+    table.print()
 
 
 _NUMBERS = ("committed", "log start", "log end", "lag")
@@ -290,11 +289,11 @@ def _which(where: dict[str, Any]) -> Target | None:
 
 
 def _show(change: Change) -> None:
-    table = Table("partition", "committed", "new", "")
+    table = TextTable("partition", "committed", "new", "")
     for move in change.moves:
         before = "-" if move.at.committed is None else f"{move.at.committed:,}"
         table.add_row(str(move.at.partition), before, f"{move.to:,}", move.remark)
-    _print(table)
+    table.print()
 
 
 def _carry_out(change: Change, execute: bool) -> None:
@@ -318,7 +317,3 @@ def _as_dict(each: Position) -> dict[str, Any]:
         "member": each.owner or None,
         "remark": each.remark or None,
     }
-
-
-def _print(table: Table) -> None:
-    Console(highlight=False, soft_wrap=True).print(table)

@@ -14,6 +14,7 @@ import click
 
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
+from streamapp.cli.finite_range import FiniteRange
 from streamapp.cli.spark_options import session, spark_options
 from streamapp.cli.times import TIME
 from streamapp.errors import ConfigError
@@ -69,7 +70,7 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--republish",
     "per_second",
-    type=click.FloatRange(0.1),
+    type=FiniteRange(0.1),
     help="Send the missing records, at most this number a second.",
 )
 @click.option("--spark", "on_spark", is_flag=True, help="Compare on Spark, for a long history.")

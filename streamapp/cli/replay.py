@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import session, spark_options
+from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import PAST_CUT, Cut
 
 __all__ = ["replay"]
@@ -51,7 +50,6 @@ def replay(
     if not (to_parquet or to_topic or diff):
         raise click.UsageError("say where the result goes: add --diff, --to-parquet PATH or --to-topic TOPIC")
     app = load(application)
-    console = Console(highlight=False, soft_wrap=True)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
         from streamapp.runners.spark.replay import Replay
 
@@ -59,21 +57,21 @@ def replay(
         with Replay(topology, config, name, since=since, until=until, spark=spark, progress=True) as again:
             if to_parquet:
                 again.write_parquet(to_parquet)
-                console.print(f"written: {to_parquet}")
+                click.echo(f"written: {to_parquet}")
             if to_topic:
-                console.print(f"written: {counted(again.write_topic(to_topic), 'record')} to {to_topic}")
+                click.echo(f"written: {counted(again.write_topic(to_topic), 'record')} to {to_topic}")
             if not diff:
                 return
             found = again.diff()
-    table = Table("", "entries")
+    table = TextTable("", "entries")
     for label in ("equal", "different", "only_replayed", "only_live"):
         table.add_row(label.replace("_", " "), f"{getattr(found, label):,}")
-    console.print(table)
+    table.print()
     for key, start, replayed, live in found.examples:
-        console.print(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
+        click.echo(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
     if found.under_way and not found.none:
         under_way = counted(found.under_way, "record was", "records were")
-        console.print(
+        click.echo(
             f"{under_way} on the way between two sub-topologies. The replay has the "
             "results, and the live application does not yet. Compare again while no input arrives."
         )

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.text_table import TextTable
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.subjects import Change, Subjects
@@ -39,11 +38,11 @@ def list_() -> None:
         registry = ConfluentSchemaRegistry()
         subjects = Subjects(registry)
         rule = f"The registry demands {subjects.level()} of subjects without a setting of their own"
-        table = Table("subject", "version", "id", "format", caption=rule)
+        table = TextTable("subject", "version", "id", "format", caption=rule)
         for name in subjects.names():
             latest = registry.version_of(name)
             table.add_row(name, str(latest.version), str(latest.id), latest.format)
-    Console(soft_wrap=True).print(table)
+    table.print()
 
 
 @schema_group.command()

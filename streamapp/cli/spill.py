@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors
+from streamapp.cli.text_table import TextTable
 from streamapp.desk.shown import shown
 from streamapp.errors import ConfigError
 from streamapp.producer.spill_log import RefusedParcel, SpillLog
@@ -41,14 +40,14 @@ def list_parcels(folder: Path) -> None:
     with _opened(folder) as log:
         waiting = counted(log.records, "record waits", "records wait")
         click.echo(f"{log.name}: {waiting} for brokers; the next producer sends all of them")
-        table = Table("parcel", "topic", "key", "value", "bytes", "reason")
+        table = TextTable("parcel", "topic", "key", "value", "bytes", "reason")
         for parcel in log.refused():
             for record in parcel.records:
                 key, value = shown(record.key, 30), shown(record.value, 40)
                 size = f"{len(record.value or b''):,}"
                 table.add_row(str(parcel.number), record.topic, key, value, size, parcel.reason)
-        if table.row_count:
-            Console(highlight=False, soft_wrap=True).print(table)
+        if len(table):
+            table.print()
         else:
             click.echo("no record is refused")
 

@@ -9,11 +9,10 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import session, spark_options
+from streamapp.cli.text_table import TextTable
 
 __all__ = ["sql"]
 
@@ -76,13 +75,13 @@ def _message(error: Any) -> str:
 
 
 def _show_views(spark: Any, views: dict[str, str]) -> None:
-    table = Table("view", "table", "columns")
+    table = TextTable("view", "table", "columns")
     for view, name in sorted(views.items()):
         columns = ", ".join(
             f"{field.name} {field.dataType.simpleString()}" for field in spark.table(view).schema
         )
         table.add_row(view, name, columns)
-    Console(soft_wrap=True).print(table)
+    table.print()
 
 
 def _show(frame: Any, form: str) -> None:
@@ -97,10 +96,10 @@ def _show(frame: Any, form: str) -> None:
         out.writerow(names)
         out.writerows([_text(cell) for cell in row] for row in rows)
     else:
-        table = Table(*names)
+        table = TextTable(*names)
         for row in rows:
             table.add_row(*[_text(cell) for cell in row])
-        Console(soft_wrap=True).print(table)
+        table.print()
 
 
 def _text(cell: Any) -> str:

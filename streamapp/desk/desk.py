@@ -110,20 +110,22 @@ class FailureDesk:
         force: bool = False,
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
+        wait: Callable[[float], object] = time.sleep,
     ) -> int:
         """Writes the records of matching open letters to the topics from which they came; returns their number.
 
         The records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``,
         letters that were replayed or discarded are replayed, too. ``progress`` is called after each transaction, with
-        the number of records so far. A record and the mark "replayed" of its letter are in one transaction, so a crash
-        neither loses nor repeats a replay.
+        the number of records so far. ``wait`` is called between two transactions, with the seconds of the pause. An
+        exception of ``wait`` ends the replay, and the other letters stay open. A record and the mark "replayed" of its
+        letter are in one transaction, so a crash neither loses nor repeats a replay.
 
         Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
         """
         wanted, written, alone = set[str](), set[str](), set[str]()
         while True:
             try:
-                self._replay(matches, force, rate, progress, wanted, written, alone)
+                self._replay(matches, force, rate, progress, wait, wanted, written, alone)
                 return len(written)
             except _Refused as refused:
                 # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
@@ -137,6 +139,7 @@ class FailureDesk:
         force: bool,
         rate: float | None,
         progress: Callable[[int], None],
+        wait: Callable[[float], object],
         wanted: set[str],
         written: set[str],
         alone: Collection[str],
@@ -171,8 +174,8 @@ class FailureDesk:
                 at += len(batch)
                 written.update(each.id for each, _ in batch)
                 progress(len(written))
-                if rate is not None and at < len(back):
-                    time.sleep(max(0.0, len(batch) / rate - (self._clock() - began)))
+                if at < len(back):
+                    wait(max(0.0, len(batch) / rate - (self._clock() - began)) if rate else 0.0)
 
     def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
         """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""

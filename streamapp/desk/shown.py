@@ -52,9 +52,12 @@ def shown(data: bytes | None, most: int = 200) -> str:
 
 
 def utc(ms: int) -> str:
-    """A time in ms since the epoch, as text in UTC.
+    """A time in ms since the epoch, as text in UTC. Python has no date for times after the year 9999.
 
-    >>> utc(1_386_380_110_000)
-    '2013-12-07 01:35:10'
+    >>> utc(1_386_380_110_000), utc(1_386_380_110_000_000_000)
+    ('2013-12-07 01:35:10', '1386380110000000000 ms')
     """
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"

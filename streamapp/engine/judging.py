@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from streamapp._base.printable import printable
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
 from streamapp.errors import (
@@ -248,11 +249,16 @@ def hides_text(error: BaseException, config: StreamsConfig) -> bool:
 
 
 def said(error: BaseException, config: StreamsConfig) -> str:
-    """An exception in a message: the type, and the text unless the text is hidden (`hides_text`)."""
+    """An exception in a message: the type, and the text unless the text is hidden (`hides_text`).
+
+    The text may quote a record, and the message may stand in a log. So further lines of the text are indented, and none
+    of them can pass for a line of the log.
+    """
     kind = type(error).__name__
     if hides_text(error, config):
         return f"{kind} (its text is hidden, because show_record is set)"
-    return f"{kind}: {text}" if (text := text_of(error)) else kind
+    text = printable(text_of(error)).replace("\n", "\n    ")
+    return f"{kind}: {text}" if text else kind
 
 
 def text_of(error: BaseException) -> str:
@@ -269,7 +275,7 @@ def short(error: BaseException) -> str:
     >>> short(ValueError("no flight")), short(TimeoutError())
     ('ValueError: no flight', 'TimeoutError')
     """
-    kind, text = type(error).__name__, text_of(error)
+    kind, text = type(error).__name__, printable(text_of(error)).replace("\n", " ")
     return f"{kind}: {text}"[:500] if text else kind
 
 

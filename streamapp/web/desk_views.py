@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,7 +43,7 @@ class _Edit(msgspec.Struct, forbid_unknown_fields=True):
 
 class DeskViews:
     """The handlers of `/dlq`. Each request opens a `FailureDesk` in another thread. At most one desk of a worker writes
-    at a time.
+    at a time. `stop` ends a replay, because a thread that goes on would keep a stopped worker alive.
 
     ``open_desk`` raises `StreamsError` if the application has no dead-letter topic. ``try_record`` runs a record
     through the topology, in the test driver.
@@ -52,7 +54,12 @@ class DeskViews:
     ) -> None:
         self._open, self._try = open_desk, try_record
         self._writing = asyncio.Lock()
+        self._stopping = threading.Event()
         self._asking = asyncio.Semaphore(_AT_ONCE)
+
+    async def stop(self, _app: web.Application) -> None:
+        """Ends a replay after its present transaction. The letters that are left stay open."""
+        self._stopping.set()
 
     async def listing(self, request: web.Request) -> web.Response:
         """The number of open letters by operator, cause and topic; with ``each=true``, single letters.
@@ -120,14 +127,16 @@ class DeskViews:
                 chosen.matches(each) and (force or marks.state(each.id) == "open") for each in letters
             )
             return json_response({"would_replay": count})
-        async with self._writing:
-            count = await self._ask(lambda desk: desk.replay(chosen.matches, force=force, rate=rate))
+        async with self._alone():
+            count = await self._ask(
+                lambda desk: desk.replay(chosen.matches, force=force, rate=rate, wait=self._pause)
+            )
         return json_response({"replayed": count})
 
     async def discard(self, request: web.Request) -> web.Response:
         """Marks the letters of a filter as discarded, with the note ``why``."""
         chosen, why = _chosen(request), request.query.get("why", "")
-        async with self._writing:
+        async with self._alone():
             count = await self._ask(lambda desk: desk.discard(chosen.matches, why))
         return json_response({"discarded": count})
 
@@ -142,9 +151,33 @@ class DeskViews:
                 letter = desk.whole(letter)
             desk.edit(id, new.get("key", letter.key), new.get("value", letter.value))
 
-        async with self._writing:
+        async with self._alone():
             await self._ask(edit)
         return json_response({"edited": id})
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise Unavailable(
+                "this worker stops, so the replay has ended early; the other letters stay open: replay them with "
+                "another worker, or after the restart",
+                retry_after=2,
+            )
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """The only change of letters in this worker, for a block."""
+        try:
+            await asyncio.wait_for(self._writing.acquire(), _WAIT_SECONDS)
+        except TimeoutError:
+            raise Unavailable(
+                "this worker replays, discards or edits other letters: ask again when this change has ended. A replay "
+                "with a low rate takes long",
+                retry_after=10,
+            ) from None
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     async def _ask(self, question: Callable[[FailureDesk], R]) -> R:
         try:

@@ -86,6 +86,7 @@ def add_routes(
     control = ControlViews(source, peers)
     app.cleanup_ctx.append(peers.run)
     if desk is not None:
+        app.on_shutdown.append(desk.stop)
         app.add_routes(
             [
                 web.get("/dlq", desk.listing),

@@ -48,6 +48,7 @@ class MemoryDesk:
         self.marks = Marks()
         self.edits: list[tuple[str, bytes | None, bytes | None]] = []
         self.failure: Exception | None = None
+        self.waits = threading.Event()
 
     def letters(self) -> tuple[list[Letter], Marks]:
         if self.failure is not None:
@@ -63,7 +64,17 @@ class MemoryDesk:
     def whole(self, letter: Letter) -> Letter:
         return letter
 
-    def replay(self, matches: Callable[[Letter], bool], *, force: bool, rate: float | None) -> int:
+    def replay(
+        self,
+        matches: Callable[[Letter], bool],
+        *,
+        force: bool,
+        rate: float | None,
+        wait: Callable[[float], object],
+    ) -> int:
+        if rate is not None:
+            self.waits.set()
+            wait(1 / rate)
         return self._mark(matches, "replayed", force)
 
     def discard(self, matches: Callable[[Letter], bool], why: str) -> int:
@@ -197,7 +208,7 @@ async def test_a_replay_at_no_speed_is_refused(serve: Serve) -> None:
     _, client = await desk_of(serve)
     for rate in ("1e-300", "0.001"):
         assert (await client.post(f"/dlq/replay?all=true&rate={rate}")).status == 400
-    assert (await client.post("/dlq/replay?all=true&rate=0.5")).status == 200
+    assert (await client.post("/dlq/replay?all=true&rate=50")).status == 200
 
 
 async def test_only_some_requests_read_letters_at_the_same_time(
@@ -224,3 +235,28 @@ async def test_only_some_requests_read_letters_at_the_same_time(
     statuses = sorted([(await each).status for each in asked])
     assert (statuses[0], statuses[-1], most) == (200, 503, 2)
     assert (await client.get("/dlq")).status == 200
+
+
+async def test_a_slow_replay_keeps_no_worker_from_its_end(serve: Serve) -> None:
+    """The thread of the replay went on, until the worker was ended with exit code 70."""
+    desk, client = await desk_of(serve)
+    replay = asyncio.create_task(client.post("/dlq/replay?all=true&rate=0.01"))
+    assert await asyncio.to_thread(desk.waits.wait, 60)
+    await client.server.app.shutdown()
+    answer = await asyncio.wait_for(replay, 60)
+    assert (answer.status, "the other letters stay open" in (await answer.json())["error"]) == (503, True)
+    assert desk.marks.by_letter == {}
+
+
+async def test_a_change_waits_for_a_slow_replay_only_for_a_time(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_views, "_WAIT_SECONDS", 0.2)
+    desk, client = await desk_of(serve)
+    replay = asyncio.create_task(client.post("/dlq/replay?all=true&rate=0.01"))
+    assert await asyncio.to_thread(desk.waits.wait, 60)
+    for change in ("/dlq/discard?all=true", "/dlq/replay?all=true"):
+        assert (await asyncio.wait_for(client.post(change), 60)).status == 503
+    assert (await client.post("/dlq/0-0", json={"value": "x"})).status == 503
+    await client.server.app.shutdown()
+    await replay

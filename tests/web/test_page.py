@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from streamapp.web.view_source import RestoreStatus, StandbyStatus
+from streamapp.web.view_source import (
+    RestoreStatus,
+    StandbyStatus,
+    SubtopologyGraph,
+    TopologyGraph,
+    TopologyNode,
+)
 
 from .conftest import Serve
 from .example import AIRPORTS, ExampleSource
@@ -261,3 +267,49 @@ async def test_a_long_reason_fits(opened: Opened, state: Any) -> None:
         await opened.shows("#findings .error", reason)
         await opened.shows("#entries-note", reason)
         assert await opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_a_restart_with_another_topology_is_drawn_and_the_lost_table_is_left(opened: Opened) -> None:
+    await opened.shows("#table-name", "delays-by-airport")
+    await opened.shows("#topology", "Sub-topology 0")
+    graph = TopologyGraph("", "", [SubtopologyGraph(7, [TopologyNode("look-up", "processor")])])
+    opened.source.topology = lambda: graph  # type: ignore[method-assign]
+    del opened.source.tables_["delays-by-airport"]
+    await opened.shows("#topology .label", "look-up")
+    await playwright.expect(opened.page.locator("#table-name")).not_to_have_text(
+        "delays-by-airport", timeout=30_000
+    )
+
+
+async def test_the_owners_of_the_chosen_table_follow_a_rebalance(opened: Opened) -> None:
+    await opened.shows("#table-name", "delays-by-airport")
+    table = opened.source.tables_["delays-by-airport"]
+    owners = dict.fromkeys(table.owners, "http://new-worker:6066")
+    opened.source.tables_["delays-by-airport"] = dataclasses.replace(table, owners=owners, local=frozenset())
+    await opened.shows("#table-about", "on http://new-worker:6066")
+
+
+async def test_a_tab_names_no_state_of_a_worker_that_does_not_answer(opened: Opened) -> None:
+    await opened.shows("h1", "flights")
+    await opened.page.route("**/status", lambda route: route.abort())
+    await playwright.expect(opened.page).to_have_title("flights · no answer", timeout=30_000)
+    refusal = {"status": 401, "json": {"error": "a login is needed"}}
+    await opened.page.unroute("**/status")
+    await opened.page.route("**/status", lambda route: route.fulfill(**refusal))
+    await opened.shows("#offline", "refuses the requests of this page: a login is needed")
+
+
+async def test_a_source_of_many_topics_and_a_topic_of_many_readers_fit_into_their_nodes(
+    opened: Opened,
+) -> None:
+    source = TopologyNode("source", "source", [f"orders-of-region-{n}" for n in range(300)], (), ["shared"])
+    readers = [SubtopologyGraph(n, [TopologyNode(f"reader-{n}", "source", ["shared"])]) for n in range(1, 30)]
+    first = SubtopologyGraph(0, [source, TopologyNode("shared", "sink", ["shared"])])
+    opened.source.topology = lambda: TopologyGraph("", "", [first, *readers])  # type: ignore[method-assign]
+    await opened.shows("#topology .detail", "300 topics")
+    too_wide = await opened.page.eval_on_selector_all(
+        "#topology .node",
+        """all => all.filter(node => [...node.querySelectorAll(".label, .detail")].some(
+            text => text.getBBox().width > node.querySelector(".box").getBBox().width)).length""",
+    )
+    assert too_wide == 0

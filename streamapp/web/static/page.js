@@ -5,6 +5,7 @@ import { drawTopology, shortName, showLag } from "./topology.js";
 
 const STATUS_EVERY = 1_000;
 const TABLES_EVERY = 10_000;
+const TOPOLOGY_EVERY = 10_000; // a restart may bring another topology
 const ENTRIES_EVERY = 2_000;
 const MAX_ROWS = 100;
 const MAX_TEXT = 400; // characters of a key or value that are shown
@@ -14,6 +15,7 @@ const number = (n) => (n == null ? "–" : Math.round(n).toLocaleString("en"));
 let chosen = null; // the table whose entries are shown: {name, key} with key null for the newest entries
 let tables = [];
 let lastAnswer = null;
+let lastTopology = null;
 
 // --- asking ---
 
@@ -51,30 +53,37 @@ async function pollStatus() {
     showStatus(status);
     $("offline").hidden = true;
     document.body.classList.remove("is-offline");
-    if (!$("topology").querySelector("svg")) await loadTopology(status.application_id);
+    if (lastTopology === null || Date.now() - lastTopology > TOPOLOGY_EVERY) await loadTopology(status.application_id);
     const drawing = $("topology").querySelector("svg");
     if (drawing) showLag(drawing, lagByTopic(status));
   } catch (error) {
     const since = lastAnswer ? `What you see is from ${new Date(lastAnswer).toLocaleTimeString()}.` : "";
-    text($("offline"), `The worker does not answer (${error.message}). ${since} Asking again.`);
+    const what = error.status ? `The worker refuses the requests of this page: ${error.message}.` : `The worker does not answer (${error.message}).`;
+    text($("offline"), `${what} ${since} Asking again.`);
+    document.title = `${$("application").textContent} · ${error.status ? "refused" : "no answer"}`;
     $("offline").hidden = false;
+    lastTopology = null; // the worker may come back with another one
     document.body.classList.add("is-offline");
   }
 }
 
 async function loadTopology(application) {
   const graph = await ask("/topology");
-  if (graph.subtopologies.length === 0) {
-    $("topology").replaceChildren(h("p", { class: "empty" }, "The topology has no nodes."));
-    return;
-  }
-  const drawing = drawTopology(graph, { application, onTable: choose });
-  $("topology").replaceChildren(drawing);
+  lastTopology = Date.now();
+  changed($("topology"), [graph, application], () => [
+    graph.subtopologies.length === 0
+      ? h("p", { class: "empty" }, "The topology has no nodes.")
+      : drawTopology(graph, { application, onTable: choose }),
+  ]);
 }
 
 async function pollTables() {
   try {
     tables = (await ask("/tables/")).tables;
+    if (!tables.some((table) => table.name === chosen?.name)) {
+      chosen = null; // a restart has taken the table away
+      $("table-detail").hidden = true;
+    }
     showTables();
     if (chosen === null) {
       const listed = tables.filter((table) => table.readable && !table.internal && table.kind !== "versioned");
@@ -186,6 +195,7 @@ function inputRow({ task, input }, most) {
 }
 
 function showTables() {
+  showChosen();
   const own = tables.filter((table) => !table.internal).length;
   text($("tables-note"), own ? plural(own, "table") : "");
   changed($("table-list"), [tables, chosen?.name], () => tables.length === 0
@@ -198,6 +208,14 @@ function showTables() {
         const heading = at === own ? [h("li", { class: "heading" }, "Stores of operators")] : [];
         return [...heading, h("li", {}, button)];
       }));
+}
+
+/** Where the chosen table comes from, and which workers have its partitions now. */
+function showChosen() {
+  const table = tables.find((each) => each.name === chosen?.name);
+  if (!table) return;
+  const from = table.topic ? `${table.global ? "from" : "changelog"} ${table.topic}` : "no changelog";
+  text($("table-about"), [`${table.key} → ${table.value}`, from, ...elsewhere(table)].join(" · "));
 }
 
 function about(table) {
@@ -223,8 +241,6 @@ function choose(name, { scroll = true } = {}) {
   chosen = { name, key: null };
   $("table-detail").hidden = false;
   text($("table-name"), name);
-  const from = table.topic ? `${table.global ? "from" : "changelog"} ${table.topic}` : "no changelog";
-  text($("table-about"), [`${table.key} → ${table.value}`, from, ...elsewhere(table)].join(" · "));
   $("lookup-key").placeholder = { integer: "42", double: "0.5", hex: "00ff1a", uuid: "00000000-0000-0000-0000-000000000001", json: '{"id": 1}' }[table.key_format] ?? "key";
   showTables();
   $("entries").replaceChildren();

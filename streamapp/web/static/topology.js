@@ -213,14 +213,15 @@ function drawNode(node, { application, writers, readers, onTable }) {
   const short = node.topics.map((topic) => shortTopic(topic, application)).join(", ");
   const elsewhere = node.kind === "sink" ? readers : writers;
   const linked = isTopic ? [...new Set(node.topics.flatMap((topic) => elsewhere.get(topic) ?? []))] : [];
-  const repartition = node.topics.some((topic) => topic.endsWith("-repartition")) ? "repartition " : "topic ";
-  const detail = linked.length ? `${repartition}${node.kind === "sink" ? "to" : "from"} ${linked.join(", ")}` : isTopic ? "topic" : "";
+  const topics = node.topics.length > 1 ? `${node.topics.length} topics` : "topic";
+  const repartition = node.topics.some((topic) => topic.endsWith("-repartition")) ? "repartition " : `${topics} `;
+  const detail = linked.length ? `${repartition}${node.kind === "sink" ? "to" : "from"} ${linked.join(", ")}` : isTopic ? topics : "";
   const parts = [
-    svg("title", {}, isTopic ? `${label} (${node.name})` : node.name),
+    svg("title", {}, isTopic ? `${label} (${node.name}): ${detail}` : node.name),
     svg("rect", { class: "box", width: NODE.width, height: NODE.height, rx: node.kind === "processor" ? 8 : 21 }),
     svg("text", { class: "label", x: NODE.width / 2, y: detail ? 19 : 26 }, fit(isTopic ? short : label, NODE.width - 24, 12.5)),
   ];
-  if (detail) parts.push(svg("text", { class: "detail", x: NODE.width / 2, y: 33 }, detail));
+  if (detail) parts.push(svg("text", { class: "detail", x: NODE.width / 2, y: 33 }, fit(detail, NODE.width - 24, 10.5)));
   if (node.kind === "source") {
     parts.push(svg("text", { class: "badge", x: NODE.width - 8, y: -4, "data-topics": JSON.stringify(node.topics) }));
   }
@@ -270,8 +271,9 @@ const ruler = document.createElement("canvas").getContext("2d");
 /** The text cut in its middle until it fits: the end of a long name tells more than its middle. */
 function fit(text, width, size) {
   ruler.font = `600 ${size}px ${getComputedStyle(document.body).fontFamily}`;
-  let shown = text;
-  for (let cut = text.length - 2; ruler.measureText(shown).width > width && cut > 4; cut -= 1) {
+  const most = Math.ceil(width); // a longer text fits in no case: a source may have hundreds of topics
+  let shown = text.length > most ? "" : text;
+  for (let cut = Math.min(text.length - 2, most); (shown === "" || ruler.measureText(shown).width > width) && cut > 4; cut -= 1) {
     shown = `${text.slice(0, Math.ceil(cut / 2))}…${text.slice(-Math.floor(cut / 2))}`;
   }
   return shown;

@@ -1,0 +1,72 @@
+"""``streamapp dlq`` with letters whose texts a terminal, or the library that prints tables, would obey."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamapp.cli import dlq
+from streamapp.desk.letters import Letter
+from streamapp.desk.marks import Marks
+
+RED = "\x1b[31m"
+
+
+def letter(offset: int, message: str, key: bytes = b"N1", timestamp: int = 1_000) -> Letter:
+    said = {"exception": "ValueError", "message": message, "topic": "flights", "stacktrace": f"at {message}"}
+    headers = tuple((f"__streams.errors.{name}", text.encode()) for name, text in said.items())
+    operator = ("__streamapp.errors.operator", b"KSTREAM-SOURCE-0000000000-of-a-long-name")
+    return Letter(0, offset, timestamp, key, b"late", (*headers, operator))
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter], *arguments: str) -> Result:
+    """The result of a command about these letters."""
+    desk = SimpleNamespace(
+        letters=lambda: (letters, Marks()), letter=lambda id: (letters[int(id[2:])], Marks())
+    )
+    monkeypatch.setattr(dlq, "FailureDesk", lambda config: desk)
+    monkeypatch.setattr(dlq, "load", lambda application, topology=True: SimpleNamespace(config=None))
+    monkeypatch.setenv("COLUMNS", "110")
+    return CliRunner().invoke(dlq.dlq_group, [*arguments], catch_exceptions=False, color=True)
+
+
+@pytest.mark.parametrize("each", [(), ("--each",)])
+@pytest.mark.parametrize("message", ["no seat [economy]", "closed [/b] tag", "left :warning: over"])
+def test_a_list_shows_messages_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, message: str, each: tuple[str, ...]
+) -> None:
+    result = ask(monkeypatch, [letter(0, message, b"[/k]")], "list", "app", *each)
+    assert result.exit_code == 0
+    assert message in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_list_has_whole_names_for_the_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ask(monkeypatch, [letter(0, "late")], "list", "app")
+    assert "KSTREAM-SOURCE-0000000000-of-a-long-name" in result.output
+
+
+@pytest.mark.parametrize("command", [("list", "app"), ("list", "app", "--each"), ("show", "app", "0-0")])
+def test_a_terminal_obeys_no_text_of_a_letter(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    result = ask(monkeypatch, [letter(0, f"a {RED}red flight")], *command)
+    assert RED not in result.output
+    assert "\\x1b[31mred" in result.output
+
+
+def test_letters_of_times_without_a_date_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    nanoseconds = 1_386_380_110_000_000_000
+    letters = [letter(0, "late"), letter(1, "wrong unit", timestamp=nanoseconds)]
+    assert f"{nanoseconds} ms" in ask(monkeypatch, letters, "list", "app").output
+    assert f"{nanoseconds} ms" in ask(monkeypatch, letters, "show", "app", "0-1").output
+    exported = ask(monkeypatch, letters, "export", "app").output.splitlines()
+    assert [json.loads(line)["letter"] for line in exported] == ["0-0", "0-1"]
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_a_rate_is_a_finite_number(monkeypatch: pytest.MonkeyPatch, rate: str) -> None:
+    result = ask(monkeypatch, [], "replay", "app", "--all", "--rate", rate)
+    assert (result.exit_code, "is not a finite number" in result.output) == (2, True)
