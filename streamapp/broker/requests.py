@@ -108,9 +108,10 @@ A group has no coordinator on a new cluster, and while the group moves to anothe
 
 
 def advice(error: KafkaError, remedies: Mapping[int, str] = MappingProxyType({})) -> str:
-    """The advice behind the text of an error, as a sentence of its own; empty if nothing is known to help.
+    """The advice to append to the text of an error, with the full stop that ends this text. Empty if nothing is known
+    to help.
 
-    ``remedies`` are those of the request, by the code of the error.
+    ``remedies`` maps the code of an error to the advice for this request.
 
     >>> advice(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), {KafkaError.MSG_SIZE_TOO_LARGE: "Write less"})
     '. Write less'

@@ -223,7 +223,9 @@ class PartitionLanes:
             self._settle(lane)
 
     def put_back(self, unit: Unit, left: Iterable[Item], due: float | None = None) -> None:
-        """Notes that the call of a unit is over, and puts the records ``left`` back at the front of their lanes.
+        """Notes that the handler's call for a unit (the records of one call) is over.
+
+        The records ``left``, which need another call, return to the front of their lanes.
 
         ``due`` is the time from which these lanes may go on; None means at once.
         """

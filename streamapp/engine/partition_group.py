@@ -48,7 +48,8 @@ class PartitionGroup:
         """True if the task may process a record: no input makes the other inputs wait.
 
         An input makes the others wait while it has no record. (An input whose records were all dropped just now does
-        not.) The wait ends ``max_idle_ms`` after the input is in ``caught_up``, the inputs that are read to their ends.
+        not.) The wait for an input in ``caught_up``, the inputs read to their ends, lasts ``max_idle_ms``. The waits of
+        several empty inputs come one after the other.
         """
         now = None
         for queue in self.queues.values():

@@ -191,10 +191,11 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
 
 class CachedWindowStore(_CachedTimes, WindowStore):
-    """In an indexed store, Kafka Streams' cache has a second entry for each row, the *index entry*, without a value.
+    """As in Kafka Streams, the cache of an indexed store has a second entry for each row, the *index entry*, without a
+    value.
 
-    The index entry takes memory, and is evicted on its own. If it leaves before the entry of its row, the changed rows
-    are flushed, too.
+    The index entry takes memory, and the cache evicts it on its own. If the evicted index entry has changed since the
+    last flush, the store flushes all changed rows.
     """
 
     def attach(self, cache: RecordCache) -> None:

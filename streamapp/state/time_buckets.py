@@ -46,11 +46,11 @@ def _bucket_of(prefix: bytes) -> int:
 class TimeBucketedStore(WriteBehindStore):
     """Rows by key and time, with buckets and expiry.
 
-    After a read by time, the rows of the key stay in memory as an image (`KeyImage`), so the next read needs no scan.
-    With ``time_index``, reads of closed windows use a `TimeIndex`.
+    After a read of a key by time, an image (`KeyImage`) keeps the key's rows between two times in memory. A later
+    read within these times needs no scan while the image is in memory. With ``time_index``, reads of closed windows use a `TimeIndex`.
 
-    A store with rows on disk goes on with the bucket size of these rows. ``bucket_ms`` may be another number if a new
-    version of the topology has another retention.
+    A store with rows on disk keeps the bucket size of these rows, and ignores ``bucket_ms``. A new version of the
+    topology may have another retention, and so another ``bucket_ms``.
     """
 
     _ROW_BYTES = 350
