@@ -68,12 +68,15 @@ def _ms(time: datetime | None) -> float | None:
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
     """List the open dead letters of APPLICATION by operator, cause and topic."""
     with clear_errors():
-        letters, marks = FailureDesk(load(application, topology=False).config).letters()
-    matches = _filter(**filters).matches
-    chosen = [
-        letter for letter in letters if matches(letter) and (everything or marks.state(letter.id) == "open")
-    ]
-    if not chosen:
+        letters, marks = FailureDesk(load(application, topology=False).config).scan()
+        matches = _filter(**filters).matches
+        found = (
+            letter
+            for letter in letters
+            if matches(letter) and (everything or marks.state(letter.id) == "open")
+        )
+        chosen, groups = (list(found), []) if each else ([], grouped(found))
+    if not chosen and not groups:
         click.echo("no open dead letters" if not everything else "no dead letters")
         return
     if each:
@@ -92,7 +95,7 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     else:
         # Two lines a cell: the table is for terminals of 80 columns, too.
         table = TextTable("letters", "operator\ncause", "first (UTC)\nlast", "example", "message\nand topic")
-        for group in grouped(chosen):
+        for group in groups:
             table.add_row(
                 f"{group.count:,}",
                 f"{group.operator}\n{group.cause}",
@@ -124,15 +127,15 @@ def export(application: str, **filters: Any) -> None:
     Keys, values and headers are base64.
     """
     with clear_errors():
-        letters, marks = FailureDesk(load(application, topology=False).config).letters()
-    for letter in filter(_filter(**filters).matches, letters):
-        fields = described(letter, marks) | {
-            "key": _base64(letter.key),
-            "value": _base64(letter.value),
-            "headers": [[name, _base64(value)] for name, value in letter.own_headers],
-            "stacktrace": letter.said("stacktrace"),
-        }
-        click.echo(json.dumps(fields))
+        letters, marks = FailureDesk(load(application, topology=False).config).scan()
+        for letter in filter(_filter(**filters).matches, letters):
+            fields = described(letter, marks) | {
+                "key": _base64(letter.key),
+                "value": _base64(letter.value),
+                "headers": [[name, _base64(value)] for name, value in letter.own_headers],
+                "stacktrace": letter.said("stacktrace"),
+            }
+            click.echo(json.dumps(fields))
 
 
 @dlq_group.command()

@@ -55,11 +55,20 @@ class FailureDesk:
 
     # ------------------------------------------------------------------ reading
 
-    def letters(self) -> tuple[list[Letter], Marks]:
+    def scan(self) -> tuple[Iterator[Letter], Marks]:
         """All letters, ordered by partition and offset, and the marks, which tell the state of each letter. An edited
-        letter has its new key and value."""
+        letter has its new key and value.
+
+        The iterator reads the topic, and keeps no letter. A storm of errors may leave more letters than fit into the
+        memory of a worker.
+        """
         marks = self._read_marks()
-        return list(self._edited(marks, _read(self._config, self.topic))), marks
+        return self._edited(marks, _read(self._config, self.topic)), marks
+
+    def letters(self) -> tuple[list[Letter], Marks]:
+        """The letters and marks of `scan`, with all letters in memory."""
+        letters, marks = self.scan()
+        return list(letters), marks
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
         """The letter with this id, and the marks of all letters. Raises `StreamsError` if no letter has the id."""
@@ -168,7 +177,7 @@ class FailureDesk:
                 batch = list(together) or [back[at]]
                 rows = [_Row(each.id, record) for each, record in batch]
                 rows += [
-                    self._mark(each, marks.marked(each.id, "replayed", self._now())) for each, _ in batch
+                    self._mark(each.id, marks.marked(each.id, "replayed", self._now())) for each, _ in batch
                 ]
                 transactions.write(rows)
                 at += len(batch)
@@ -180,10 +189,10 @@ class FailureDesk:
     def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
         """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
-            letters, marks = self.letters()
-            chosen = [each for each in letters if matches(each) and marks.state(each.id) == "open"]
+            letters, marks = self.scan()
+            chosen = [each.id for each in letters if matches(each) and marks.state(each.id) == "open"]
             transactions.write(
-                [self._mark(each, marks.marked(each.id, "discarded", self._now(), why)) for each in chosen]
+                [self._mark(each, marks.marked(each, "discarded", self._now(), why)) for each in chosen]
             )
             return len(chosen)
 
@@ -193,15 +202,15 @@ class FailureDesk:
         The dead-letter topic keeps the original letter. Raises `StreamsError` for a letter that was replayed.
         """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
-            letter, marks = self.letter(id)
+            _, marks = self.letter(id)
             if marks.state(id) == "replayed":
                 raise StreamsError(
                     f"letter {id} was replayed already: an edit has no effect any more. Edit letters before a replay"
                 )
-            transactions.write([self._mark(letter, marks.edited(id, key, value, self._now()))])
+            transactions.write([self._mark(id, marks.edited(id, key, value, self._now()))])
 
-    def _mark(self, letter: Letter, mark: bytes) -> _Row:
-        return _Row(letter.id, OutputRecord(self._marks_topic, letter.id.encode(), mark, self._now()))
+    def _mark(self, letter: str, mark: bytes) -> _Row:
+        return _Row(letter, OutputRecord(self._marks_topic, letter.encode(), mark, self._now()))
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
@@ -398,6 +407,7 @@ def _consumer(config: StreamsConfig) -> _Closing:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
+                "queued.max.messages.kbytes": 4_096,  # a worker has the memory for this queue, too
             }
         )
     )

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from streamapp._base.counted import counted
 from streamapp._base.printable import printable
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
@@ -47,6 +48,8 @@ __all__ = [
 
 _MOST_TEXT = 16_000
 """The number of characters that a header of a dead letter keeps of a traceback or of an exception's text."""
+_MOST_SAID = 2_000
+"""The number of characters that a message has of an exception's text."""
 
 _NEAR_MS = 10_000
 
@@ -257,8 +260,10 @@ def said(error: BaseException, config: StreamsConfig) -> str:
     kind = type(error).__name__
     if hides_text(error, config):
         return f"{kind} (its text is hidden, because show_record is set)"
-    text = printable(text_of(error)).replace("\n", "\n    ")
-    return f"{kind}: {text}" if text else kind
+    text = text_of(error)
+    if len(text) > _MOST_SAID:  # the text may quote the whole record
+        text = f"{text[:_MOST_SAID]}... ({counted(len(text), 'character')})"
+    return f"{kind}: {printable(text)}".replace("\n", "\n    ") if text else kind
 
 
 def text_of(error: BaseException) -> str:

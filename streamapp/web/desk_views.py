@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from streamapp.desk.desk import FailureDesk
 from streamapp.desk.filters import LetterFilter
-from streamapp.desk.letters import grouped
+from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import Trial
 from streamapp.errors import BrokerError, StreamsError
@@ -28,7 +29,8 @@ R = TypeVar("R")
 _FIELDS = ("operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
 _AT_ONCE = 2
-"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic into memory."""
+"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic, and a replay keeps its
+letters in memory."""
 _WAIT_SECONDS = 5.0
 _LEAST_RATE = 0.01
 """The lowest rate of a replay, in records a second, because other changes wait for the end of a replay."""
@@ -70,18 +72,27 @@ class DeskViews:
         matches = _filter(request).matches
         everything, each = _flag(request, "all"), _flag(request, "each")
         limit = int(_number(request, "limit", 100))
-        letters, marks = await self._ask(lambda desk: desk.letters())
-        chosen = [
-            letter
-            for letter in letters
-            if matches(letter) and (everything or marks.state(letter.id) == "open")
-        ]
-        body: dict[str, Any] = {"letters": len(chosen)}
-        if each:
-            body["last"] = [described(letter, marks) for letter in _last(chosen, min(limit, _MOST))]
-        else:
-            body["groups"] = [dataclasses.asdict(group) for group in grouped(chosen)]
-        return json_response(body)
+
+        def look(desk: FailureDesk) -> dict[str, Any]:
+            letters, marks = desk.scan()
+            chosen = (
+                letter
+                for letter in letters
+                if matches(letter) and (everything or marks.state(letter.id) == "open")
+            )
+            if not each:
+                groups = grouped(chosen)
+                return {
+                    "letters": sum(group.count for group in groups),
+                    "groups": [dataclasses.asdict(group) for group in groups],
+                }
+            count, last = 0, deque[Letter](maxlen=min(limit, _MOST))
+            for letter in chosen:
+                count += 1
+                last.append(letter)
+            return {"letters": count, "last": [described(letter, marks) for letter in last]}
+
+        return json_response(await self._ask(look))
 
     async def letter(self, request: web.Request) -> web.Response:
         """One letter with its stack trace."""
@@ -122,11 +133,14 @@ class DeskViews:
         if rate is not None and rate < _LEAST_RATE:
             raise BadParameter("rate", f"rate={rate}: expected {_LEAST_RATE} or more", example="100")
         if _flag(request, "dry_run"):
-            letters, marks = await self._ask(lambda desk: desk.letters())
-            count = sum(
-                chosen.matches(each) and (force or marks.state(each.id) == "open") for each in letters
-            )
-            return json_response({"would_replay": count})
+
+            def count_letters(desk: FailureDesk) -> int:
+                letters, marks = desk.scan()
+                return sum(
+                    chosen.matches(each) and (force or marks.state(each.id) == "open") for each in letters
+                )
+
+            return json_response({"would_replay": await self._ask(count_letters)})
         async with self._alone():
             count = await self._ask(
                 lambda desk: desk.replay(chosen.matches, force=force, rate=rate, wait=self._pause)
@@ -194,10 +208,6 @@ class DeskViews:
             raise NotFound(str(error)) from error
         finally:
             self._asking.release()
-
-
-def _last(letters: list[R], count: int) -> list[R]:
-    return letters[len(letters) - count :] if count < len(letters) else letters
 
 
 def _edit(body: bytes) -> dict[str, bytes | None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -50,10 +51,10 @@ class MemoryDesk:
         self.failure: Exception | None = None
         self.waits = threading.Event()
 
-    def letters(self) -> tuple[list[Letter], Marks]:
+    def scan(self) -> tuple[Iterator[Letter], Marks]:
         if self.failure is not None:
             raise self.failure
-        return self.all, self.marks
+        return iter(self.all), self.marks
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
         for each in self.all:
@@ -217,9 +218,9 @@ async def test_only_some_requests_read_letters_at_the_same_time(
     monkeypatch.setattr(desk_views, "_WAIT_SECONDS", 0.2)
     desk, client = await desk_of(serve)
     go_on, inside, most = threading.Event(), 0, 0
-    letters = desk.letters
+    letters = desk.scan
 
-    def slowly() -> tuple[list[Letter], Marks]:
+    def slowly() -> tuple[Iterator[Letter], Marks]:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
@@ -227,7 +228,7 @@ async def test_only_some_requests_read_letters_at_the_same_time(
         inside -= 1
         return letters()
 
-    monkeypatch.setattr(desk, "letters", slowly)
+    monkeypatch.setattr(desk, "scan", slowly)
     asked = [asyncio.create_task(client.get("/dlq")) for _ in range(8)]
     done, _ = await asyncio.wait(asked, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     assert {each.result().status for each in done} == {503}
@@ -260,3 +261,25 @@ async def test_a_change_waits_for_a_slow_replay_only_for_a_time(
     assert (await client.post("/dlq/0-0", json={"value": "x"})).status == 503
     await client.server.app.shutdown()
     await replay
+
+
+@pytest.mark.parametrize("path", ["/dlq", "/dlq?each=true&limit=5", "/dlq/replay?all=true&dry_run=true"])
+async def test_a_look_at_many_letters_keeps_few_in_memory(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """60,000 letters took 580 MB of a worker's memory."""
+    desk, client = await desk_of(serve)
+    alive, most = weakref.WeakSet[Letter](), 0
+
+    def many() -> Iterator[Letter]:
+        nonlocal most
+        for offset in range(1_000):
+            each = letter(offset)
+            alive.add(each)
+            most = max(most, len(alive))
+            yield each
+
+    monkeypatch.setattr(desk, "scan", lambda: (many(), desk.marks))
+    answer = await (client.post(path) if "replay" in path else client.get(path))
+    body = await answer.json()
+    assert (body.get("letters", body.get("would_replay")), most < 20) == (1_000, True)

@@ -25,7 +25,9 @@ def letter(offset: int, message: str, key: bytes = b"N1", timestamp: int = 1_000
 def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter], *arguments: str) -> Result:
     """The result of a command about these letters."""
     desk = SimpleNamespace(
-        letters=lambda: (letters, Marks()), letter=lambda id: (letters[int(id[2:])], Marks())
+        scan=lambda: (iter(letters), Marks()),
+        letters=lambda: (letters, Marks()),
+        letter=lambda id: (letters[int(id[2:])], Marks()),
     )
     monkeypatch.setattr(dlq, "FailureDesk", lambda config: desk)
     monkeypatch.setattr(dlq, "load", lambda application, topology=True: SimpleNamespace(config=None))

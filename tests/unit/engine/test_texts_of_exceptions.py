@@ -17,3 +17,8 @@ def test_a_message_has_no_further_line_of_a_log() -> None:
 def test_a_short_message_is_one_line() -> None:
     assert short(FORGED).splitlines() == [short(FORGED)]
     assert "\x1b" not in short(FORGED)
+
+
+def test_a_message_has_only_the_beginning_of_a_long_text() -> None:
+    told = said(ValueError("B" * 300_000), StreamsConfig("app"))
+    assert (len(told) < 3_000, told.endswith("... (300,000 characters)")) == (True, True)
