@@ -380,6 +380,10 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
         settings["broker_commit_interval"] = config.commit_interval / 1000
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
+    if (largest := config.client_properties.get("message.max.bytes")) is not None:
+        settings["producer_max_request_size"] = int(
+            largest
+        )  # of agents with at_least_once, as of all other producers
     return settings | {
         "broker_client_id": client_id(config),
         "worker_redirect_stdouts": False,  # a print is no warning

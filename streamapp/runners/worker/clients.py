@@ -178,6 +178,10 @@ def pass_over(error: KafkaError, tp: TopicPartition, what: str = "the input") ->
     if error.retriable() and not error.fatal():
         CLIENT_LOGGER.warning("%s: %s", tp, error.str())
         return
+    if not tp.topic:  # an error of the client itself, which has logged the cause
+        raise BrokerError(
+            f"the answers of brokers cannot be read: {error.str()}. The log lines above may say more"
+        )
     remedy = _READ_REMEDIES.get(error.code(), "The logs of the brokers may say more")
     raise BrokerError(f"{what} {tp} cannot be read: {error.str()}. {remedy}")
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import MessageSizeTooLargeError
+from faust.exceptions import ProducerSendError
+from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, FutureMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamapp.app import App
 from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError
 from streamapp.runners.worker.agents.finished import Progress
-from streamapp.runners.worker.agents.sends import BoundSends
+from streamapp.runners.worker.agents.sends import AgentProducer, BoundSends
 from streamapp.runners.worker.agents.taken_batches import note_batch
 
 offsets = st.lists(st.integers(1, 40), min_size=1, max_size=8).map(
@@ -205,3 +211,43 @@ def test_tables_that_are_ahead_of_what_is_committed_are_named() -> None:
         assert bound.forget() == set()
 
     run(check())
+
+
+def app_with(folder: Path, **properties: str) -> App:
+    config = StreamsConfig("flights", client_properties=properties, processing_guarantee="at_least_once")
+    return App("flights", config=config, datadir=folder)
+
+
+def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust's buffer crashed, and the stop waited for the change in vain, until it was killed without a reason."""
+
+    async def too_large(*_: Any, **__: Any) -> None:
+        cause = MessageSizeTooLargeError("The message is 3000096 bytes")
+        raise ProducerSendError(f"Error while sending: {cause!r}") from cause
+
+    monkeypatch.setattr(driver.Producer, "send", too_large)
+
+    async def judge() -> None:
+        app = app_with(tmp_path)
+        producer = AgentProducer(app.transport)
+
+        async def publish(fut: FutureMessage, wait: bool) -> None:
+            await producer.send("flights-seen-changelog", b"k", b"v", 0, None, None)
+
+        channel = SimpleNamespace(get_topic_name=lambda: "flights-seen-changelog", publish_message=publish)
+        fut = FutureMessage(SimpleNamespace(channel=channel))
+        producer.send_soon(fut)
+        await producer.buffer._send_pending(fut)
+        await producer.settle()
+
+    match = "flights-seen-changelog .*3000096 bytes.* Raise max.message.bytes of the topic"
+    with pytest.raises(BrokerError, match=match):
+        asyncio.run(judge())
+
+
+def test_agents_send_messages_as_large_as_other_clients(tmp_path: Path) -> None:
+    """With at_least_once, Faust's own limit stayed at 1,000,000 bytes."""
+    assert app_with(tmp_path, **{"message.max.bytes": "5000000"}).conf.producer_max_request_size == 5_000_000
+    assert app_with(tmp_path).conf.producer_max_request_size == 1_000_000

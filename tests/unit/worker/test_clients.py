@@ -119,6 +119,12 @@ def test_an_error_of_a_consumer_that_stays_says_what_to_do(code: int, remedy: st
         pass_over(KafkaError(code), EVENTS[0], "the changelog")
 
 
+def test_an_error_of_the_client_itself_names_no_partition() -> None:
+    """The error was "the input -0 cannot be read" if an answer was larger than receive.message.max.bytes."""
+    with pytest.raises(BrokerError, match=r"the answers of brokers cannot be read: .*The log lines above"):
+        pass_over(KafkaError(KafkaError._BAD_MSG), TopicPartition("", 0))
+
+
 def test_an_error_of_a_consumer_that_goes_away_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     pass_over(KafkaError(KafkaError._TRANSPORT, "a broker is away", retriable=True), EVENTS[0])
     assert "events-0: a broker is away" in caplog.text

@@ -13,14 +13,18 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from aiokafka.errors import InvalidTimestampError
+from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError
+from confluent_kafka import KafkaError
 from confluent_kafka.cimpl import NewTopic
 from faust.app._attached import Attachments
+from faust.exceptions import ProducerSendError
 from faust.streams import current_event
 from faust.transport.drivers import aiokafka as driver
+from faust.transport.producer import ProducerBuffer
 from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, TopicT
 from mode.utils.times import Seconds, want_seconds
 
+from streamapp.broker.refused import REMEDIES
 from streamapp.config import StreamsConfig
 from streamapp.engine.judging import record_at, with_clock
 from streamapp.errors import BrokerError, StreamsError
@@ -40,6 +44,7 @@ __all__ = [
 
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
+_SMALLER = REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
 
@@ -257,12 +262,27 @@ def _create_missing(config: StreamsConfig, topic: NewTopic) -> None:
         create_topics(admin, [topic], _START_SECONDS)
 
 
+class _Buffer(ProducerBuffer):  # type: ignore[misc]
+    """Faust's buffer of changes of tables. An error goes to the future of its message, which `AgentProducer.settle`
+    waits for. Faust's own buffer crashes, and the stop of the worker then waits for the future in vain."""
+
+    async def _send_pending(self, fut: FutureMessage) -> None:
+        try:
+            await super()._send_pending(fut)
+        except Exception as exc:
+            if not fut.done():
+                fut.set_exception(exc)
+
+
 class AgentProducer(driver.Producer):  # type: ignore[misc]
     """Faust's producer. With exactly_once_v2, messages that belong to a record do not go through this producer, unless
     an agent sends them with ``force=True``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not self.app.conf.producer_threaded:  # the thread has a queue of its own
+            self.buffer: ProducerBuffer = _Buffer(loop=self.loop, beacon=self.beacon)
+            self.buffer.app = self.app
         self._under_way: set[asyncio.Future[Any]] = set()
         self._sends_letter = asyncio.Lock()
         self._failure: BrokerError | None = None
@@ -296,7 +316,12 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         await self._ensure_producer().client.force_metadata_update()
 
     async def send(self, topic: str, *args: Any, **kwargs: Any) -> Any:
-        future = await super().send(topic, *args, **kwargs)
+        try:
+            future = await super().send(topic, *args, **kwargs)
+        except ProducerSendError as exc:
+            if isinstance(exc.__cause__, MessageSizeTooLargeError):
+                raise ProducerSendError(f"{exc.__cause__}. {_SMALLER}") from exc
+            raise
         self._watch(future, topic)
         return future
 
@@ -335,7 +360,10 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         def on_done(future: asyncio.Future[Any]) -> None:
             self._under_way.discard(future)
             if not future.cancelled() and (failed := future.exception()) is not None:
-                self._failure = self._failure or BrokerError(f"{who}: {type(failed).__name__}: {failed}")
+                remedy = f". {_SMALLER}" if isinstance(failed, MessageSizeTooLargeError) else ""
+                self._failure = self._failure or BrokerError(
+                    f"{who}: {type(failed).__name__}: {failed}{remedy}"
+                )
 
         self._under_way.add(future)
         future.add_done_callback(on_done)
@@ -352,8 +380,8 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
 
     async def settle(self) -> None:
         """Returns when all earlier messages have arrived. Raises `BrokerError` if one could not be written."""
-        while waiting := [future for future in self._under_way if not future.done()]:
-            await asyncio.wait(waiting)
+        while self._under_way:  # a future that is done stays here until its callback has noted a failure
+            await asyncio.wait([*self._under_way])
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
