@@ -14,14 +14,18 @@ from streamapp.runners.spark.executor_disk import ExecutorDisk
 from streamapp.state.backend import WriteSet
 
 
+def plan_in(folder: Path) -> Any:
+    config = SimpleNamespace(state_dir=str(folder / "state"))
+    sub = SimpleNamespace(changelog_topics={"s": SimpleNamespace(name="app-s-changelog")})
+    return SimpleNamespace(config=config, application_id="app", fingerprint="f", subtopologies=[sub])
+
+
 def test_a_state_beside_a_locked_one_is_deleted_when_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor_disk, "LOCK_SECONDS", 0.0)
     monkeypatch.setattr(executor_disk.tempfile, "tempdir", str(tmp_path))
-    config = SimpleNamespace(state_dir=str(tmp_path / "state"))
-    plan: Any = SimpleNamespace(config=config, application_id="app", fingerprint="f")
-    disk = ExecutorDisk(plan)
+    disk = ExecutorDisk(plan_in(tmp_path), {})
     first = disk.open("0_0", ["s"])
     first.write(WriteSet(puts={"s": [(b"k", b"v")]}))
     second = disk.open("0_0", ["s"])
@@ -34,3 +38,18 @@ def test_a_state_beside_a_locked_one_is_deleted_when_it_is_closed(
     again = disk.open("0_0", ["s"])
     assert again.table("s").get(b"k") == b"v"
     again.close()
+
+
+def test_a_copy_of_an_earlier_changelog_is_not_used(tmp_path: Path) -> None:
+    """`streamapp reset` deletes the changelogs, and cannot delete the copies on the disks of executors."""
+
+    def stored(changelog_id: str) -> bytes | None:
+        state = ExecutorDisk(plan_in(tmp_path), {"app-s-changelog": changelog_id, "in": "I"}).open(
+            "0_0", ["s"]
+        )
+        found = state.table("s").get(b"k")
+        state.write(WriteSet(puts={"s": [(b"k", changelog_id.encode())]}))
+        state.close()
+        return found
+
+    assert [stored("A"), stored("A"), stored("B")] == [None, b"A", None]

@@ -85,6 +85,7 @@ def test_the_note_of_an_earlier_version_is_read() -> None:
 def test_a_survey_refuses_before_the_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover_survey, "KafkaRange", Cluster)
     monkeypatch.setattr(handover_survey, "Group", Cluster)
+    monkeypatch.setattr(handover_survey, "ids_of", lambda *_: {})
     builder = StreamsBuilder(StreamsConfig("app"))
     builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")

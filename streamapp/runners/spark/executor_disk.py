@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from streamapp.errors import LockError, ProcessorStateError
@@ -23,10 +24,16 @@ class ExecutorDisk:
 
     A damaged state is deleted: the disk has only a copy of the changelogs. A state that another attempt of the task
     still holds open after 5 seconds stays, and a new state begins in a temporary folder.
+
+    ``topic_ids`` has Kafka's ids of the changelogs. A changelog that was created anew has another id, so the copy of
+    the changelog before is in another folder.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._root = Path(plan.config.state_dir) / f"{plan.application_id}-spark" / plan.fingerprint
+    def __init__(self, plan: Plan, topic_ids: Mapping[str, str]) -> None:
+        logs = {topic.name for sub in plan.subtopologies for topic in sub.changelog_topics.values()}
+        ids = " ".join(topic_ids[topic] for topic in sorted(logs & topic_ids.keys()))
+        name = hashlib.sha256(f"{plan.fingerprint} {ids}".encode()).hexdigest()[:32]
+        self._root = Path(plan.config.state_dir) / f"{plan.application_id}-spark" / name
 
     def open(self, task: str, stores: Collection[str]) -> StateBackend:
         folder = self._root / task

@@ -19,7 +19,7 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
-from streamapp.runners.earlier_topics import check_not_anew, committed_in_others
+from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
 from streamapp.runners.spark.batch_source import (
     Bound,
     KafkaRange,
@@ -166,7 +166,9 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     note = next(iter(notes.values()), None)
     global_ends = _joined(notes) or _global_ends(plan, kafka, existing)
     found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), global_ends, note)
-    resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata)
+    # Repartition topics that are still missing have no records, and a worker takes offsets without an id.
+    ids = ids_of(LastingAdmin({**client_of(plan.config), "log_level": 0}), {tp.topic for tp in there})
+    resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata, ids)
     found = replace(found, resume=resume)
     if note is not None and note.job != found.job:
         raise ConfigError(

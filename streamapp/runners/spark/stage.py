@@ -67,6 +67,8 @@ class Resume:
 
     changelogs: Ranges = field(default_factory=dict)
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's ids of the inputs, which the metadata of the next positions names."""
 
     def bring(self, session: TaskSession, inputs: list[TopicPartition], client: Mapping[str, Any]) -> None:
         """Restores the stores and times of a task that does not run yet."""
@@ -132,6 +134,7 @@ class Stage:
             wall_clock_ms=lambda: self.wall_clock_ms,
             global_stores=self._global_stores(),
             rules=cycle_rules(self.cycle),
+            topic_ids={} if self.resume is None else self.resume.topic_ids,
         )
         home = SpillingHome(self.plan.config.state_memory_bytes)
         with closing(TaskSession(environment, self.subtopology, partition, home, inputs)) as session:

@@ -17,15 +17,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from confluent_kafka import KafkaException
 
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
+from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.first_offsets import first_offset
 from streamapp.runners.spark.batch_source import KafkaRange
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
@@ -71,7 +75,8 @@ class SparkStream:
     >>> with SparkStream(topology, config, spark, checkpoint="data/checkpoint") as stream:   # doctest: +SKIP
     ...     stream.wait()
 
-    `start` raises `ConfigError` while workers or another run are members of the group.
+    `start` raises `ConfigError` while workers or another run are members of the group. `start` raises `TopologyError`
+    or `TaskCorruptedError` if the group's offsets belong to an earlier topic of the same name.
     """
 
     def __init__(
@@ -93,11 +98,17 @@ class SparkStream:
         self._on_batch = on_batch
         self._one_batch = threading.Lock()
         self._stopped = False
+        self._group = Group(self._config)
+        self._admin = LastingAdmin({**client_of(self._config), "log_level": 0})
         self._membership: StreamingMembership | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
         self._partitions: dict[str, int] = {}
         self._topics: dict[int, tuple[str, ...]] = {}
+        self._id = str(uuid4())
+        self._topic_ids: dict[str, str] = {}
+        self._begins: dict[TopicPartition, int] = {}
+        """The first offsets of the partitions in which the group has no offset to go on from."""
 
     def start(self) -> None:
         """Joins the group, and starts the query; returns when the query runs."""
@@ -109,10 +120,9 @@ class SparkStream:
         admin = KafkaAdmin(settings_of(self._config))
         admin.ensure_topics([TopicSpec(topic, n, configs[topic]) for topic, n in missing.items()])
         self._topics = {sub.id: topics_of(sub, self._partitions) for sub in plan.subtopologies}
-        inside = {topic.name for topic in plan.internal_topics}
-        outside = {topic for topics in self._topics.values() for topic in topics} - inside
-        self._membership = StreamingMembership(self._config, sorted(outside))
+        self._membership = StreamingMembership(self._config, sorted(self._outside()))
         self._roll_back()
+        self._find_positions()
         self._query = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
@@ -142,6 +152,47 @@ class SparkStream:
                 f"Kafka at {self._config.bootstrap_servers} does not end the transactions of an earlier run of "
                 f"{self._config.application_id}: {error.args[0].str()}. Check the brokers, then start again"
             ) from error
+
+    def _find_positions(self) -> None:
+        """Waits for the last commit of the members before, and finds the offsets at which this run begins.
+
+        The commit of a stopped worker may still be on its way into the group, because Kafka answers before.
+        """
+        topics = {topic for topics in self._topics.values() for topic in topics}
+        every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
+        committed = self._group.read_settled(every)
+        check_not_anew(self._group.name, self._admin, committed)
+        self._topic_ids = self._ids_now()
+        outside = [tp for tp in every if tp.topic in self._outside()]
+        for tp, (first, end) in KafkaRange(client_of(self._config)).committed(outside).items():
+            offset = committed[tp].offset if tp in committed else -1
+            begin = first_offset(self._config, tp, offset, first, end)
+            if begin != offset:
+                self._begins[tp] = begin
+
+    def _ids_now(self) -> dict[str, str]:
+        """Kafka's ids of all topics that hold positions or state."""
+        held = {topic.name for topic in self._plan.internal_topics} | {
+            s.topic for s in self._plan.global_stores
+        }
+        return ids_of(self._admin, held.union(*self._topics.values()))
+
+    def _check_same_topics(self) -> None:
+        """Raises `TopologyError` if a topic was created anew during this run."""
+        now = self._ids_now()
+        for topic in sorted(
+            topic for topic in now if now[topic] != self._topic_ids.setdefault(topic, now[topic])
+        ):
+            raise TopologyError(
+                f"the topic {topic} was deleted and created anew during this run, so the tables of "
+                f"{self._group.name} do not fit its records any more. To begin anew with the new topic, run "
+                "`streamapp reset`"
+            )
+
+    def _outside(self) -> set[str]:
+        """The inputs, except internal topics."""
+        inside = {topic.name for topic in self._plan.internal_topics}
+        return {topic for topics in self._topics.values() for topic in topics} - inside
 
     def _task_count(self, sub: Subtopology) -> int:
         return max(self._partitions[topic] for topic in self._topics[sub.id])
@@ -213,17 +264,22 @@ class SparkStream:
 
     def _new(self) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
         """The end of this micro-batch in each source partition with new records; and the partitions that have more."""
-        inside = {topic.name for topic in self._plan.internal_topics}
-        outside = {topic for topics in self._topics.values() for topic in topics} - inside
-        every = [TopicPartition(topic, p) for topic in outside for p in range(self._partitions[topic])]
-        committed = Group(self._config).read(every)
-        found, more = {}, set()
+        every = [
+            TopicPartition(topic, p) for topic in self._outside() for p in range(self._partitions[topic])
+        ]
+        committed = self._group.read(every)
+        found, more, beyond = {}, set(), False
         for tp, (first, end) in KafkaRange(client_of(self._config)).committed(every).items():
-            start = committed[tp].offset if tp in committed else first
+            start = max(committed[tp].offset if tp in committed else -1, self._begins.get(tp, -1))
+            if start < first:
+                start = self._begins[tp] = first_offset(self._config, tp, start, first, end)
+            beyond = beyond or start > end
             if start < end:
                 found[tp] = min(end, start + self._most)
                 if found[tp] < end:
                     more.add(tp)
+        if found or beyond:
+            self._check_same_topics()
         return found, frozenset(more)
 
     def _run_stage(
@@ -233,7 +289,18 @@ class SparkStream:
         topics = self._topics[sub.id]
         tasks = self._task_count(sub)
         mine = {tp: end for tp, end in ends.items() if tp.topic in topics}
-        stage = StreamStage(self._plan, sub, topics, self._partitions, mine, more, self._membership.proof())
+        stage = StreamStage(
+            self._plan,
+            sub,
+            topics,
+            self._partitions,
+            {tp: begin for tp, begin in self._begins.items() if tp.topic in topics},
+            mine,
+            more,
+            self._topic_ids,
+            self._membership.proof(),
+            self._id,
+        )
         with raised_in_tasks():
             rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
         return list(rows)
@@ -243,5 +310,5 @@ class SparkStream:
         topics = {topic.name for sub in self._plan.subtopologies for topic in sub.repartition_topics}
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         ends = KafkaAdmin(settings_of(self._config)).log_end_offsets(every)
-        committed = Group(self._config).read(list(ends))
+        committed = self._group.read(list(ends))
         return {tp for tp, end in ends.items() if end > (committed[tp].offset if tp in committed else 0)}

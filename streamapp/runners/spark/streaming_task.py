@@ -50,6 +50,8 @@ class StreamStage:
     topics: tuple[str, ...]
     """The inputs, in the order of the topology."""
     partitions: Mapping[str, int]
+    begins: Mapping[TopicPartition, int]
+    """The first offsets of source partitions in which the group has no offset, or one whose records are deleted."""
     ends: Mapping[TopicPartition, int]
     """The end of the micro-batch in each source partition with new records.
 
@@ -61,8 +63,12 @@ class StreamStage:
     Until the next micro-batch, these partitions hold back the other inputs of their task. A join then sees its sides in
     the order of time, as on a worker.
     """
+    topic_ids: Mapping[str, str]
+    """Kafka's ids of the inputs, the changelogs and the global topics."""
     member: bytes
     """The driver's proof of membership, with which the tasks may commit."""
+    run_id: str
+    """A name of the run, which has the same topology and the same topics in all micro-batches."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -97,7 +103,8 @@ class _Attempt:
         self._stage, self._partition = stage, partition
         self._config = stage.plan.config
         self._client = client_of(self._config)
-        self._admin, self._kafka = _clients(stage.plan)
+        self._process = _of_process(stage)
+        self._admin, self._kafka = self._process.admin, self._process.kafka
         self._group = Group(self._config)
         self._inputs = [TopicPartition(t, partition) for t in stage.topics if partition < stage.partitions[t]]
 
@@ -137,7 +144,7 @@ class _Attempt:
         """The dead letters of global records to write in the commit of this task. Only the first task writes any."""
         plan = self._stage.plan
         first = min(sub.id for sub in plan.subtopologies), 0
-        known = _global.get(plan.application_id)
+        known = self._process.globals
         if known is None or not makes_letters(plan) or (self._stage.subtopology.id, self._partition) != first:
             return GlobalLetters()
         known.learn(self._group, self._admin)
@@ -148,9 +155,14 @@ class _Attempt:
         internal = {topic.name for topic in self._stage.plan.internal_topics}
         open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp.topic in internal])
         ends = {**open_ends, **self._stage.ends}
-        new = [tp for tp in self._inputs if tp not in committed]
-        first = self._kafka.committed(new)
-        starts = {tp: committed[tp].offset if tp in committed else first[tp][0] for tp in self._inputs}
+        known = {tp: at.offset for tp, at in committed.items()}
+        starts = {
+            tp: max(known.get(tp, 0), self._stage.begins.get(tp, 0))
+            for tp in self._inputs
+            if tp in known or tp in self._stage.begins
+        }
+        first = self._kafka.committed([tp for tp in self._inputs if tp not in starts])
+        starts |= {tp: span[0] for tp, span in first.items()}
         ranges = {tp: (starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in self._inputs}
         return ranges if any(start < end for start, end in ranges.values()) else {}
 
@@ -173,10 +185,11 @@ class _Attempt:
             transaction.results,
             wall_clock_ms=lambda: int(time.time() * 1000),
             changelogs=transaction.changelogs,
-            global_stores=_global_stores(stage.plan, self._client, self._group, self._admin),
+            global_stores=self._global_stores(),
             rules=BATCH_RULES,
+            topic_ids=stage.topic_ids,
         )
-        home = ExecutorDisk(stage.plan)
+        home = ExecutorDisk(stage.plan, stage.topic_ids)
         session = TaskSession(environment, stage.subtopology, self._partition, home, self._inputs)
         try:
             session.continue_from(
@@ -192,6 +205,25 @@ class _Attempt:
             session.wipe()
             return self._open(transaction, committed, ranges, again=False)
         return session, restored
+
+    def _global_stores(self) -> Mapping[str, Any]:
+        """The global stores, with all records up to the ends of their topics."""
+        known = self._process.globals
+        if known is None:
+            return {}
+        state, counts = known.state, self._kafka.partition_counts()
+        positions = state.positions()
+        known.partitions = [TopicPartition(topic, p) for topic in state.topics for p in range(counts[topic])]
+        for tp, (first, end) in self._kafka.committed(known.partitions).items():
+            start = max(first, positions.get(tp, 0))
+            if start >= end:
+                continue
+            with closing(KafkaReader(self._client, tp, start, end)) as reader:
+                while (batch := reader.read()) is not None:
+                    known.check_room(self._group, self._admin)
+                    if batch.offsets:
+                        state.process(tp, batch)
+        return state.stores
 
     def _changelogs(
         self, session: TaskSession, committed: Mapping[TopicPartition, Position]
@@ -232,39 +264,24 @@ class _Globals:
             )
 
 
-# Spark uses a Python worker for many tasks. The worker keeps these objects by application.
-_known_clients: dict[str, tuple[KafkaAdmin, KafkaRange]] = {}
-_global: dict[str, _Globals] = {}
+class _OfProcess:
+    """The objects of one run that a Python worker keeps from task to task, because Spark uses a worker for many."""
+
+    def __init__(self, stage: StreamStage) -> None:
+        config = stage.plan.config
+        self.run_id: str = stage.run_id
+        self.admin: KafkaAdmin = KafkaAdmin(settings_of(config))
+        self.kafka: KafkaRange = KafkaRange(client_of(config))
+        self.globals: _Globals | None = _Globals(stage.plan) if stage.plan.global_stores else None
 
 
-def _clients(plan: Plan) -> tuple[KafkaAdmin, KafkaRange]:
-    found = _known_clients.get(plan.application_id)
-    if found is None:
-        found = KafkaAdmin(settings_of(plan.config)), KafkaRange(client_of(plan.config))
-        _known_clients[plan.application_id] = found
+_of_processes: dict[str, _OfProcess] = {}
+"""Application -> the objects of its latest run. Another run may have another topology, or topics created anew."""
+
+
+def _of_process(stage: StreamStage) -> _OfProcess:
+    name = stage.plan.application_id
+    found = _of_processes.get(name)
+    if found is None or found.run_id != stage.run_id:
+        found = _of_processes[name] = _OfProcess(stage)
     return found
-
-
-def _global_stores(
-    plan: Plan, client: Mapping[str, Any], group: Group, admin: KafkaAdmin
-) -> Mapping[str, Any]:
-    """The global stores, with all records up to the ends of their topics."""
-    if not plan.global_stores:
-        return {}
-    known = _global.get(plan.application_id)
-    if known is None:
-        known = _global[plan.application_id] = _Globals(plan)
-    state, kafka = known.state, _clients(plan)[1]
-    counts = kafka.partition_counts()
-    positions = state.positions()
-    known.partitions = [TopicPartition(topic, p) for topic in state.topics for p in range(counts[topic])]
-    for tp, (first, end) in kafka.committed(known.partitions).items():
-        start = max(first, positions.get(tp, 0))
-        if start >= end:
-            continue
-        with closing(KafkaReader(client, tp, start, end)) as reader:
-            while (batch := reader.read()) is not None:
-                known.check_room(group, admin)
-                if batch.offsets:
-                    state.process(tp, batch)
-    return state.stores

@@ -13,8 +13,8 @@ from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import TaskCorruptedError
 from streamapp.records import TopicPartition
+from streamapp.runners.first_offsets import first_offset
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
@@ -85,28 +85,9 @@ class Fetcher:
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         for tp, (offset, metadata) in found.items():
-            begin = self._next[tp] = self._readable(tp, offset, first[tp], end[tp])
+            begin = self._next[tp] = first_offset(self._config, tp, offset, first[tp], end[tp])
             result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result
-
-    def _readable(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-        """The offset at which reading begins, for a wanted offset (negative: none) and a log from ``first`` to ``end``.
-
-        Raises `TaskCorruptedError` for a position beyond the end of the log.
-        """
-        if offset > end:
-            raise TaskCorruptedError(
-                f"the group's position in {tp} is {offset}, but the topic ends at {end}: the topic was deleted and "
-                "created anew, or has lost records. To begin anew with its records, stop all workers and run "
-                "`streamapp reset`"
-            )
-        if offset >= first:
-            return offset
-        if offset >= 0:
-            logger.warning(
-                "%s: records %d to %d are gone (retention) before they were processed", tp, offset, first - 1
-            )
-        return end if self._config.auto_offset_reset == "latest" else first
 
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
         """Moves a position whose records were deleted from the log.
@@ -118,7 +99,7 @@ class Fetcher:
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
         (end,) = list_offsets(self._admin, [tp], latest=True).values()
-        self._next[tp] = self._readable(tp, self._next[tp], first, end)
+        self._next[tp] = first_offset(self._config, tp, self._next[tp], first, end)
         self._restart(tp)
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:

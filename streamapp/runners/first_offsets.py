@@ -1,0 +1,33 @@
+"""The offset at which an application begins to read a partition: committed, or chosen by ``auto_offset_reset``."""
+
+from __future__ import annotations
+
+import logging
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import TaskCorruptedError
+from streamapp.records import TopicPartition
+
+__all__ = ["first_offset"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def first_offset(config: StreamsConfig, tp: TopicPartition, offset: int, first: int, end: int) -> int:
+    """The offset at which reading begins, for a wanted offset (negative: none) and a log from ``first`` to ``end``.
+
+    Raises `TaskCorruptedError` for a wanted offset beyond the end of the log.
+    """
+    if offset > end:
+        raise TaskCorruptedError(
+            f"the group's position in {tp} is {offset}, but the topic ends at {end}: the topic was deleted and "
+            "created anew, or has lost records. To begin anew with its records, stop all workers and run "
+            "`streamapp reset`"
+        )
+    if offset >= first:
+        return offset
+    if offset >= 0:
+        logger.warning(
+            "%s: records %d to %d are gone (retention) before they were processed", tp, offset, first - 1
+        )
+    return end if config.auto_offset_reset == "latest" else first

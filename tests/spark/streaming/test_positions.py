@@ -1,0 +1,211 @@
+"""The offsets at which a run begins, and topics that are not those of the run before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde, Topology
+from streamapp.broker import KafkaAdmin
+from streamapp.engine.metadata import topic_ids_in
+from streamapp.errors import TaskCorruptedError, TopologyError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.backfill import Backfill
+from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.streaming import BatchMetrics, SparkStream
+
+from ..backfill.cluster import Cluster
+from ..backfill.support import read
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+TEXTS: dict[str, Any] = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+PATIENCE_SECONDS = 240
+
+
+class Copy:
+    """An application that copies a topic to another."""
+
+    def __init__(self, cluster: Cluster, name: str, **settings: Any) -> None:
+        self.cluster = cluster
+        self.batches: list[BatchMetrics] = []
+        self.source, self.target = (f"{cluster.prefix}-{name}-{kind}" for kind in ("in", "out"))
+        self.admin = KafkaAdmin(cluster.settings)
+        self.admin.ensure_topics([(self.source, 1, {}), (self.target, 1, {})])
+        self.config = StreamsConfig(
+            f"{cluster.prefix}-{name}",
+            bootstrap_servers=cluster.servers,
+            state_dir=str(cluster.folder),
+            **settings,
+        )
+
+    def topology(self) -> Topology:
+        builder = StreamsBuilder(self.config)
+        builder.stream(self.source, **TEXTS).to(self.target, **TEXTS)
+        return builder.build()
+
+    def send(self, values: Iterable[str]) -> None:
+        # A producer that is opened anew knows the topics as they are now.
+        producer = Producer({"bootstrap.servers": self.cluster.servers, "enable.idempotence": True})
+        for value in values:
+            producer.produce(self.source, value, "k", 0)
+        assert producer.flush(60) == 0
+
+    def create_anew(self) -> None:
+        clients = AdminClient({"bootstrap.servers": self.cluster.servers})
+        for future in clients.delete_topics([self.source]).values():
+            future.result()
+        while self.source in self.admin.partition_counts([self.source]):
+            time.sleep(0.1)
+        self.admin.ensure_topics([(self.source, 1, {})])
+
+    def values(self) -> list[bytes | None]:
+        return [value for _, value, _ in read(self.cluster.servers, self.target)]
+
+    def stream(self) -> SparkStream:
+        return SparkStream(
+            self.topology(),
+            self.config,
+            self.cluster.spark,
+            checkpoint=str(self.cluster.folder / "checkpoint"),
+            interval_ms=100,
+            on_batch=self.batches.append,
+        )
+
+    def run(self, wanted: list[bytes], then: Callable[[], object] = lambda: None) -> None:
+        """Runs until the target has these values. ``then`` is called when the run has begun."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with self.stream() as running:
+            then()
+            while self.values() != wanted:
+                assert time.monotonic() < deadline, self.values()
+                assert not running.wait(0.2)
+
+
+def test_a_run_begins_where_the_configuration_says(cluster: Cluster) -> None:
+    app = Copy(cluster, "latest", auto_offset_reset="latest")
+    app.send(["old"])
+    app.run([b"new"], lambda: app.send(["new"]))
+    app.send(["newer"])
+    app.run([b"new", b"newer"])
+
+
+def test_a_run_goes_on_behind_records_that_retention_has_removed(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Copy(cluster, "expired")
+    app.send(["a"])
+    app.run([b"a"])
+    app.send("bcd")
+    admin = AdminClient({"bootstrap.servers": cluster.servers})
+    for future in admin.delete_records([KafkaPartition(app.source, 0, 3)]).values():
+        future.result()
+    app.run([b"a", b"d"])
+    assert f"{app.source}-0: records 1 to 2 are gone (retention)" in caplog.text
+
+
+def test_a_run_refuses_a_topic_that_was_created_anew(cluster: Cluster) -> None:
+    app = Copy(cluster, "anew")
+    source = TopicPartition(app.source, 0)
+    app.send("abc")
+    app.run([b"a", b"b", b"c"])
+    group = Group(app.config)
+    position = group.read([source])[source]
+    assert len(topic_ids_in(position.metadata)) == 1
+    app.create_anew()
+    app.send("defgh")
+    # Brokers delete the offsets together with the topic, but a member that still runs may commit them again.
+    group.commit({source: position})
+    with pytest.raises(TopologyError, match="was deleted and created anew"), app.stream():
+        pass
+    # Kafka Streams, for example, writes no ids.
+    group.commit({source: position._replace(offset=9, metadata="")})
+    with pytest.raises(TaskCorruptedError, match="is 9, but the topic ends at 5"), app.stream():
+        pass
+
+
+def test_offsets_of_a_backfill_know_their_topics(cluster: Cluster) -> None:
+    app = Copy(cluster, "handed")
+    app.send("abc")
+    Backfill(app.topology(), app.config, spark=cluster.spark).run()
+    source = TopicPartition(app.source, 0)
+    position = Group(app.config).read([source])[source]
+    assert position.offset == 3
+    assert len(topic_ids_in(position.metadata)) == 1
+
+
+def test_a_run_ends_if_a_topic_is_created_anew(cluster: Cluster) -> None:
+    app = Copy(cluster, "lost")
+    app.send("abc")
+
+    def create_anew() -> None:
+        while app.values() != [b"a", b"b", b"c"]:
+            time.sleep(0.2)
+        app.create_anew()
+        app.send("defgh")
+
+    with pytest.raises(TopologyError, match=f"{app.source} was deleted and created anew during this run"):
+        app.run([b"never"], create_anew)
+    assert app.values() == [b"a", b"b", b"c"]
+
+
+def test_a_run_waits_for_the_last_commit_of_a_worker(cluster: Cluster) -> None:
+    """Brokers may still hold the offsets of a transaction when the worker has left the group."""
+    app = Copy(cluster, "settled")
+    app.send("abc")
+    client = {"bootstrap.servers": cluster.servers, "transactional.id": f"{app.config.application_id}-worker"}
+    worker = Producer(client)
+    worker.init_transactions(60)
+    worker.begin_transaction()
+    for value in "abc":
+        worker.produce(app.target, value, "k", 0)
+    consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": app.config.application_id})
+    offsets = [KafkaPartition(app.source, 0, 3)]
+    worker.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+    consumer.close()
+    app.send("d")
+
+    def commit_later() -> None:
+        deadline = time.monotonic() + 20
+        while not any(batch.processed for batch in app.batches) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        worker.commit_transaction(60)
+
+    threading.Thread(target=commit_later).start()
+    app.run([b"a", b"b", b"c", b"d"])
+
+
+def test_a_run_with_another_topology_has_its_own_global_tables(cluster: Cluster) -> None:
+    """Both runs use the same Python workers of Spark."""
+    app = Copy(cluster, "globals")
+    tables = {name: f"{cluster.prefix}-{name}" for name in ("people", "towns")}
+    app.admin.ensure_topics([(topic, 1, {}) for topic in tables.values()])
+    producer = Producer({"bootstrap.servers": cluster.servers, "enable.idempotence": True})
+    for name, topic in tables.items():
+        producer.produce(topic, name, "k", 0)
+    assert producer.flush(60) == 0
+
+    def joined(topic: str) -> SparkStream:
+        builder = StreamsBuilder(app.config)
+        table = builder.global_table(topic, **TEXTS)
+        stream = builder.stream(app.source, **TEXTS)
+        rows = stream.join(table, lambda value, row: f"{value} {row}", key_selector=lambda key, _: key)
+        rows.to(app.target, **TEXTS)
+        checkpoint = str(cluster.folder / "checkpoint")
+        return SparkStream(builder.build(), app.config, cluster.spark, checkpoint=checkpoint, interval_ms=100)
+
+    wanted: list[bytes] = []
+    for name, topic in tables.items():
+        app.send(["a"])
+        wanted.append(f"a {name}".encode())
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with joined(topic) as running:
+            while app.values() != wanted:
+                assert time.monotonic() < deadline, app.values()
+                assert not running.wait(0.2)
