@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
+from streamapp.broker.refused import REMEDIES, is_refusal
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
@@ -87,9 +88,12 @@ class TaskWriter:
         try:
             rows, written = self.write(context.partitionId(), batches)
         except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            # No exception handler is asked, because the source record of a result is not known any more.
+            first = f"{REMEDIES[reason.code()]}. Then run" if is_refusal(reason) else "Run"
             raise BrokerError(
-                f"Kafka refused the results of task {self.subtopology}_{context.partitionId()}: {error.args[0].str()}. "
-                "Run the backfill again: it continues after the last commit"
+                f"Kafka refused the results of task {self.subtopology}_{context.partitionId()}: {reason.str()}. "
+                f"{first} the backfill again: it continues after the last commit"
             ) from error
         yield pa.RecordBatch.from_pydict({"rows": [rows], "written": [written]})
 

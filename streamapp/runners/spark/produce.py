@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -66,12 +66,16 @@ def produce(
     partition: int,
     timestamp: int | None,
     headers: Sequence[tuple[str, bytes | None]] | None,
+    report: Callable[..., None] | None = None,
 ) -> None:
-    """Hands a record to the producer, and waits while its queue is full. ``partition`` -1: the partitioner decides."""
+    """Hands a record to the producer, and waits while its queue is full. ``partition`` -1: the partitioner decides.
+
+    ``report`` is called with the error and the record if brokers do not take the record.
+    """
     at = create_time(timestamp)
     while True:
         try:
-            producer.produce(topic, value, key, partition, None, None, at, list(headers or ()))
+            producer.produce(topic, value, key, partition, report, None, at, list(headers or ()))
             return
         except BufferError:
             producer.poll(0.05)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from streamapp._base.repetitions import quieten_drops
 from streamapp.broker.admin import KafkaAdmin
@@ -33,7 +33,7 @@ from streamapp.runners.spark.changelogs import KafkaChangelogs
 from streamapp.runners.spark.executor_disk import ExecutorDisk
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.produce import transactional_producer
-from streamapp.runners.spark.streaming_transaction import StreamTransaction, output_client
+from streamapp.runners.spark.streaming_transaction import Deliveries, StreamTransaction, output_client
 from streamapp.topology import Plan, Subtopology
 
 __all__ = ["RESULT", "StreamStage"]
@@ -112,31 +112,48 @@ class _Attempt:
         """Returns the numbers of processed, dropped and restored records."""
         if not self._work(self._group.read(self._inputs)):
             return 0, 0, 0
-        client = output_client(self._config, self._stage.subtopology.id, self._partition)
-        with transactional_producer(client) as producer:
-            # Earlier attempts are fenced now, and their open transactions are rolled back.
-            committed = self._group.read(self._inputs)
-            ranges = self._work(committed)
-            if not ranges:
-                return 0, 0, 0
-            producer.begin_transaction()
-            transaction = StreamTransaction(producer, self._stage.member, self._stage.partitions, self._admin)
-            session, restored = self._open(transaction, committed, ranges)
-            with closing(session):
-                readers = {
-                    tp: KafkaReader(self._client, tp, *span)
-                    for tp, span in ranges.items()
-                    if span[0] < span[1]
-                }
-                more = self._stage.more
-                # Records that are left in the end wait for an input that goes on in the next micro-batch.
-                with closing(Feed(session.task, readers, set(ranges) - set(readers) - more, more)) as feed:
-                    feed.run()
-                session.pass_over_gaps(lambda tp: ranges[tp][1])
-                letters = self._global_letters()
-                transaction.write(letters)
-                commit([session], transaction)
-                letters.learn(letters.positions)
+        stores = {topic.name: name for name, topic in self._stage.subtopology.changelog_topics.items()}
+        deliveries = Deliveries(stores, self._config.dead_letter_queue_topic)
+        while True:
+            smaller = deliveries.refusals.batch_bytes
+            client = output_client(self._config, self._stage.subtopology.id, self._partition)
+            client |= {} if smaller is None else {"batch.size": smaller}
+            try:
+                with transactional_producer(client) as producer:
+                    try:
+                        return self._commit_work(producer, deliveries)
+                    except BaseException:
+                        producer.poll(0)  # collects reports
+                        raise
+            except Exception:
+                if not deliveries.refused():
+                    raise
+
+    def _commit_work(self, producer: Producer, deliveries: Deliveries) -> tuple[int, int, int]:
+        """Processes and commits the records of the micro-batch in one transaction."""
+        # Earlier attempts are fenced now, and their open transactions are rolled back.
+        committed = self._group.read(self._inputs)
+        ranges = self._work(committed)
+        if not ranges:
+            return 0, 0, 0
+        producer.begin_transaction()
+        transaction = StreamTransaction(
+            producer, self._stage.member, self._stage.partitions, self._admin, deliveries
+        )
+        session, restored = self._open(transaction, committed, ranges)
+        with closing(session):
+            readers = {
+                tp: KafkaReader(self._client, tp, *span) for tp, span in ranges.items() if span[0] < span[1]
+            }
+            more = self._stage.more
+            # Records that are left in the end wait for an input that goes on in the next micro-batch.
+            with closing(Feed(session.task, readers, set(ranges) - set(readers) - more, more)) as feed:
+                feed.run()
+            session.pass_over_gaps(lambda tp: ranges[tp][1])
+            letters = self._global_letters()
+            transaction.write(letters)
+            commit([session], transaction)
+            letters.learn(letters.positions)
         metrics = session.task.metrics
         return metrics.processed, metrics.dropped_records, restored
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin
+from streamapp.broker.refused import is_refusal
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import GlobalLetters
+from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
-from streamapp.records import Headers, TopicPartition
+from streamapp.records import Headers, TopicPartition, create_time
 from streamapp.runners.connection import client_of
+from streamapp.runners.refusals import Failure, Refusals, refusal
 from streamapp.runners.spark.produce import TIMEOUT_SECONDS, produce
 
-__all__ = ["StreamTransaction", "output_client"]
+__all__ = ["Deliveries", "StreamTransaction", "output_client"]
 
 
 def output_client(config: StreamsConfig, subtopology: int, partition: int) -> dict[str, Any]:
@@ -36,15 +42,83 @@ def output_client(config: StreamsConfig, subtopology: int, partition: int) -> di
     }
 
 
+class Deliveries:
+    """The records that brokers refuse, over all attempts of a task in one micro-batch.
+
+    A refused result fails its transaction. So the task repeats its work, and the exception handler judges the result
+    when the operator sends it again (`Refusals`). ``stores`` maps each changelog to its store, and ``letters`` is the
+    topic of dead letters.
+    """
+
+    def __init__(self, stores: Mapping[str, str], letters: str | None) -> None:
+        self.refusals: Refusals = Refusals()
+        self._stores, self._letters = stores, letters
+        self._fault: BrokerError | None = None
+
+    def report(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
+        """Takes librdkafka's report about a record with this timestamp."""
+        if error is None:
+            return
+        topic, partition = message.topic() or "", message.partition()
+        failed = Failure(
+            error, topic, -1 if partition is None else partition, message.key(), message.value(), timestamp
+        )
+        if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+            self.refusals.spare(failed)
+        elif is_refusal(error):
+            self._refused(failed)
+
+    def not_taken(self, failed: Failure) -> BrokerError:
+        """The error for a record that librdkafka refuses before it sends the record."""
+        error, topic, _, key, value, timestamp = failed
+        if not is_refusal(error):
+            return BrokerError(f"a record could not be sent to {topic}: {error.str()}")
+        if topic in self._stores or topic == self._letters:
+            return self._fault_of(failed)
+        return refusal(error, key, value, timestamp)
+
+    def refused(self) -> bool:
+        """True if results were refused, so that the task repeats its work.
+
+        Raises `BrokerError` for a refused change of a store, and for a dead letter that is refused with the time of the
+        clock, too. No handler may skip these records.
+        """
+        if self._letters is not None and (lost := self.refusals.lost(self._letters)) is not None:
+            raise self._fault_of(lost)
+        if self._fault is not None:
+            raise self._fault
+        again = self.refusals.take() is not None
+        if again:
+            self.refusals.rolled_back()
+        return again
+
+    def _refused(self, failed: Failure) -> None:
+        if failed.topic in self._stores:
+            self._fault = self._fault_of(failed)
+        else:
+            self.refusals.add(failed)
+
+    def _fault_of(self, failed: Failure) -> BrokerError:
+        error, topic, _, key, value, timestamp = failed
+        refused = refusal(error, key, value, timestamp)
+        what = f"a change of the store {self._stores[topic]}" if topic in self._stores else "a dead letter"
+        return BrokerError(f"{what} could not be written to {topic}: {refused}. {refused.remedy}")
+
+
 class StreamTransaction:
     """The engine's `Transaction`: the open transaction of the task's own producer."""
 
     def __init__(
-        self, producer: Producer, member: bytes, partitions: Mapping[str, int], admin: KafkaAdmin
+        self,
+        producer: Producer,
+        member: bytes,
+        partitions: Mapping[str, int],
+        admin: KafkaAdmin,
+        deliveries: Deliveries,
     ) -> None:
         self._producer = producer
-        self.results: _Output = _Output(producer, partitions)
-        self.changelogs: _ChangelogOutput = _ChangelogOutput(producer, partitions)
+        self.results: _Output = _Output(producer, partitions, deliveries)
+        self.changelogs: _ChangelogOutput = _ChangelogOutput(producer, partitions, deliveries)
         self._member = member
         self._admin = admin
         self._global_positions: dict[TopicPartition, Position] = {}
@@ -55,7 +129,12 @@ class StreamTransaction:
     def write(self, letters: GlobalLetters) -> None:
         """Sends dead letters of global records; their positions become valid with the commit."""
         for letter in letters.waiting:
-            self.results.send(*letter)
+            try:
+                send_letter(self.results.send, letter, int(time.time() * 1000))
+            except ResultRefused as refused:
+                raise BrokerError(
+                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
+                ) from refused
         self._global_positions = {tp: Position(offset) for tp, offset in letters.positions.items()}
 
     def acknowledge(self) -> None:
@@ -82,8 +161,8 @@ class StreamTransaction:
 class _Output:
     """The engine's `Collector`, which sends records in the transaction."""
 
-    def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
-        self._producer = producer
+    def __init__(self, producer: Producer, partitions: Mapping[str, int], deliveries: Deliveries) -> None:
+        self._producer, self._deliveries = producer, deliveries
         self._partitions = dict(partitions)
 
     def send(
@@ -95,22 +174,31 @@ class _Output:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        where = -1 if partition is None else partition
-        produce(self._producer, topic, key, value, where, timestamp, headers)
+        where, at = -1 if partition is None else partition, create_time(timestamp)
+        refusals = self._deliveries.refusals
+        if refusals and (refused := refusals.find(topic, key, value, at)) is not None:
+            raise refused
+        # librdkafka forgets the timestamp of a record that was refused.
+        report = partial(self._deliveries.report, at)
+        try:
+            produce(self._producer, topic, key, value, where, timestamp, headers, report)
+        except KafkaException as exc:
+            raise self._deliveries.not_taken(Failure(exc.args[0], topic, where, key, value, at)) from exc
 
     def partition_count(self, topic: str) -> int:
         if topic not in self._partitions:
-            self._partitions[topic] = len(
-                self._producer.list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions
-            )
+            found = self._producer.list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions
+            if not found:
+                raise BrokerError(f"the topic {topic} does not exist; create it first")
+            self._partitions[topic] = len(found)
         return self._partitions[topic]
 
 
 class _ChangelogOutput(_Output):
     """An `_Output` that also notes which changelogs get records."""
 
-    def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
-        super().__init__(producer, partitions)
+    def __init__(self, producer: Producer, partitions: Mapping[str, int], deliveries: Deliveries) -> None:
+        super().__init__(producer, partitions, deliveries)
         self.written: set[str] = set()
 
     def send(

@@ -26,12 +26,11 @@ from streamapp.runners.worker.membership import Member, Membership, StaleMemberE
 from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.topic_ids import TopicIds
-from streamapp.runners.worker.transactions import TransactionAborted
+from streamapp.runners.worker.transactions import ResultsRefused, TransactionAborted
 from streamapp.runners.worker.watchdog import Place
 from streamapp.state.backend import StateDamagedError
 

@@ -23,12 +23,13 @@ from streamapp.engine.collector import ResultRefused
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
+from streamapp.runners.refusals import Failure, Refusals, refusal
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member
-from streamapp.runners.worker.refusals import Refusals, refusal
-from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, Sender, open_sender
+from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Sender, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
+    ResultsRefused,
     TransactionAborted,
     commit_transaction,
 )
@@ -382,7 +383,7 @@ class RecordProducer:
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         if isinstance(self._failure, ProductionError):
             raise self._failure
-        if not wait and (refused := self._refusals.take()) is not None:
-            raise refused
+        if not wait and (story := self._refusals.take()) is not None:
+            raise ResultsRefused(story)
         if self._failure is not None:
             raise self._failure

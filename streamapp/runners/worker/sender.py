@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
@@ -24,13 +24,14 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
 from streamapp.engine.runner_ports import Position
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
+from streamapp.runners.refusals import Failure
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member
 
 if COMPILED:
     from streamapp.broker import _native
 
-__all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_sender"]
+__all__ = ["FLUSH_STEP_SECONDS", "Sender", "group_metadata", "open_sender"]
 
 FLUSH_STEP_SECONDS = 0.001
 """The time-out in seconds of one call in a flush. A longer call would notice the end of a flush only every 10 ms,
@@ -40,18 +41,6 @@ _GATHER_SECONDS = 0.002
 _MANY = 1
 """With more than so many unacknowledged records, the thread waits for more records before it sends again. Otherwise
 many requests with single records would keep the brokers busy."""
-
-
-class Failure(NamedTuple):
-    """A record that could not be written, with its values as they were sent."""
-
-    error: KafkaError
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    """0: the time of sending."""
 
 
 class Sender(Protocol):

@@ -21,6 +21,7 @@ from streamapp.runners.worker.sender import Sender
 
 __all__ = [
     "OffsetsNotAnswered",
+    "ResultsRefused",
     "TransactionAborted",
     "commit_transaction",
 ]
@@ -36,6 +37,11 @@ class TransactionAborted(BrokerError):
 
     The worker goes back to the last commit that brokers have, and repeats all later work.
     """
+
+
+class ResultsRefused(TransactionAborted):
+    """Brokers refused results, so the worker rolls back. When the results are sent again, `Refusals.find` knows
+    them."""
 
 
 class OffsetsNotAnswered(TransactionAborted):

@@ -13,7 +13,7 @@ from streamapp.engine.runner_ports import Position
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import settings_of
 from streamapp.runners.spark.produce import transactional_producer
-from streamapp.runners.spark.streaming_transaction import StreamTransaction, output_client
+from streamapp.runners.spark.streaming_transaction import Deliveries, StreamTransaction, output_client
 
 pytestmark = pytest.mark.broker
 
@@ -35,7 +35,7 @@ def test_the_ends_of_changelogs_are_known_before_the_commit(kafka: LocalKafka) -
         with transactional_producer(client) as producer:  # it waits for the markers of the one before
             assert admin.log_end_offsets([written, idle]) == (known or {written: 0, idle: 0})
             producer.begin_transaction()
-            transaction = StreamTransaction(producer, member, {results.topic: 1}, admin)
+            transaction = StreamTransaction(producer, member, {results.topic: 1}, admin, Deliveries({}, None))
             transaction.begin()
             transaction.results.send(results.topic, b"k", b"v", 1, (), None)
             transaction.changelogs.send(written.topic, b"k", b"%d" % number, 1, (), 0)

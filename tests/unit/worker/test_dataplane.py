@@ -22,10 +22,9 @@ from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.stalls import NoProgressError
 from streamapp.runners.worker.topic_ids import LostTopic
-from streamapp.runners.worker.transactions import TransactionAborted
+from streamapp.runners.worker.transactions import ResultsRefused, TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.state.backend import StateDamagedError
 from streamapp.topology.plan import Plan

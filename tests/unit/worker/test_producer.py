@@ -11,11 +11,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
+from streamapp.runners.refusals import Failure
 from streamapp.runners.worker import producer
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
-from streamapp.runners.worker.refusals import ResultsRefused
-from streamapp.runners.worker.sender import Failure
-from streamapp.runners.worker.transactions import TransactionAborted
+from streamapp.runners.worker.transactions import ResultsRefused, TransactionAborted
 
 CONFIG = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties={"log_level": 0})
 

@@ -1,7 +1,7 @@
 """Remembers results that brokers have refused, so that the exception handler can judge them with their source record.
 
-A refusal comes long after the worker has processed the source record, when the record and its operator are no longer
-known. So the worker rolls back, and repeats the work since the last commit. When an operator sends the refused result
+A refusal comes long after the task has processed the source record, when the record and its operator are no longer
+known. So the runner rolls back, and repeats the work since the last commit. When an operator sends the refused result
 again, this call raises the refusal. The production exception handler then decides about the record.
 """
 
@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from math import inf
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
@@ -19,15 +20,20 @@ from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TIME, OF_THE_TO
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import is_untimely
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.sender import Failure
-from streamapp.runners.worker.transactions import TransactionAborted
 
-__all__ = ["Refusals", "ResultsRefused", "refusal"]
+__all__ = ["Failure", "Refusals", "refusal"]
 
 
-class ResultsRefused(TransactionAborted):
-    """Brokers refused results, so the worker rolls back. When the results are sent again, `Refusals.find` knows
-    them."""
+class Failure(NamedTuple):
+    """A record that could not be written, with its values as they were sent."""
+
+    error: KafkaError
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    """0: the time of sending."""
 
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
@@ -75,10 +81,10 @@ class Refusals:
         """Notes a result that brokers refused only because of other results in its batch."""
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
-    def take(self) -> ResultsRefused | None:
+    def take(self) -> str | None:
         """Moves the results that were added since the last call to those that `find` knows.
 
-        Returns the error that the caller raises, so that the worker rolls back; None if no result was added.
+        Returns the text of the error with which the caller rolls back; None if no result was added.
         """
         failures, self._new = self._new, []
         self._new_letters = []
@@ -95,7 +101,7 @@ class Refusals:
             # The batches of the next attempt are smaller, until the refused record is alone.
             self.batch_bytes = int(max(1, min(*sizes, self.batch_bytes or inf) // 4))
         self._told_apart.clear()
-        return ResultsRefused(_story(failures))
+        return _story(failures)
 
     def lost_letter(self) -> Failure | None:
         """A dead letter that brokers would refuse with the time of the clock, too. None: no such letter.

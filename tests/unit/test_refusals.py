@@ -7,8 +7,7 @@ import time
 import pytest
 from confluent_kafka import KafkaError
 
-from streamapp.runners.worker.refusals import Refusals
-from streamapp.runners.worker.sender import Failure
+from streamapp.runners.refusals import Failure, Refusals
 
 NOW = int(time.time() * 1000)
 HOUR = 3_600_000
