@@ -45,6 +45,7 @@ class _Named:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.behaviour = BEHAVIOURS[spec["name"]](spec)
+        self.held: list[Record] = []
 
     def init(self, context: Any) -> None:
         self.context = context
@@ -61,6 +62,11 @@ class _Named:
     def punctuate(self, timestamp: int) -> None:
         if self.spec["name"] == "tick":
             self.context.forward(Record("tick", "tick", timestamp))
+            return
+        if self.spec["name"] == "hold":
+            held, self.held = self.held, []
+            for record in held:
+                self.context.forward(record)
             return
         for key, count in list(self.store.all()):
             self.context.forward(Record(key, count, timestamp))
@@ -98,6 +104,10 @@ def _forward_to(spec: Spec) -> Behaviour:
         p.context.forward(r, spec["child"] if holds(r.key, r.value) else spec["other"])
 
     return behaviour
+
+
+def _hold(spec: Spec) -> Behaviour:
+    return lambda p, r: p.held.append(r)
 
 
 def _map(spec: Spec) -> Behaviour:
@@ -233,6 +243,7 @@ BEHAVIOURS: dict[str, Callable[[Spec], Behaviour]] = {
     "forward": _forward,
     "forward_twice": _forward_twice,
     "forward_to": _forward_to,
+    "hold": _hold,
     "map": _map,
     "shift_timestamp": _shift_timestamp,
     "set_header": _set_header,

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 from .case import CASE_KINDS
+from .held import hold_records
 
 FULL = (200, 300, 450, 600, 900, 1_400, 2_500)
 """Bytes of a record cache that is too small for what a case writes."""
@@ -21,6 +22,9 @@ def main() -> None:
     parser.add_argument(
         "--full-caches", action="store_true", help="record caches are full: 200 to 2,500 bytes"
     )
+    parser.add_argument(
+        "--held", action="store_true", help="a commit has several records; only topologies of the DSL"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the case files")
     given = parser.parse_args()
     kinds = list(CASE_KINDS) if given.kind == "all" else [given.kind]
@@ -30,7 +34,11 @@ def main() -> None:
         # Most cases are graphs of the DSL: there is most to combine.
         kind = kinds[number % len(kinds)] if number % 2 else kinds[0]
         seed = f"{given.seed}/{number}"
+        if given.held:
+            kind = "dsl"
         case = CASE_KINDS[kind](seed)
+        if given.held:
+            hold_records(case, seed)
         if given.full_caches:
             limit = random.Random(f"cache/{seed}").choice(FULL)
             case["config"] = case.get("config", {}) | {"statestore.cache.max.bytes": limit}
