@@ -51,9 +51,16 @@ def committed_in_others(
 
     ``committed`` has offsets with their metadata. Raises `BrokerError` as `ids_of` does.
     """
+    return _compared(admin, committed, timeout)[0]
+
+
+def _compared(
+    admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float
+) -> tuple[set[TopicPartition], dict[str, str]]:
+    """The result of `committed_in_others`, and the ids of the topics whose offsets name an id."""
     named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
     present = ids_of(admin, {tp.topic for tp in named}, timeout)
-    return {tp for tp, ids in named.items() if tp.topic in present and present[tp.topic] not in ids}
+    return {tp for tp, ids in named.items() if tp.topic in present and present[tp.topic] not in ids}, present
 
 
 def created_anew(topic: str, group: str) -> str:
@@ -69,11 +76,16 @@ def check_not_anew(
     admin: LastingAdmin,
     committed: Mapping[TopicPartition, tuple[int, str]],
     timeout: float = 60.0,
-) -> None:
-    """Raises `TopologyError` if an offset of the group was committed in an earlier topic of this name."""
-    for tp in sorted(committed_in_others(admin, committed, timeout)):
+) -> dict[str, str]:
+    """Raises `TopologyError` if an offset of the group was committed in an earlier topic of this name.
+
+    Returns the ids of the topics whose offsets name an id, so that a worker need not ask for them again.
+    """
+    others, present = _compared(admin, committed, timeout)
+    for tp in sorted(others):
         raise TopologyError(
             f"{created_anew(tp.topic, group)}. Stop all workers. To compute all tables anew, run `streamapp reset`. To "
             f"keep the tables, run `streamapp offsets reset APPLICATION --topic {tp.topic} --to-earliest "
             f"--keep-tables --execute`. {KEEP_COPIED}"
         )
+    return present

@@ -19,7 +19,6 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import ids_of
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client, await_brokers
@@ -97,7 +96,7 @@ class StreamsRuntime(WorkerView):
             for name, topic in sub.changelog_topics.items()
         }
         watched = {*self._source_names, *stores}
-        ids = await self._loop.run_in_executor(None, ids_of, admin, watched)
+        ids = await self._loop.run_in_executor(None, topics.ids_of, admin, watched)
         self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
         self._directory.check(
             fingerprint=self.plan.fingerprint,

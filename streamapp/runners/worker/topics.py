@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
@@ -13,7 +13,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import check_not_anew
+from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -28,9 +28,16 @@ class Topics:
 
     partitions: Mapping[str, int]
     sources: Mapping[int, tuple[str, ...]]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the topics for whose committed offsets the check of the ids has asked."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
+
+    def ids_of(self, admin: LastingAdmin, names: Set[str]) -> dict[str, str]:
+        """The ids of these topics, as `earlier_topics.ids_of` gives them. Asks only for ids that are not known yet."""
+        known = {name: self.ids[name] for name in names & self.ids.keys()}
+        return {**known, **ids_of(admin, names - known.keys())}
 
 
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
@@ -51,7 +58,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     if missing:
         raise TopologyError(f"the source {_absent(missing, plan)}")
     there = {tp: at for tp, at in positions.items() if tp.topic in existing}
-    check_not_anew(plan.application_id, admin, there, timeout)
+    ids = check_not_anew(plan.application_id, admin, there, timeout)
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
@@ -68,7 +75,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
         _check_changelogs(plan, sub, committed.intersection(sources[sub.id]), existing, counts)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
-    return Topics({**existing, **counts}, sources)
+    return Topics({**existing, **counts}, sources, ids)
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:

@@ -22,16 +22,19 @@ from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
 from streamapp.runners.worker import topic_ids
 from streamapp.runners.worker.topic_ids import LostTopic, TopicIds
+from streamapp.runners.worker.topics import Topics
 
 
 class Admin:
     """Answers each question for topics with the same id."""
 
     def __init__(self, topic_id: str) -> None:
+        self.asked: list[str] = []
         self._answer: Future[Any] = Future()
         self._answer.set_result(SimpleNamespace(topic_id=topic_id))
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        self.asked += topics.topic_names
         return dict.fromkeys(topics.topic_names, self._answer)
 
 
@@ -70,6 +73,21 @@ def test_the_error_names_the_way_out_for_offsets_of_another_cluster() -> None:
     admin: Any = Admin("B")
     with pytest.raises(TopologyError, match="from another cluster.*--shift-by 0 --keep-tables --execute"):
         check_not_anew("app", admin, {TopicPartition("orders", 0): (7, metadata("A"))})
+
+
+def test_the_check_tells_the_ids_for_which_it_has_asked() -> None:
+    admin: Any = Admin("A")
+    committed = {TopicPartition("orders", 0): (7, metadata("A")), TopicPartition("old", 0): (7, "")}
+    assert check_not_anew("app", admin, committed) == {"orders": "A"}
+
+
+def test_a_start_asks_once_for_each_id() -> None:
+    """With ids in its offsets, a worker asked twice for those of its inputs."""
+    admin: Any = Admin("A")
+    ids = check_not_anew("app", admin, {TopicPartition("orders", 0): (7, metadata("A"))})
+    found = Topics({}, {}, ids).ids_of(admin, {"orders", "app-counts-changelog"})
+    assert found == {"orders": "A", "app-counts-changelog": "A"}
+    assert admin.asked == ["orders", "app-counts-changelog"]
 
 
 def test_offsets_are_compared_with_the_ids_in_their_metadata() -> None:
