@@ -202,7 +202,7 @@ def source_object(line: str, span: Span = EVERYTHING) -> dict[str, Any] | None:
         row = json.loads(line)
     except ValueError:
         row = None
-    if not isinstance(row, dict) or "id" not in row:
+    if not isinstance(row, dict) or row.get("id") is None:
         raise ConfigError(f'{line!r} is not a JSON object with "id"')
     if span != EVERYTHING:
         time = row.get("timestamp")

@@ -186,6 +186,20 @@ def test_records_behind_an_open_transaction_are_not_missing(
         assert len(topics.values(topic)) == 2
 
 
+def test_the_encoding_of_a_source(topics: Topics) -> None:
+    """The first id had the mark in front, and was missing; other encodings ended with a traceback."""
+    topic = topics.create(1)
+    send(topics, topic, ["o1", "o2"])
+    Path("ids").write_bytes(b"\xef\xbb\xbfo1\no2\n")
+    assert run(topic, "--source", "ids").exit_code == 0
+    Path("ids").write_bytes(b"o1\no2\n\xe9\n")
+    result = run(topic, "--source", "ids")
+    assert result.exit_code == 1
+    assert "ids is not UTF-8 after line" in result.output
+    Path("ids").write_text('{"id": null}\n')
+    assert 'is not a JSON object with "id"' in run(topic, "--source", "ids").output
+
+
 def test_no_more_records_go_in_a_second_than_asked(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     now, moments = 1_000.0, []
 
