@@ -224,16 +224,19 @@ def _session(topic: str) -> BookmarkedSession:
 
 def _read(source: Path, parse: Callable[[str], R | None]) -> Iterator[R]:
     """The lines of the source as ``parse`` gives them, without those for which it gives None."""
-    with source.open() as lines:
-        for number, line in enumerate(lines, start=1):
-            if not (text := line.rstrip("\n")):
-                continue
-            try:
-                found = parse(text)
-            except ConfigError as error:
-                raise ConfigError(f"{source}, line {number}: {error}") from None
-            if found is not None:
-                yield found
+    number = 0
+    with source.open(encoding="utf-8-sig") as lines:  # a mark of the byte order is no part of the first id
+        try:
+            for line in lines:
+                number += 1
+                if (text := line.rstrip("\n")) and (found := parse(text)) is not None:
+                    yield found
+        except UnicodeDecodeError as error:
+            raise ConfigError(
+                f"{source} is not UTF-8 after line {number} ({error.reason}): convert the file"
+            ) from None
+        except ConfigError as error:
+            raise ConfigError(f"{source}, line {number}: {error}") from None
 
 
 def _expected(source: Path, window_ms: int | None, span: Span) -> Iterator[tuple[str, int]]:

@@ -13,10 +13,12 @@ from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Difference
 from streamapp.producer.reconciliation import (
     EVERYTHING,
+    OPEN_SECONDS,
     Reconciliation,
     Span,
     count_of,
     expectation,
+    hidden_records,
     identity_of,
 )
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
@@ -118,9 +120,10 @@ def _ranges(client: Mapping[str, Any], topic: str, from_ms: int | None) -> Range
     count = kafka.partition_counts().get(topic)
     if count is None:
         raise BrokerError(f"there is no topic {topic} at {client['bootstrap.servers']}")
-    return kafka.resolve(
-        KafkaSource(since=from_ms), [TopicPartition(topic, number) for number in range(count)]
-    )
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    if hidden := kafka.settle(partitions, OPEN_SECONDS):
+        raise hidden_records(hidden)
+    return kafka.resolve(KafkaSource(since=from_ms), partitions)
 
 
 def _slices(ranges: Ranges) -> list[tuple[int, int, int]]:

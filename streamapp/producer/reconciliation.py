@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,12 +21,14 @@ from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
 
 __all__ = [
+    "OPEN_SECONDS",
     "Identity",
     "Reconciliation",
     "Span",
     "account",
     "count_of",
     "expectation",
+    "hidden_records",
     "identified",
     "identity_of",
     "reconcile",
@@ -39,6 +41,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 _SILENCE_SECONDS = 60.0
 _ATTEMPT_SECONDS = 30.0
 _MOST_BATCH = 500
+OPEN_SECONDS = 70.0
+"""The longest wait for the end of open transactions. By default, brokers abort a transaction after 60 s."""
+_LOOK_SECONDS = 0.1
 
 Identity = Callable[[bytes | None, bytes | None, int, Headers], str | None]
 """A function that returns the id of a record from its key, value, timestamp (ms) and headers, or None for no id."""
@@ -197,7 +202,7 @@ def source_object(line: str, span: Span = EVERYTHING) -> dict[str, Any] | None:
         row = json.loads(line)
     except ValueError:
         row = None
-    if not isinstance(row, dict) or "id" not in row:
+    if not isinstance(row, dict) or row.get("id") is None:
         raise ConfigError(f'{line!r} is not a JSON object with "id"')
     if span != EVERYTHING:
         time = row.get("timestamp")
@@ -222,7 +227,7 @@ def reconcile(
 
     ``expected`` has each id of the source, and how often the topic should have it. Only records of the topic whose
     timestamps are within ``span`` count. The ids are counted in ``ledger``, on disk, so memory does not grow with the
-    topic. Raises `BrokerError` if Kafka does not answer.
+    topic. Raises `BrokerError` if Kafka does not answer, or if a transaction in the topic stays open.
     """
     for name, times in expected:
         ledger.expect(name, times)
@@ -248,6 +253,29 @@ def reconcile(
     )
 
 
+def hidden_records(partitions: Iterable[TopicPartition]) -> BrokerError:
+    """The error for partitions in which a transaction stays open. Readers of committed records cannot see the records
+    behind its first record, so these records would count as missing."""
+    return BrokerError(
+        f"a transaction stays open in {', '.join(map(str, sorted(partitions)))}, and hides its records and all later "
+        "ones: end its producer, or abort a hanging transaction (streamapp doctor names it). Then compare again"
+    )
+
+
+def _settled_ends(admin: KafkaAdmin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The ends of the partitions, after the transactions that are open now have ended."""
+    ends = admin.log_end_offsets(partitions)
+    deadline = time.monotonic() + OPEN_SECONDS
+    while True:
+        stable = admin.log_end_offsets(partitions, read_committed=True)
+        hidden = [tp for tp, end in ends.items() if stable[tp] < end]
+        if not hidden:
+            return ends
+        if time.monotonic() > deadline:
+            raise hidden_records(hidden)
+        time.sleep(_LOOK_SECONDS)
+
+
 def _records(
     settings: KafkaSettings, topic: str, from_ms: int | None, ranges: dict[int, tuple[int, int]]
 ) -> Iterator[Message]:
@@ -257,7 +285,7 @@ def _records(
     if count is None:
         raise BrokerError(f"there is no topic {topic} at {settings.bootstrap_servers}")
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    ends = admin.log_end_offsets(partitions, read_committed=True)
+    ends = _settled_ends(admin, partitions)
     starts = admin.log_start_offsets(partitions, from_ms=from_ms)
     begins = {tp: start if start >= 0 else ends[tp] for tp, start in starts.items()}
     consumer = Consumer(

@@ -7,15 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer
 
 from streamapp.cli import main
-from streamapp.producer import SyncReliableProducer
+from streamapp.producer import SyncReliableProducer, reconciliation
 from streamapp.producer.session import BookmarkedSession
 
 from .topics import Topics
@@ -146,6 +148,56 @@ def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str)
     assert f"| republished | {20 - sent:,} |" in again.output
     keys = [key for rows in topics.read(topic).values() for key, _ in rows]
     assert sorted(keys) == sorted(name.encode() for name in names)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_records_behind_an_open_transaction_are_not_missing(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """They counted as missing, and a second copy of each was sent, with exit code 0."""
+    topic = topics.create(1)
+    other = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-other"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, key=b"o0", value=b"{}")
+    other.flush()
+    send(topics, topic, ["o1", "o2"])
+    Path("source").write_text("".join(f'{{"id": "o{n}", "key": "o{n}", "value": {{}}}}\n' for n in range(3)))
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if ends and len(looks) == 1:
+            other.commit_transaction(30)
+
+    monkeypatch.setattr(reconciliation, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    if not ends:
+        monkeypatch.setattr(reconciliation, "OPEN_SECONDS", 1.0)
+    result = run(topic, "--source", "source", "--republish", "1000")
+    assert looks
+    if ends:
+        assert result.exit_code == 0, result.output
+        assert "| missing in the topic | 0 |" in result.output
+        assert len(topics.values(topic)) == 3
+    else:
+        assert result.exit_code == 1
+        assert f"a transaction stays open in {topic}-0" in result.output
+        other.abort_transaction(30)
+        assert len(topics.values(topic)) == 2
+
+
+def test_the_encoding_of_a_source(topics: Topics) -> None:
+    """The first id had the mark in front, and was missing; other encodings ended with a traceback."""
+    topic = topics.create(1)
+    send(topics, topic, ["o1", "o2"])
+    Path("ids").write_bytes(b"\xef\xbb\xbfo1\no2\n")
+    assert run(topic, "--source", "ids").exit_code == 0
+    Path("ids").write_bytes(b"o1\no2\n\xe9\n")
+    result = run(topic, "--source", "ids")
+    assert result.exit_code == 1
+    assert "ids is not UTF-8 after line" in result.output
+    Path("ids").write_text('{"id": null}\n')
+    assert 'is not a JSON object with "id"' in run(topic, "--source", "ids").output
 
 
 def test_no_more_records_go_in_a_second_than_asked(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
