@@ -22,6 +22,7 @@ __all__ = [
     "RememberedTimes",
     "decode_metadata",
     "encode_metadata",
+    "metadata_of",
     "topic_ids_in",
 ]
 
@@ -54,6 +55,16 @@ def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
         raw = name.encode()
         data += _INT.pack(len(raw)) + raw + _LONG.pack(value)
     return base64.b64encode(bytes(data)).decode()
+
+
+def metadata_of(topic_id: str | None, *names: str) -> str:
+    """The metadata text of an offset with the id of its topic, if known, and further names, but without times.
+
+    >>> topic_ids_in(metadata_of("A1", "agents 7")), metadata_of(None)
+    (frozenset({'A1'}), '')
+    """
+    known = names if topic_id is None else (*names, f"{TOPIC_ID}{topic_id}")
+    return encode_metadata(-1, dict.fromkeys(known, 0)) if known else ""
 
 
 def decode_metadata(text: str) -> tuple[int, dict[str, int]]:

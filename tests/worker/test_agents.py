@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from streamapp import StreamsConfig
+from streamapp.engine.metadata import metadata_of, topic_ids_in
+from streamapp.records import TopicPartition as Partition
+from streamapp.runners.worker.clients import find_committed
+
+from ..group_offsets import commit_offsets
 from ..processes import Worker, until
 from .conftest import ANY_TIME, PARTITIONS, Cluster
 
@@ -285,6 +291,26 @@ def test_a_record_that_fails_anywhere_becomes_a_dead_letter_and_the_next_ones_ar
     until(lambda: good() == [b"before", b"after"], 60, worker.text)
     assert [value for _, value in cluster.read(letters)] == poison
     assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_offsets_of_agents_in_an_earlier_topic_end_the_worker(cluster: Cluster, guarantee: str) -> None:
+    """The offsets named no topic, so agents passed over the first records of a topic that was created anew."""
+    answered = Answered(cluster)
+    answered.ask(20)
+    first = answered.start(GUARANTEE=guarantee)
+    answered.answered(20)
+    assert first.terminate() == 0
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap)
+    wanted = [Partition(answered.input, number) for number in range(PARTITIONS)]
+    found = {tp: each for tp, each in find_committed(config, wanted, 30.0).items() if each[0] >= 0}
+    (topic_id,) = {id for _, metadata in found.values() for id in topic_ids_in(metadata)}
+    earlier = metadata_of("B" * len(topic_id))
+    moved = [TopicPartition(*tp, offset, earlier) for tp, (offset, _) in found.items()]
+    commit_offsets(cluster.bootstrap, cluster.id, moved)
+    second = answered.start(GUARANTEE=guarantee)
+    second.wait_for(f"the topic {answered.input} was deleted and created anew since the group")
+    assert second.wait() != 0
 
 
 @pytest.mark.parametrize("hours", [3, -3])

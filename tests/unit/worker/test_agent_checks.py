@@ -155,6 +155,8 @@ class Seeking(AgentConsumer):
     async def _positions_of_group(self) -> dict[TP, int]:
         return {ORDERS: 7}
 
+    def _learn_ids(self, topics: Any) -> None: ...
+
     async def seek(self, tp: TP, offset: int) -> None: ...
 
     async def _pass_on(self, message: Any) -> None:

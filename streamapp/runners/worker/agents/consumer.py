@@ -20,9 +20,11 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
+from streamapp.engine.metadata import metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
+from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
@@ -124,6 +126,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self._verified_at = 0.0
+        self._committed_there: dict[TopicPartition, tuple[int, str]] = {}
+        """The group's offsets of the agents' partitions, with their metadata, at the last look."""
+        self._ids: dict[str, str] = {}
+        """The ids of the agents' topics when this worker first read them. Commits name these ids."""
         self._topic_ids: TopicIds | None = None
         """Watches all topics that agents have read."""
         self.fetches: int = 0
@@ -209,7 +215,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """The group's offset of each partition that agents read; negative: none. Waits until open transactions end."""
         plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
         found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
+        self._committed_there = {tp: each for tp, each in found.items() if each[0] >= 0}
         return {TP(*tp): offset for tp, (offset, _) in found.items()}
+
+    def _learn_ids(self, topics: Set[str]) -> None:
+        """Learns the ids of topics. Raises `TopologyError` if the group has committed in an earlier topic of a name."""
+        config = self.app.config
+        admin = admin_client(config)
+        self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
+        self._ids |= ids_of(admin, topics - self._ids.keys())
 
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
@@ -238,6 +252,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if member is None:
             return  # a rebalance is under way; the next assignment has a seek of its own
         found = await self._positions_of_group()
+        try:
+            await asyncio.to_thread(self._learn_ids, {tp.topic for tp in found})
+        except StreamsError as exc:
+            await self.fail(exc, None)
+            return
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         new = found.keys() - committed.keys()
         async with self._fetching:
@@ -340,7 +359,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         else:
             await self._open()
             done = await self._transactions.commit(
-                {TopicPartition(*tp): position for tp, position in due.items()}, member, messages
+                {TopicPartition(*tp): position for tp, position in due.items()}, member, messages, self._ids
             )
             self._behind = behind or not done
         if done:
@@ -354,7 +373,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def _commit_alone(self, due: Mapping[TP, int], member: Member) -> bool:
         if self._thread.should_stop:  # the thread would not answer
             return False
-        positions = {TopicPartition(*tp): Position(position) for tp, position in due.items()}
+        positions = {
+            TopicPartition(*tp): Position(position, metadata_of(self._ids.get(tp.topic)))
+            for tp, position in due.items()
+        }
         try:
             await self._thread.call_thread(self._membership.commit_now, member, positions)
         except KafkaError as exc:

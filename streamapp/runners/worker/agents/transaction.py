@@ -21,6 +21,7 @@ from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import letter_refused, record_at, send_letter
+from streamapp.engine.metadata import decode_metadata, metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.records import NO_HEADERS, OutputRecord, TopicPartition
 from streamapp.runners.worker.agents.sends import BoundMessage, refused_of
@@ -60,14 +61,19 @@ class AgentTransactions:
         await self._in_thread(self._open)
 
     async def commit(
-        self, positions: Mapping[TopicPartition, int], member: Member, messages: Iterable[BoundMessage]
+        self,
+        positions: Mapping[TopicPartition, int],
+        member: Member,
+        messages: Iterable[BoundMessage],
+        ids: Mapping[str, str],
     ) -> bool:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
-        Raises `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers
-        do not answer, or refuse a message once more. Raises `NoProgressError` after minutes with nothing but rollbacks.
+        ``ids`` are the ids of topics, as far as they are known. Raises `StaleMemberError` when another worker has the
+        partitions by now. Raises `BrokerError` when brokers do not answer, or refuse a message once more. Raises
+        `NoProgressError` after minutes with nothing but rollbacks.
         """
-        done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
+        done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages), ids))
         return done
 
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
@@ -92,12 +98,19 @@ class AgentTransactions:
         self._producer.open()
 
     def _commit(
-        self, offsets: Mapping[TopicPartition, int], member: Member, messages: list[BoundMessage]
+        self,
+        offsets: Mapping[TopicPartition, int],
+        member: Member,
+        messages: list[BoundMessage],
+        ids: Mapping[str, str],
     ) -> bool:
         producer = self._producer
         assert producer is not None
         mark = f"agents {self._name} {next(self._numbers)}"
-        positions = {TopicPartition(*tp): Position(offset, mark) for tp, offset in offsets.items()}
+        positions = {
+            TopicPartition(*tp): Position(offset, metadata_of(ids.get(tp.topic), mark))
+            for tp, offset in offsets.items()
+        }
         began = time.monotonic()
         try:
             producer.begin()
@@ -122,7 +135,7 @@ class AgentTransactions:
             # brokers have ended the transaction.
             found = find_committed(self._config, list(positions), PATIENCE_SECONDS)
             self.pace.rolled_back()
-            if all(found[tp][1].startswith(mark) for tp in positions):
+            if all(mark in decode_metadata(found[tp][1])[1] for tp in positions):
                 self.progress.made()
                 return True
             logger.warning("the transaction of the agents is tried again: %s", exc)
