@@ -240,7 +240,7 @@ class Aggregates:
 
     The keyword arguments are the aggregates with their names. An object of this class is an aggregator, and its method
     `initializer` is the initializer. For example, use ``totals`` below as ``aggregate(totals.initializer, totals)``.
-    Raises `TypeError` without arguments, and if an argument is no aggregate.
+    Raises `TypeError` without arguments, if an argument is no aggregate, and for the names that `avg` adds.
 
     >>> totals = Aggregates(flights=count(), minutes=sum_of(value.dep_delay), worst=max_of(value.dep_delay))
     >>> first = totals("JFK", {"dep_delay": 10}, totals.initializer())
@@ -255,6 +255,17 @@ class Aggregates:
         if wrong or not parts:
             raise TypeError(
                 f"Aggregates needs name=count(), name=sum_of(value.x) ...; {wrong or 'there are none'}"
+            )
+        own = {
+            f"{name}_{part}"
+            for name, each in parts.items()
+            if each.kind == "avg"
+            for part in ("sum", "count")
+        }
+        if taken := sorted(own & parts.keys()):
+            raise TypeError(
+                f"Aggregates cannot have the names {taken}, because avg() needs NAME_sum and NAME_count for itself: "
+                "give them other names"
             )
         flat: dict[str, Aggregate] = {}
         for name, part in parts.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import re
@@ -48,9 +49,12 @@ def sql(
     app = load(application)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
         from pyspark.errors import AnalysisException, PySparkException
+        from pyspark.logger import PySparkLogger
 
         from streamapp.runners.spark import SparkRunner, create_views, live_tables
 
+        # PySpark would log the error of a query with Java's stack trace, beside the message below.
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         topology, config = app.streams.topology, app.config
         if compute:
             tables = SparkRunner(topology, config, spark).batch(progress=True).tables
@@ -87,10 +91,10 @@ def _show_views(spark: Any, views: dict[str, str]) -> None:
 def _show(frame: Any, form: str) -> None:
     names = frame.columns
     if form == "json":
-        for text in frame.toJSON().collect():
+        for text in _objects(frame):
             click.echo(text)
         return
-    rows = frame.collect()
+    rows = _in_session_zone(frame).collect()
     if form == "csv":
         out = csv.writer(sys.stdout)
         out.writerow(names)
@@ -102,9 +106,84 @@ def _show(frame: Any, form: str) -> None:
         table.print()
 
 
+def _objects(frame: Any) -> list[str]:
+    """The rows as JSON. Each object has all columns, also those that are null."""
+    from pyspark.sql import functions as F
+
+    twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    if twice:
+        raise click.ClickException(
+            f"several columns have the name {', '.join(twice)}, so a JSON object would lose some: give them other "
+            "names with AS, or use --format csv"
+        )
+    if not frame.columns:
+        return ["{}"] * frame.count()
+    rows = frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")).collect()
+    return [row["row"] for row in rows]
+
+
+def _in_session_zone(frame: Any) -> Any:
+    """The frame with timestamps that have no zone, which PySpark returns as they are.
+
+    PySpark returns other timestamps in the time zone of this machine, but the query computes in the session's time
+    zone.
+    """
+    from pyspark.sql import functions as F
+
+    shown = frame.toDF(*[f"_{n}" for n in range(len(frame.columns))])  # names may be equal
+    columns = []
+    for field in shown.schema:
+        kind = _without_zone(field.dataType)
+        # Spark's errors point into the query only for columns that are as the query made them.
+        column = F.col(field.name)
+        columns.append(column if kind == field.dataType else column.cast(kind))
+    return shown.select(*columns)
+
+
+def _without_zone(kind: Any) -> Any:
+    """The type of a column, with timestamps without a zone in the place of those with one."""
+    from pyspark.sql.types import (
+        ArrayType,
+        MapType,
+        StructField,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    match kind:
+        case TimestampType():
+            return TimestampNTZType()
+        case ArrayType(elementType=inner, containsNull=nullable):
+            return ArrayType(_without_zone(inner), nullable)
+        case MapType(keyType=key, valueType=value, valueContainsNull=nullable):
+            return MapType(_without_zone(key), _without_zone(value), nullable)
+        case StructType(fields=fields):
+            return StructType(
+                [StructField(each.name, _without_zone(each.dataType), each.nullable) for each in fields]
+            )
+    return kind
+
+
 def _text(cell: Any) -> str:
+    cell = _plain(cell)
     if cell is None:
         return ""
-    if hasattr(cell, "asDict"):
-        cell = cell.asDict(recursive=True)
-    return json.dumps(cell, default=str) if isinstance(cell, dict | list) else str(cell)
+    return json.dumps(cell) if isinstance(cell, dict | list) else str(cell)
+
+
+def _plain(cell: Any) -> Any:
+    """A cell of Spark for `json.dumps`: bytes are base64, as in ``--format json``."""
+    match cell:
+        case bytes() | bytearray():
+            return base64.b64encode(cell).decode()
+        case tuple():
+            row: Any = cell  # of PySpark
+            return {name: _plain(item) for name, item in zip(row.__fields__, row, strict=True)}
+        case dict():
+            return {_text(key): _plain(item) for key, item in cell.items()}
+        case list():
+            return [_plain(item) for item in cell]
+        case None | bool() | int() | float() | str():
+            return cell
+    return str(cell)

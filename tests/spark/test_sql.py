@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,8 +38,8 @@ def sold(kafka: LocalKafka, spark: SparkSession) -> Iterator[None]:
     topic = TopicSpec(f"{name}-orders", 1, {"retention.ms": "-1"})
     KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)).ensure_topics([topic])
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
-    for product, cents, time in ORDERS:
-        producer.produce(topic.name, cents.to_bytes(8, "big"), product, timestamp=JANUARY + time)
+    for product, cents, at in ORDERS:
+        producer.produce(topic.name, cents.to_bytes(8, "big"), product, timestamp=JANUARY + at)
     producer.flush()
     with pytest.MonkeyPatch.context() as patch:
         app = shop.application(name, kafka.bootstrap_servers)
@@ -124,3 +126,59 @@ def test_what_is_wrong_with_a_query_is_shown_without_stack(ask: Ask, query: str,
     assert message in shown.output
     assert query in shown.output
     assert "org.apache" not in shown.output
+
+
+def test_texts_with_brackets_are_shown_as_they_are(ask: Ask) -> None:
+    shown = ask("select '[red]a' as `[b]`, '[/x]' as y")
+    assert shown.exit_code == 0, shown.output
+    rows = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in shown.output.splitlines()]
+    assert ["[red]a", "[/x]"] in rows
+    assert "[b]" in shown.output
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The machine is in another time zone than the session."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_times_are_those_of_the_session(ask: Ask, far_away: None, form: str) -> None:
+    shown = ask(
+        "select named_struct('a', array(window_start)) as inside, map(window_start, 1) as by_time, window_start, "
+        "cast(window_start as string) as said from orders_by_day where key = 'rum'",
+        *("--format", form),
+    )
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.count("2013-01-01 00:00:00") == 4
+    assert "2012" not in shown.stdout
+
+
+def test_objects_have_all_columns(ask: Ask) -> None:
+    shown = ask(
+        "select sum(value) as total, count(*) as n from orders_by_day where key = 'no'", "--format", "json"
+    )
+    assert [json.loads(line) for line in shown.stdout.splitlines()] == [{"total": None, "n": 0}]
+
+
+def test_two_columns_of_one_name_are_no_object(ask: Ask) -> None:
+    query = "select 1 as a, 2 as a, 3 as b"
+    refused = ask(query, "--format", "json")
+    assert refused.exit_code == 1
+    assert "several columns have the name a, so" in refused.output
+    assert ask(query, "--format", "csv").stdout.splitlines() == ["a,a,b", "1,2,3"]
+
+
+def test_bytes_and_odd_keys_are_text(ask: Ask) -> None:
+    shown = ask(
+        "select cast('abc' as binary) as b, map(named_struct('x', 1.5), cast('abc' as binary)) as m",
+        *("--format", "csv"),
+    )
+    assert shown.exit_code == 0, shown.output
+    (row,) = csv.reader(shown.stdout.splitlines()[1:])
+    assert row[0] == "YWJj"
+    assert json.loads(row[1]) == {'{"x": "1.5"}': "YWJj"}

@@ -16,7 +16,7 @@ from streamapp import (
     TopologyTestDriver,
 )
 from streamapp import expressions as ex
-from streamapp.expressions import Aggregates, Expression, key, value
+from streamapp.expressions import Aggregates, Expression, avg, key, max_of, sum_of, value
 
 TRUTH = (True, False, None)
 
@@ -89,6 +89,10 @@ def test_aggregates_that_are_none_are_refused() -> None:
         Aggregates()
     with pytest.raises(TypeError, match="flights"):
         Aggregates(flights=value.delay)  # type: ignore[arg-type]
+    # The mean would be that of another sum.
+    with pytest.raises(TypeError, match=r"\['delay_sum'\], because avg"):
+        Aggregates(delay=avg(value.delay), delay_sum=sum_of(value.way))
+    Aggregates(delay=max_of(value.delay), delay_sum=sum_of(value.way))
 
 
 def test_a_topology_takes_them_like_functions() -> None:
