@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -89,6 +89,21 @@ class Subtopology:
             repartition_topics=tuple(t for sub in subs for t in sub.repartition_topics),
             changelog_topics={k: v for sub in subs for k, v in sub.changelog_topics.items()},
         )
+
+    def in_order(self, names: Iterable[str]) -> Subtopology:
+        """The same sub-topology with its nodes in the order of ``names``, and its stores in the order of their nodes.
+
+        The order of nodes decides which of two punctuators with equal times is called first. The order of stores
+        decides which record cache a commit flushes first.
+        """
+        place = {name: number for number, name in enumerate(names)}
+        nodes = sorted(self.nodes, key=lambda node: place[node.name])
+        of_nodes = dict.fromkeys(
+            name for node in nodes if isinstance(node, ProcessorNode) for name in node.stores
+        )
+        specs = {spec.name: spec for spec in self.stores}
+        stores = tuple(specs[name] for name in of_nodes)
+        return replace(self, nodes=tuple(nodes), stores=stores)
 
     def source_of(self, topic: str) -> SourceNode | None:
         """The source node that reads a topic."""

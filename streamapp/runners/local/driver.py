@@ -82,7 +82,8 @@ class TopologyTestDriver:
         self._fresh: deque[OutputRecord] = deque()
         self._coroutines = Coroutines()
         self._offsets: dict[str, int] = {}
-        merged = Subtopology.merge(self.plan.subtopologies)
+        # Kafka Streams' driver has one task, too, whose nodes have the order in which they were added.
+        merged = Subtopology.merge(self.plan.subtopologies).in_order(topology.nodes)
         nodes, self._watches = watched(merged.nodes)
         self._merged = replace(merged, nodes=nodes)
         self._global = GlobalState(
