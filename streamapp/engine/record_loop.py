@@ -126,6 +126,7 @@ class RecordLoop:
         source, key_of, value_of = queue.source, queue.key_of, queue.value_of
         process, stream, stream_time = queue.process, self._punctuators.by_stream_time, task.stream_time
         done = 0
+        unreadable: set[int] = set()
         try:
             for key, value, timestamp, offset, header in zip(
                 keys, values, timestamps, offsets, headers, strict=False
@@ -139,6 +140,7 @@ class RecordLoop:
                 except Exception as error:
                     why = queue.explain(keys[done], values[done], error)
                     self._failures.deserialization(why, source.name)
+                    unreadable.add(done)
                     done += 1
                     continue
                 if timestamp > stream_time:
@@ -160,7 +162,10 @@ class RecordLoop:
         finally:
             if done:
                 self.positions[queue.partition] = offsets[done - 1] + 1
-                queue.partition_time = max(queue.partition_time, max(timestamps[:done]))
+                times = timestamps[:done]
+                if unreadable:  # as in Kafka Streams, these records move no time
+                    times = [time for number, time in enumerate(times) if number not in unreadable]
+                queue.partition_time = max(queue.partition_time, max(times, default=-1))
                 queue.advance(done)
                 task.metrics.processed += done
             task.batch = None

@@ -157,3 +157,18 @@ def test_punctuators_go_on_only_if_the_rules_of_the_runner_say_so(go_on: bool) -
         assert times == {"ten": [1, 10, 20, 30], "seven": [7, 14, 21, 28]}
     else:
         assert times["ten"] == list(range(1, 31))
+
+
+def test_a_record_that_cannot_be_read_moves_no_time() -> None:
+    """Otherwise the stream time after a restart is larger than without it."""
+    config = CONFIG.replace(deserialization_exception_handler="continue")
+    builder = StreamsBuilder(config)
+    builder.stream("in", **TEXTS).to("out", **TEXTS)
+    topology = builder.build()
+    task, _ = task_of(topology, config=config)
+    feed(task, "in", [("a", "b", 5), ("a", b"\xff", 900), ("a", "b", 7)])
+    task.process()
+    commit(task)
+    after, _ = task_of(topology, config=config, init=False)
+    after.continue_from(task.commit_metadata)
+    assert after.stream_time == task.stream_time == 7
