@@ -23,6 +23,9 @@ from streamapp.records import TopicPartition
 
 __all__ = ["Failure", "Refusals", "refusal"]
 
+_AFTER_MAX_MS = 3_600_000
+"""Kafka's default for ``message.timestamp.after.max.ms``."""
+
 
 class Failure(NamedTuple):
     """A record that could not be written, with its values as they were sent."""
@@ -188,13 +191,16 @@ def _to_blame(batch: list[Failure]) -> list[Failure]:
     """The records that surely caused the refusal of a batch. Empty: the cause is not known.
 
     librdkafka reports the same error for all records of the batch. A timestamp is refused if it is too far from the
-    brokers' clock, so the record with the furthest timestamp is a cause. If a record is invalid, those without a key
-    are the cause (a compacted topic needs keys).
+    brokers' clock, so the record with the furthest timestamp is a cause. Nothing is known if some records are older
+    than the clock, and the others are ahead by less than brokers allow by default. If a record is invalid, those
+    without a key are the cause (a compacted topic needs keys).
     """
     if batch[0].error.code() == KafkaError.INVALID_RECORD:
         return [each for each in batch if each.key is None]
-    times = [each.timestamp for each in batch]
-    furthest = max(times) if max(times) > time.time() * 1000 else min(times)
+    times, now = [each.timestamp for each in batch], time.time() * 1000
+    if min(times) < now < max(times) <= now + _AFTER_MAX_MS:
+        return []
+    furthest = max(times) if max(times) > now else min(times)
     return [each for each in batch if each.timestamp == furthest]
 
 

@@ -58,6 +58,15 @@ def test_what_nothing_tells_apart_is_sent_in_smaller_batches():
     assert refusals.batch_bytes == 1
 
 
+def test_a_record_a_little_ahead_is_not_blamed_for_an_old_one():
+    """Under "continue", the record was dropped, although brokers refused only the old one."""
+    refusals = Refusals()
+    batch = refused(KafkaError.INVALID_TIMESTAMP, (b"a", NOW + HOUR // 2), (b"b", NOW - 1000 * HOUR))
+    assert blamed(refusals, batch) == []
+    assert refusals.batch_bytes == 1
+    assert blamed(refusals, batch[1:]) == [b"b"]
+
+
 def test_the_next_one_is_found_when_the_first_is_gone():
     refusals, later, last = Refusals(), (b"later", NOW + 2 * HOUR), (b"last", NOW + 3 * HOUR)
     assert blamed(refusals, refused(KafkaError.INVALID_TIMESTAMP, (b"a", NOW), later, last)) == [b"last"]
