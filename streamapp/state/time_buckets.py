@@ -46,8 +46,9 @@ def _bucket_of(prefix: bytes) -> int:
 class TimeBucketedStore(WriteBehindStore):
     """Rows by key and time, with buckets and expiry.
 
-    After a read of a key by time, an image (`KeyImage`) keeps the key's rows between two times in memory. A later
-    read within these times needs no scan while the image is in memory. With ``time_index``, reads of closed windows use a `TimeIndex`.
+    After a read of a key by time, an image (`KeyImage`) keeps the key's rows between two times in memory. A later read
+    within these times needs no scan while the image is in memory. With ``time_index``, reads of closed windows use a
+    `TimeIndex`.
 
     A store with rows on disk keeps the bucket size of these rows, and ignores ``bucket_ms``. A new version of the
     topology may have another retention, and so another ``bucket_ms``.

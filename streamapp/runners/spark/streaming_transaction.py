@@ -51,7 +51,7 @@ class Deliveries:
     """
 
     def __init__(self, stores: Mapping[str, str], letters: str | None) -> None:
-        self.refusals: Refusals = Refusals()
+        self.refusals: Refusals = Refusals(letters)
         self._stores, self._letters = stores, letters
         self._fault: BrokerError | None = None
 
@@ -83,7 +83,7 @@ class Deliveries:
         Raises `BrokerError` for a refused change of a store, and for a dead letter that is refused with the time of the
         clock, too. No handler may skip these records.
         """
-        if self._letters is not None and (lost := self.refusals.lost(self._letters)) is not None:
+        if (lost := self.refusals.lost_letter()) is not None:
             raise self._fault_of(lost)
         if self._fault is not None:
             raise self._fault
