@@ -10,7 +10,7 @@ All caches of a process share one limit, Kafka Streams' ``statestore.cache.max.b
 exceeds the limit drops its own entries, beginning with the one used longest ago. If a dropped entry has changed, the
 whole store is flushed. Sources: Kafka Streams' ThreadCache and NamedCache; docs/decisions/record-cache.md.
 
-`cached_tables.py` and `cached_windows.py` have the stores with a cache.
+`cached_tables.py`, `cached_windows.py` and `cached_sessions.py` have the stores with a cache.
 """
 
 from __future__ import annotations

@@ -1,196 +1,25 @@
-"""Window and session stores with a record cache (`cache.py`)."""
+"""Window stores with a record cache (`cache.py`)."""
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
 from streamapp.records import Windowed
-from streamapp.state.cache import RecordCache, ShowingCachedStore
+from streamapp.state.cache import RecordCache
 from streamapp.state.cache_entry import CacheEntry, LeastRecentlyUsed
 from streamapp.state.cache_order import CacheOrder
+from streamapp.state.cached_times import WALKED, CachedTimes
 from streamapp.state.formats import LONG, MAX_LONG
-from streamapp.state.key_image import KeyImage
-from streamapp.state.noted_look_ups import ALL_KEYS, NotedLookUps
-from streamapp.state.session_store import SessionStore
-from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import MISSING, Fold, Row, Write
+from streamapp.state.write_behind import Fold, Row, Write
 
-_WALKED = 1_000
-
-__all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowStore"]
+__all__ = ["CachedTimestampedWindowStore", "CachedWindowStore"]
 
 
-class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
-    """Window and session stores with a cache. Reads also show rows that have expired but are still in the cache.
-
-    As in Kafka Streams, the cache knows no stream time. The store's stream time advances only when a flush hands rows
-    to the store. So only then the store refuses late rows and hides expired rows. Expired rows in the cache are found
-    in `_held`; all other rows are read as in a store without a cache.
-    """
-
-    def attach(self, cache: RecordCache) -> None:
-        super().attach(cache)
-        self._by_key: dict[Any, KeyImage] | None = None
-        """The rows in the cache by key. None until the first look-up of expired rows needs this index."""
-        self._latest = self._observed
-        self._order_of_cache = CacheOrder(self._held, self._place_in_cache)
-        """The rows in the order of Kafka Streams' cache."""
-
-    def _expiring(self, write: Write) -> Write:
-        """A step of a write, in place of the check for late rows.
-
-        The cache takes every row, and the store refuses a late row when a flush hands the row to the store.
-        """
-        images, keep_in_image, time_at = self._images, self._keep_in_image, self._time_at
-
-        def write_and_see(row_key: Any, row: Row) -> None:
-            time = row_key[time_at]
-            if time > self._latest:
-                self._latest = time
-            write(row_key, row)
-            if images.young or images.old:
-                keep_in_image(row_key, row)
-            if self._by_key is not None:
-                self._index(self._by_key, row_key, row)
-
-        return write_and_see
-
-    def _rewriting(self) -> Write:
-        if self._sized:
-            return self._write
-        images, keep_in_image, dirty = self._images, self._keep_in_image, self._dirty
-        watches, note = self._order.watches, self._order.note
-
-        def rewrite(row_key: Any, row: Row) -> None:
-            if watches:
-                note(row_key)
-            dirty[row_key] = row
-            if images.young or images.old:
-                keep_in_image(row_key, row)
-            if self._by_key is not None:
-                self._index(self._by_key, row_key, row)
-
-        return rewrite
-
-    def _beside(self) -> tuple[int, int]:
-        beside_key, beside_value = super()._beside()
-        # A cache key of Kafka Streams begins with the segment and, with time-ordered stores, the kind of key.
-        prefix = 8 + (self._by_time and not self._exact)
-        return beside_key + prefix + self._suffix, beside_value
-
-    def row(self, row_key: Any) -> Row:
-        """The row of a key. A read marks the row's entry as used, but puts no row of the store into the cache."""
-        entry = self._held.get(row_key)
-        if entry is not None:
-            entry.used = self._use()
-            return entry.row
-        if row_key[self._time_at] >= self._min_live():
-            return self._dirty.get(row_key) or self._read(row_key)
-        return MISSING
-
-    def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
-        old = None if row_key[self._time_at] < self._min_live() else before[0]
-        if row[0] is not None or old is not None or not self._of_table:
-            self._takes(row_key, row)
-        return old
-
-    def _leave(self, row_key: Any) -> None:
-        super()._leave(row_key)
-        self._order_of_cache.leave(row_key)
-        if self._by_key is not None:
-            self._index(self._by_key, row_key, MISSING)
-
-    def _newest(self) -> int:
-        return max(self._latest, self._observed)  # restored rows pass the cache by
-
-    def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
-        image = by_key.get(row_key[0])
-        if image is None:
-            image = by_key[row_key[0]] = KeyImage(0)
-        image.put(self._slot(row_key), row)
-        if not image.slots:
-            del by_key[row_key[0]]
-
-    def _expired(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a key that have expired in the store and are still in the cache."""
-        return self._in_cache_of(key, time_from, min(time_to, self._min_live() - 1))
-
-    def _in_cache_of(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a key in the cache, without deleted rows."""
-        if time_from > time_to:
-            return []
-        if self._by_key is None:
-            self._by_key = {}
-            for row_key, row in self._in_cache():
-                self._index(self._by_key, row_key, row)
-        image = self._by_key.get(key)
-        if image is None:
-            return []
-        slots = image.slots
-        low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
-        return list(zip(slots[low:high], image.rows[low:high], strict=True))
-
-    def _in_cache(self) -> Iterator[tuple[Any, Row]]:
-        """All rows in the cache, without deleted rows."""
-        for row_key, entry in self._held.items():
-            if entry.row[0] is not None:
-                yield row_key, entry.row
-
-    def _visible(
-        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
-    ) -> Iterator[tuple[bytes, Row]]:
-        rows = self._shown_between(low, high, time_from, time_to, reverse)
-        return self._using(rows) if self._held else rows
-
-    def _using(self, rows: Iterator[tuple[bytes, Row]]) -> Iterator[tuple[bytes, Row]]:
-        for data, row in rows:
-            entry = self._held.get(self._row_key_of(data))
-            if entry is not None:
-                entry.used = self._use()
-            yield data, row
-
-    def _place_in_cache(self, row_key: Any) -> tuple[int, bytes, Any]:
-        """Segment, bytes and key of a row. In memory, a segment has 1 ms."""
-        segment = 1 if self._exact else self._segment
-        return row_key[self._time_at] // segment, self._row_bytes(row_key), row_key
-
-    def _use_each(self, passed: list[Any]) -> None:
-        """Marks the entries of the rows that a scan passes as used."""
-        held, use = self._held, self._use
-        for row_key in passed:
-            held[row_key].used = use()
-
-    def _shown_between(
-        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
-    ) -> Iterator[tuple[bytes, Row]]:
-        stored = super()._visible(low, high, time_from, time_to, reverse)
-        expired_to = min(self._min_live() - 1, time_to)
-        if time_from > expired_to:
-            return stored
-        suffix = self._suffix
-        only_cached = []
-        for row_key, row in self._in_cache():
-            if time_from <= row_key[self._time_at] <= expired_to:
-                data = self._row_bytes(row_key)
-                key = data[:-suffix]
-                if (low is None or low <= key) and (high is None or key <= high):
-                    only_cached.append((data, row))
-        if not only_cached:
-            return stored
-
-        def order(entry: tuple[bytes, Row]) -> Any:
-            return self._scan_order(entry[0])
-
-        only_cached.sort(key=order, reverse=reverse)
-        return heapq.merge(stored, only_cached, key=order, reverse=reverse)
-
-
-class CachedWindowStore(_CachedTimes, WindowStore):
+class CachedWindowStore(CachedTimes, WindowStore):
     """As in Kafka Streams, the cache of an indexed store has a second entry for each row, the *index entry*, without a
     value.
 
@@ -379,9 +208,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        if len(self._held) > _WALKED or (
-            self._inclusive and (reverse or low is not None or high is not None)
-        ):
+        if len(self._held) > WALKED or (self._inclusive and (reverse or low is not None or high is not None)):
             return super()._visible(low, high, time_from, time_to, reverse)
         if self._inclusive:
             self._use_scanned(time_from, time_to)
@@ -473,7 +300,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         if not self._held:
             return rows
         shown = list(rows)
-        if self._exact and len(self._held) <= _WALKED:
+        if self._exact and len(self._held) <= WALKED:
             passed = iter(self._walked(self._keys.to_bytes(key), walk_from, time_to, reverse))
         else:
             passed = self._passed(key, [(row[0], 0) for row in shown], time_from, time_to, reverse)
@@ -530,7 +357,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
         """The rows in the cache from (``time_from``, ``key``) to (``time_to``, ``key``), ordered by time, then key.
 
-        A look-up in memory passes them. A cache with more than `_WALKED` entries leaves out the rows of other keys.
+        A look-up in memory passes them. A cache with more than `WALKED` entries leaves out the rows of other keys.
         """
         return self._by_time_order.between((time_from, key), (time_to, key + b"\0"), reverse)
 
@@ -560,108 +387,3 @@ class _LiveWindows:
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, ...]]:
         return self._store.fetch_all(max(time_from, self._store._min_live()), time_to)
-
-
-class CachedSessionStore(_CachedTimes, SessionStore):
-    def attach(self, cache: RecordCache) -> None:
-        super().attach(cache)
-        self._deleted_to: dict[Any, int] = {}
-        """The largest end of each key's sessions that were deleted since the last flush."""
-
-    def _eldest_first(self) -> LeastRecentlyUsed:
-        self._look_ups = NotedLookUps(self._held, self._use, self._slot, self._place)
-        return self._look_ups
-
-    def _place(self, row_key: Any) -> tuple[int, bytes, Any]:
-        """The sort key of a row among the rows of all keys, in memory."""
-        return row_key[2], self._keys.to_bytes(row_key[0]), row_key
-
-    @property
-    def below_cache(self) -> Any:
-        return _LiveSessions(self)
-
-    def _takes(self, row_key: Any, row: Row) -> bool:
-        # A flush puts each change, so a removal may be too late on disk, too.
-        return self._observe(row_key[2])
-
-    def _note_deletion(self, row_key: Any) -> None:
-        key, _, end = row_key
-        if end > self._deleted_to.get(key, -1):
-            self._deleted_to[key] = end
-
-    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
-        super()._flush(told)
-        if not self._news:
-            self._deleted_to.clear()
-
-    def _visible(
-        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
-    ) -> Iterator[tuple[bytes, Row]]:
-        if len(self._held) > _WALKED:
-            return super()._visible(low, high, time_from, time_to, reverse)
-        # As in Kafka Streams, a scan over several keys passes all entries behind the lowest key of the first segment.
-        start = None if low is None else (0, low + bytes(self._suffix))
-        self._use_each(self._order_of_cache.between(start, None, reverse))
-        return self._shown_between(low, high, time_from, time_to, reverse)
-
-    def find_sessions(
-        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
-    ) -> Iterator[tuple[int, int, Any]]:
-        if key.__class__ is not self._key_class:
-            key = self._keep_key(key)
-        min_live, since = self._min_live(), max(earliest_end, 0)
-        rows = self._find(key, earliest_end, min_live)
-        if earliest_end < min_live:
-            rows = self._expired(key, since, MAX_LONG) + rows
-        held = self._held
-        if held:
-            if reverse or self._exact or self._deleted_to.get(key, -1) >= since:
-                self._note_look_up(key, since, reverse)
-            else:  # marks for a few rows cost less than a note
-                for (end, start), _ in rows:
-                    entry = held.get((key, start, end))
-                    if entry is not None:
-                        entry.used = self._use()
-        if not rows:
-            return iter(())
-        found = self._show_found(rows, latest_start)
-        return reversed(found) if reverse else iter(found)
-
-    def _note_look_up(self, key: Any, since: int, reverse: bool) -> None:
-        """Notes which rows Kafka Streams' cache would mark as used: also deleted sessions, and later ones.
-
-        A backward look-up goes on to the start of its first segment. In a store in memory, the look-up passes over all
-        keys. A cache with more than `_WALKED` entries leaves other keys out.
-        """
-        if self._exact and len(self._held) <= _WALKED:
-            self._look_ups.note(ALL_KEYS, (since, self._keys.to_bytes(key)), reverse)
-        else:
-            start = since // self._segment * self._segment if reverse else since
-            self._look_ups.note(key, (start,), reverse)
-
-    def _before(self, row_key: Any) -> Row:
-        key, _, end = row_key
-        image = self._images.young.get(key)
-        if image is not None and image.complete_from <= end and (not image.slots or image.slots[-1][0] < end):
-            return MISSING  # most new sessions come after all others of their key
-        return self._stored(row_key)
-
-    def _heard_key(self, row_key: Any) -> Windowed:
-        key, start, end = row_key
-        return Windowed(self._keys.show(key), start, end)
-
-    def _row_key(self, key: Windowed) -> Any:
-        return super()._row_key(key.key), key.start, key.end
-
-    def _heard_timestamp(self, row_key: Any, row: Row) -> int:
-        return int(row_key[2])
-
-
-class _LiveSessions:
-    """The reads for session queries (KIP-796), without sessions that have expired in the store."""
-
-    def __init__(self, store: CachedSessionStore) -> None:
-        self._store = store
-
-    def fetch(self, key: Any) -> Iterator[tuple[int, int, Any]]:
-        return self._store.find_sessions(key, max(0, self._store._min_live()), MAX_LONG)

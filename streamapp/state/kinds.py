@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from streamapp.state import row_shape
 from streamapp.state.cache import CachedStore
+from streamapp.state.cached_sessions import CachedSessionStore
 from streamapp.state.cached_tables import (
     CachedKeyValueStore,
     CachedLruStore,
@@ -18,11 +19,7 @@ from streamapp.state.cached_tables import (
     CachedTimestampedLruStore,
     CachedTimestampedStore,
 )
-from streamapp.state.cached_windows import (
-    CachedSessionStore,
-    CachedTimestampedWindowStore,
-    CachedWindowStore,
-)
+from streamapp.state.cached_windows import CachedTimestampedWindowStore, CachedWindowStore
 from streamapp.state.expiring import ExpiringStore
 from streamapp.state.key_value import (
     KeyValueStore,

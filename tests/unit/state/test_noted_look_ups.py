@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from store_harness import Life
 
 from streamapp.records import Windowed
-from streamapp.state import cached_windows
+from streamapp.state import cached_sessions
 from streamapp.state.cache import RecordCache
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.noted_look_ups import ALL_KEYS, NotedLookUps
@@ -115,9 +115,9 @@ def test_notes_of_look_ups_evict_the_same_sessions_at_the_same_time_as_marks(
     steps, max_bytes, retention, log_each, persistent, walked
 ):
     spec = {"retention_ms": retention, "persistent": persistent}
-    with mock.patch.object(cached_windows, "_WALKED", walked):
+    with mock.patch.object(cached_sessions, "WALKED", walked):
         noting = Sessions(max_bytes, log_each, **spec)
-        with mock.patch.object(cached_windows, "NotedLookUps", MarkingLookUps):
+        with mock.patch.object(cached_sessions, "NotedLookUps", MarkingLookUps):
             marking = Sessions(max_bytes, log_each, **spec)
         marking.life.store._deleted_to = AlwaysDeleted()
         for offset, step in enumerate(steps):
