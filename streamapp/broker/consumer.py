@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.batches import split
 from streamapp.broker.librdkafka import COMPILED, pass_on_log
+from streamapp.broker.requests import NO_ANSWER
 from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 
@@ -35,6 +36,7 @@ __all__ = [
     "RecordConsumer",
     "Records",
     "committed_metadata",
+    "goes_away",
     "next_message",
     "no_right_to_group",
     "passes",
@@ -43,6 +45,18 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 """Between two polls, Ctrl-C can end a command."""
+_PASSING = (
+    KafkaError.UNKNOWN,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    *NO_ANSWER,
+)
+"""The errors after which librdkafka reads on. `KafkaError.retriable` is False for every error of a consumer."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches with records, at most one of each partition, each in the order of offsets."""
@@ -249,9 +263,14 @@ def no_right_to_group(error: KafkaError) -> bool:
     return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
+def goes_away(error: KafkaError) -> bool:
+    """True if a consumer may read on after this error, and the records still come."""
+    return error.code() in _PASSING and not error.fatal()
+
+
 def passes(error: KafkaError) -> bool:
     """True if a consumer that never joins its group may read on after this error, and the records still come."""
-    return no_right_to_group(error) or (error.retriable() and not error.fatal())
+    return no_right_to_group(error) or goes_away(error)
 
 
 def next_message(consumer: Consumer, what: str, seconds: float) -> Message:

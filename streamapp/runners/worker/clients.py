@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import RecordConsumer
+from streamapp.broker.consumer import RecordConsumer, goes_away
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.requests import list_offsets as ask_offsets
@@ -175,7 +175,7 @@ _READ_REMEDIES = {
 
 def pass_over(error: KafkaError, tp: TopicPartition, what: str = "the input") -> None:
     """Logs an error of a consumer that goes away by itself. Raises `BrokerError` for any other error."""
-    if error.retriable() and not error.fatal():
+    if goes_away(error):
         CLIENT_LOGGER.warning("%s: %s", tp, error.str())
         return
     if not tp.topic:  # an error of the client itself, which has logged the cause

@@ -22,7 +22,7 @@ from streamapp.runners import last_records as last_records_module
 from streamapp.runners.last_records import last_records
 
 SETTINGS = KafkaSettings(bootstrap_servers="localhost:1")
-PASSING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator loads", retriable=True)
+PASSING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator loads")
 NO_GROUP = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
 LASTING = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right to the topic")
 END = KafkaError(KafkaError._PARTITION_EOF)

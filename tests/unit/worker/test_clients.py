@@ -126,7 +126,7 @@ def test_an_error_of_the_client_itself_names_no_partition() -> None:
 
 
 def test_an_error_of_a_consumer_that_goes_away_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    pass_over(KafkaError(KafkaError._TRANSPORT, "a broker is away", retriable=True), EVENTS[0])
+    pass_over(KafkaError(KafkaError._TRANSPORT, "a broker is away"), EVENTS[0])
     assert "events-0: a broker is away" in caplog.text
     with pytest.raises(BrokerError):
-        pass_over(KafkaError(KafkaError._FATAL, "fenced", fatal=True, retriable=True), EVENTS[0])
+        pass_over(KafkaError(KafkaError._FATAL, "fenced", fatal=True), EVENTS[0])
