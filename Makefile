@@ -46,8 +46,9 @@ site: $(VENV)/installed
 
 release-check: $(VENV)/installed
 	$(BIN)/pip install --quiet --editable '.[dev,release]'
-	PATH="$(abspath $(BIN)):$$PATH" scripts/build-wheels
+	PYTHON=$(BIN)/python scripts/build-wheels
 	$(BIN)/python scripts/release_check.py first-use
+	$(BIN)/python -m scripts.stopwatch
 	$(BIN)/python scripts/release_check.py matrix
 
 $(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/*/native/*)

@@ -1,44 +1,28 @@
 """The tutorial, as a newcomer types it: its files, its test, its commands with a real broker and two workers.
 
-The page is the only source. ``<!-- not run: file NAME, ... -->`` in front of a block names the file; ``<!-- step: ... -->``
-says how a command is meant: ``run``, ``background`` (another terminal), ``until TEXT`` (asked again until the answer has the
-text), ``skip`` (the installation). Ports are free ones: the page's stand in for them.
+`page.py` reads the page. Ports are free ones: the page's stand in for them.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from streamapp.broker.ports import free_port
+from tests.tutorial.page import PAGE, files, steps
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-application.md"
-_FILE = re.compile(r"^<!-- not run: file (\S+),[^\n]*-->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_STEP = re.compile(r"^<!-- step: (\w+) ?([^\n]*?) ?-->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATIENCE_S = 180
-
-
-class Step(NamedTuple):
-    kind: str
-    text: str
-    command: str
-
-
-def steps() -> list[Step]:
-    return [Step(*found) for found in _STEP.findall(PAGE.read_text())]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, code in _FILE.findall(PAGE.read_text()):
+    for name, code in files():
         (tmp_path / name).write_text(code)
     return tmp_path
 
@@ -52,7 +36,7 @@ def environ() -> dict[str, str]:
 def test_the_page_has_no_block_that_no_test_runs() -> None:
     text = PAGE.read_text()
     assert text.count("\n```sh\n") == len(steps())
-    assert text.count("\n```python\n") == len(_FILE.findall(text))
+    assert text.count("\n```python\n") == len(files())
     assert [step.command for step in steps() if step.kind not in ("run", "background", "until", "skip")] == []
 
 
