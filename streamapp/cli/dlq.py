@@ -17,7 +17,7 @@ from streamapp.cli.finite_range import FiniteRange
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.filters import LetterFilter
+from streamapp.desk.filters import LetterFilter, select
 from streamapp.desk.letters import grouped
 from streamapp.desk.shown import described, shown, utc
 from streamapp.desk.trial import runs_of
@@ -196,7 +196,8 @@ def replay(
     """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
-    matches = _filter(**filters).matches
+    chooser = _filter(**filters)
+    matches = chooser.matches
     with clear_errors():
         desk = FailureDesk(load(application, topology=False).config)
         letters, marks = desk.letters()
@@ -212,14 +213,13 @@ def replay(
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
         if dry_run:
-            for letter in chosen:
-                if force or letter not in done:
-                    record = desk.whole(letter).replayed(desk.topic)
-                    click.echo(
-                        f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
-                    )
+            for letter in select(letters, marks, matches, chooser.ids, force=force):
+                record = desk.whole(letter).replayed(desk.topic)
+                click.echo(
+                    f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
+                )
             return
-        written = desk.replay(matches, force=force, rate=rate)
+        written = desk.replay(matches, named=chooser.ids, force=force, rate=rate)
     click.echo(f"{counted(written, 'letter')} replayed")
 
 
@@ -234,8 +234,10 @@ def discard(application: str, everything: bool, why: str, **filters: Any) -> Non
     """Mark open dead letters of APPLICATION as discarded. The letters stay in their topic, with your note."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
+    chooser = _filter(**filters)
     with clear_errors():
-        count = FailureDesk(load(application, topology=False).config).discard(_filter(**filters).matches, why)
+        desk = FailureDesk(load(application, topology=False).config)
+        count = desk.discard(chooser.matches, why, named=chooser.ids)
     click.echo(f"{counted(count, 'letter')} discarded")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import suppress
@@ -19,7 +18,8 @@ from streamapp.broker.consumer import next_message
 from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, advice
 from streamapp.config import StreamsConfig
-from streamapp.desk.letters import Letter
+from streamapp.desk.filters import select
+from streamapp.desk.letters import Letter, check_id
 from streamapp.desk.marks import Marks, marks_topic
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
@@ -31,13 +31,12 @@ _BATCH = 500
 """The largest number of dead letters in one transaction."""
 _PATIENCE_SECONDS = 30.0
 _STEP_SECONDS = 0.1
-_ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
-"""The id of a letter, with numbers that Kafka can have."""
 
 
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
-    function that selects letters, for example `LetterFilter.matches`.
+    function that selects letters, for example `LetterFilter.matches`. ``named`` are the ids that a user has given. A
+    change raises `StreamsError`, and writes nothing, if `select` refuses these ids.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
@@ -72,11 +71,14 @@ class FailureDesk:
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
         """The letter with this id, and the marks of all letters. Raises `StreamsError` if no letter has the id."""
-        partition, _, offset = id.partition("-")
-        if _ID.fullmatch(id) is None:
-            raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
+        partition, offset = check_id(id)
         marks = self._read_marks()
-        record = read_record(self._config, self.topic, int(partition), int(offset))
+        try:
+            record = read_record(self._config, self.topic, partition, offset)
+        except BrokerError:
+            raise
+        except StreamsError as error:
+            raise StreamsError(f"there is no letter {id}: {error}") from error
         return next(self._edited(marks, iter([record]))), marks
 
     def whole(self, letter: Letter) -> Letter:
@@ -116,6 +118,7 @@ class FailureDesk:
         self,
         matches: Callable[[Letter], bool],
         *,
+        named: Collection[str] = (),
         force: bool = False,
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
@@ -134,7 +137,7 @@ class FailureDesk:
         wanted, written, alone = set[str](), set[str](), set[str]()
         while True:
             try:
-                self._replay(matches, force, rate, progress, wait, wanted, written, alone)
+                self._replay(matches, named, force, rate, progress, wait, wanted, written, alone)
                 return len(written)
             except _Refused as refused:
                 # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
@@ -145,6 +148,7 @@ class FailureDesk:
     def _replay(
         self,
         matches: Callable[[Letter], bool],
+        named: Collection[str],
         force: bool,
         rate: float | None,
         progress: Callable[[int], None],
@@ -158,14 +162,13 @@ class FailureDesk:
         The first call puts the ids of all letters to replay into ``wanted``. Later calls leave newer letters out.
         """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
-            letters, marks = self.letters()  # after `_Transactions` has fenced earlier desks
-            chosen = [
-                each
-                for each in letters
-                if (each.id in wanted if wanted else matches(each))
-                and each.id not in written
-                and (force or marks.state(each.id) == "open")
-            ]
+            letters, marks = self.scan()  # after `_Transactions` has fenced earlier desks
+            if wanted:
+                rest = wanted - written
+                left = select(letters, marks, lambda each: each.id in rest, force=force)
+            else:
+                left = select(letters, marks, matches, named, force=force)
+            chosen = list(left)
             wanted.update(each.id for each in chosen)
             back = [(each, self.whole(each).replayed(self.topic)) for each in chosen]
             self._check_targets({record.topic for _, record in back})
@@ -186,11 +189,13 @@ class FailureDesk:
                 if at < len(back):
                     wait(max(0.0, len(batch) / rate - (self._clock() - began)) if rate else 0.0)
 
-    def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
+    def discard(
+        self, matches: Callable[[Letter], bool], why: str = "", *, named: Collection[str] = ()
+    ) -> int:
         """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.scan()
-            chosen = [each.id for each in letters if matches(each) and marks.state(each.id) == "open"]
+            chosen = [each.id for each in select(letters, marks, matches, named)]
             transactions.write(
                 [self._mark(each, marks.marked(each, "discarded", self._now(), why)) for each in chosen]
             )
@@ -355,7 +360,8 @@ def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) 
         raise StreamsError(f"there is no partition {tp}")
     low, high = admin.log_start_offsets([tp])[tp], admin.log_end_offsets([tp])[tp]
     if not low <= offset < high:
-        raise StreamsError(f"{tp} has no offset {offset}: its records are from {low} to {high - 1}")
+        held = f"its records are from {low} to {high - 1}" if low < high else "it has no records"
+        raise StreamsError(f"{tp} has no offset {offset}: {held}")
     with _consumer(config) as consumer:
         consumer.assign([KafkaPartition(topic, partition, offset)])
         while True:

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.filters import LetterFilter
+from streamapp.desk.filters import LetterFilter, select
 from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import Trial
@@ -136,14 +136,14 @@ class DeskViews:
 
             def count_letters(desk: FailureDesk) -> int:
                 letters, marks = desk.scan()
-                return sum(
-                    chosen.matches(each) and (force or marks.state(each.id) == "open") for each in letters
-                )
+                return sum(1 for _ in select(letters, marks, chosen.matches, chosen.ids, force=force))
 
             return json_response({"would_replay": await self._ask(count_letters)})
         async with self._alone():
             count = await self._ask(
-                lambda desk: desk.replay(chosen.matches, force=force, rate=rate, wait=self._pause)
+                lambda desk: desk.replay(
+                    chosen.matches, named=chosen.ids, force=force, rate=rate, wait=self._pause
+                )
             )
         return json_response({"replayed": count})
 
@@ -151,7 +151,7 @@ class DeskViews:
         """Marks the letters of a filter as discarded, with the note ``why``."""
         chosen, why = _chosen(request), request.query.get("why", "")
         async with self._alone():
-            count = await self._ask(lambda desk: desk.discard(chosen.matches, why))
+            count = await self._ask(lambda desk: desk.discard(chosen.matches, why, named=chosen.ids))
         return json_response({"discarded": count})
 
     async def edit(self, request: web.Request) -> web.Response:

@@ -248,3 +248,25 @@ def test_records_that_are_only_together_too_large_are_all_replayed_once(desk: De
     assert letters_of(desk, small, values).replay(lambda letter: True, progress=counts.append) == 40
     assert [value for _, value in cluster.read(small)] == values
     assert counts == list(range(1, 41))
+
+
+def test_named_letters_that_are_not_there_or_not_open_are_said(desk: Desk) -> None:
+    cluster = desk.cluster
+    run = Terminal(desk)
+    letters = letters_of(desk, cluster.source, [b"0", b"1"])
+    for command in ("replay", "discard"):
+        assert "there is no letter 0-99" in run(command, "--letter", "0-99", code=1)
+        assert "there is no letter 0-99" in run(command, "--letter", "0-0", "--letter", "0-99", code=1)
+        assert "'0-00' is not the id of a letter" in run(command, "--letter", "0-00", code=1)
+    assert "there is no letter 0-99" in run("replay", "--letter", "0-99", "--dry-run", code=1)
+    assert "there is no letter 0-99" in run("edit", "0-99", "--value", "x", code=1)
+    assert "'0-00' is not the id of a letter" in run("edit", "0-00", "--value", "x", code=1)
+    assert cluster.read(cluster.source) == []
+    assert "0 letters replayed" in run("replay", "--cause", "KeyError")
+    assert "0 letters discarded" in run("discard", "--cause", "KeyError")
+    assert "1 letter replayed" in run("replay", "--letter", "0-0")
+    assert "0-0 (replayed)" in run("replay", "--letter", "0-0", code=1)
+    assert "0-0 (replayed)" in run("discard", "--letter", "0-0", code=1)
+    with pytest.raises(StreamsError, match=r"not open: 0-0 \(replayed\)"):
+        letters.replay(lambda letter: letter.id == "0-0", named=["0-0"])
+    assert letters.discard(lambda letter: True, named=["0-0", "0-1"]) == 1
