@@ -29,8 +29,7 @@ R = TypeVar("R")
 _FIELDS = ("operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
 _AT_ONCE = 2
-"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic, and a replay keeps its
-letters in memory."""
+"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic."""
 _WAIT_SECONDS = 5.0
 _LEAST_RATE = 0.01
 """The lowest rate of a replay, in records a second, because other changes wait for the end of a replay."""
