@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import click
@@ -17,14 +19,18 @@ from streamapp.cli.finite_range import FiniteRange
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.filters import LetterFilter
-from streamapp.desk.letters import grouped
+from streamapp.desk.filters import LetterFilter, select
+from streamapp.desk.letters import Group, Letter, grouped
+from streamapp.desk.marks import Marks
 from streamapp.desk.shown import described, shown, utc
 from streamapp.desk.trial import runs_of
 
 __all__ = ["dlq_group"]
 
 LETTER = click.argument("letter")
+_LINES = 1_000
+"""The most lines of one table: a table needs all its lines in memory, for the widths of its columns."""
+_EXAMPLES = 5
 
 
 @click.group("dlq")
@@ -70,40 +76,52 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     with clear_errors():
         letters, marks = FailureDesk(load(application, topology=False).config).scan()
         matches = _filter(**filters).matches
-        found = (
+        chosen = (
             letter
             for letter in letters
             if matches(letter) and (everything or marks.state(letter.id) == "open")
         )
-        chosen, groups = (list(found), []) if each else ([], grouped(found))
-    if not chosen and not groups:
+        found = _print_each(chosen, marks) if each else _print_groups(grouped(chosen))
+    if not found:
         click.echo("no open dead letters" if not everything else "no dead letters")
-        return
-    if each:
+
+
+def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:
+    """Prints tables with a line for each letter, and keeps only the lines of one table. False: there is no letter."""
+    found = False
+    while True:
         table = TextTable("letter", "state", "operator", "cause", "record of", "key", "message")
-        for letter in chosen:
-            state = marks.state(letter.id) + (" (edited)" if letter.edited else "")
+        for letter in islice(letters, _LINES):
             table.add_row(
                 letter.id,
-                state,
+                marks.state(letter.id) + (" (edited)" if letter.edited else ""),
                 letter.operator,
                 letter.cause,
                 letter.origin,
                 shown(letter.key, 30),
                 letter.said("message")[:60],
             )
-    else:
-        # Two lines a cell: the table is for terminals of 80 columns, too.
-        table = TextTable("letters", "operator\ncause", "first (UTC)\nlast", "example", "message\nand topic")
-        for group in groups:
-            table.add_row(
-                f"{group.count:,}",
-                f"{group.operator}\n{group.cause}",
-                f"{utc(group.first)}\n{utc(group.last)}",
-                group.example,
-                f"{group.message[:60]}\n{group.topic}",
-            )
-    table.print()
+        if not len(table):
+            return found
+        table.print()
+        found = True
+
+
+def _print_groups(groups: Sequence[Group]) -> bool:
+    """Prints a table of groups. False: there is no group."""
+    # Two lines a cell: the table is for terminals of 80 columns, too.
+    table = TextTable("letters", "operator\ncause", "first (UTC)\nlast", "example", "message\nand topic")
+    for group in groups:
+        table.add_row(
+            f"{group.count:,}",
+            f"{group.operator}\n{group.cause}",
+            f"{utc(group.first)}\n{utc(group.last)}",
+            group.example,
+            f"{group.message[:60]}\n{group.topic}",
+        )
+    if groups:
+        table.print()
+    return bool(groups)
 
 
 @dlq_group.command()
@@ -196,30 +214,35 @@ def replay(
     """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
-    matches = _filter(**filters).matches
+    chooser = _filter(**filters)
+    matches = chooser.matches
     with clear_errors():
         desk = FailureDesk(load(application, topology=False).config)
-        letters, marks = desk.letters()
-        chosen = [letter for letter in letters if matches(letter)]
-        done = [letter for letter in chosen if marks.state(letter.id) != "open"]
+        letters, marks = desk.scan()
+        count, done, examples = 0, 0, list[str]()
+        for letter in filter(matches, letters):
+            count += 1
+            if (state := marks.state(letter.id)) != "open":
+                done += 1
+                if len(examples) < _EXAMPLES:
+                    examples.append(f"{letter.id} ({state})")
         if done and not force:
-            states = ", ".join(f"{letter.id} ({marks.state(letter.id)})" for letter in done[:5])
             refusal = (
-                f"not open: {len(done):,} of {counted(len(chosen), 'letter')}, such as {states}; "
+                f"not open: {done:,} of {counted(count, 'letter')}, such as {', '.join(examples)}; "
                 "--force replays them again"
             )
-            if len(done) == len(chosen):
+            if done == count:
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
         if dry_run:
-            for letter in chosen:
-                if force or letter not in done:
-                    record = desk.whole(letter).replayed(desk.topic)
-                    click.echo(
-                        f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
-                    )
+            letters, marks = desk.scan()
+            for letter in select(letters, marks, matches, chooser.ids, force=force):
+                record = desk.whole(letter).replayed(desk.topic)
+                click.echo(
+                    f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
+                )
             return
-        written = desk.replay(matches, force=force, rate=rate)
+        written = desk.replay(matches, named=chooser.ids, force=force, rate=rate)
     click.echo(f"{counted(written, 'letter')} replayed")
 
 
@@ -234,8 +257,10 @@ def discard(application: str, everything: bool, why: str, **filters: Any) -> Non
     """Mark open dead letters of APPLICATION as discarded. The letters stay in their topic, with your note."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
+    chooser = _filter(**filters)
     with clear_errors():
-        count = FailureDesk(load(application, topology=False).config).discard(_filter(**filters).matches, why)
+        desk = FailureDesk(load(application, topology=False).config)
+        count = desk.discard(chooser.matches, why, named=chooser.ids)
     click.echo(f"{counted(count, 'letter')} discarded")
 
 

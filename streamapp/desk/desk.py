@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
-from itertools import takewhile
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.consumer import next_message
 from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, advice
 from streamapp.config import StreamsConfig
-from streamapp.desk.letters import Letter
+from streamapp.desk.filters import select
+from streamapp.desk.letters import Letter, check_id
 from streamapp.desk.marks import Marks, marks_topic
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
@@ -29,15 +29,16 @@ __all__ = ["FailureDesk", "read_record"]
 
 _BATCH = 500
 """The largest number of dead letters in one transaction."""
+_BATCH_BYTES = 8 * 2**20
+"""The most bytes of keys and values in one transaction with several letters. They wait in memory for the commit."""
 _PATIENCE_SECONDS = 30.0
 _STEP_SECONDS = 0.1
-_ID = re.compile(r"\d{1,9}-\d{1,18}", re.ASCII)
-"""The id of a letter, with numbers that Kafka can have."""
 
 
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
-    function that selects letters, for example `LetterFilter.matches`.
+    function that selects letters, for example `LetterFilter.matches`. ``named`` are the ids that a user has given. A
+    change raises `StreamsError`, and writes nothing, if `select` refuses these ids.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
@@ -63,20 +64,18 @@ class FailureDesk:
         memory of a worker.
         """
         marks = self._read_marks()
-        return self._edited(marks, _read(self._config, self.topic)), marks
-
-    def letters(self) -> tuple[list[Letter], Marks]:
-        """The letters and marks of `scan`, with all letters in memory."""
-        letters, marks = self.scan()
-        return list(letters), marks
+        return self._edited(marks, _read(self._config, _offsets(self._config, self.topic))), marks
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
         """The letter with this id, and the marks of all letters. Raises `StreamsError` if no letter has the id."""
-        partition, _, offset = id.partition("-")
-        if _ID.fullmatch(id) is None:
-            raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
+        partition, offset = check_id(id)
         marks = self._read_marks()
-        record = read_record(self._config, self.topic, int(partition), int(offset))
+        try:
+            record = read_record(self._config, self.topic, partition, offset)
+        except BrokerError:
+            raise
+        except StreamsError as error:
+            raise StreamsError(f"there is no letter {id}: {error}") from error
         return next(self._edited(marks, iter([record]))), marks
 
     def whole(self, letter: Letter) -> Letter:
@@ -106,7 +105,7 @@ class FailureDesk:
     def _read_marks(self) -> Marks:
         marks = Marks()
         if self._marks_topic in KafkaAdmin(settings_of(self._config)).partition_counts([self._marks_topic]):
-            for record in _read(self._config, self._marks_topic):
+            for record in _read(self._config, _offsets(self._config, self._marks_topic)):
                 marks.apply(record.key, record.value)
         return marks
 
@@ -116,6 +115,7 @@ class FailureDesk:
         self,
         matches: Callable[[Letter], bool],
         *,
+        named: Collection[str] = (),
         force: bool = False,
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
@@ -130,67 +130,102 @@ class FailureDesk:
         letter are in one transaction, so a crash neither loses nor repeats a replay.
 
         Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
+        Raises this error after the other letters are replayed if letters are deleted from their topic meanwhile.
         """
-        wanted, written, alone = set[str](), set[str](), set[str]()
+        course = _Course()
         while True:
             try:
-                self._replay(matches, force, rate, progress, wait, wanted, written, alone)
-                return len(written)
+                self._replay(matches, () if course.written else named, force, rate, progress, wait, course)
+                return course.written
             except _Refused as refused:
                 # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
                 if len(refused.letters) == 1:
                     raise
-                alone |= refused.letters
+                course.alone |= refused.letters
 
     def _replay(
         self,
         matches: Callable[[Letter], bool],
+        named: Collection[str],
         force: bool,
         rate: float | None,
         progress: Callable[[int], None],
         wait: Callable[[float], object],
-        wanted: set[str],
-        written: set[str],
-        alone: Collection[str],
+        course: _Course,
     ) -> None:
-        """Replays letters, and adds their ids to ``written``. Each letter of ``alone`` has a transaction of its own.
+        """Replays the letters that are left of ``course``, and notes in ``course`` which letters are replayed.
 
-        The first call puts the ids of all letters to replay into ``wanted``. Later calls leave newer letters out.
+        Reads the topic twice, because all letters do not fit into memory: first to check the letters, then to write.
         """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
-            letters, marks = self.letters()  # after `_Transactions` has fenced earlier desks
-            chosen = [
-                each
-                for each in letters
-                if (each.id in wanted if wanted else matches(each))
-                and each.id not in written
-                and (force or marks.state(each.id) == "open")
-            ]
-            wanted.update(each.id for each in chosen)
-            back = [(each, self.whole(each).replayed(self.topic)) for each in chosen]
-            self._check_targets({record.topic for _, record in back})
+            marks = self._read_marks()  # after `_Transactions` has fenced earlier desks
+            left = _offsets(self._config, self.topic) if course.left is None else course.left
+            letters = self._edited(marks, _read(self._config, left))
+            count, course.left = self._check(select(letters, marks, matches, named, force=force), left)
+            letters = self._edited(marks, _read(self._config, dict(course.left)))
+            chosen = select(letters, marks, matches, force=force)
             most = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
-            at = 0
-            while at < len(back):
-                began = self._clock()
-                together = takewhile(lambda each: each[0].id not in alone, back[at : at + most])
-                batch = list(together) or [back[at]]
-                rows = [_Row(each.id, record) for each, record in batch]
+            done, began, pause = 0, 0.0, 0.0
+            for batch in self._batches(chosen, most, course.alone):
+                if done:
+                    wait(max(0.0, pause - (self._clock() - began)))
+                began, pause = self._clock(), len(batch) / rate if rate else 0.0
+                rows = [_Row(letter.id, record) for letter, record in batch]
                 rows += [
-                    self._mark(each.id, marks.marked(each.id, "replayed", self._now())) for each, _ in batch
+                    self._mark(letter.id, marks.marked(letter.id, "replayed", self._now()))
+                    for letter, _ in batch
                 ]
                 transactions.write(rows)
-                at += len(batch)
-                written.update(each.id for each, _ in batch)
-                progress(len(written))
-                if at < len(back):
-                    wait(max(0.0, len(batch) / rate - (self._clock() - began)) if rate else 0.0)
+                done += len(batch)
+                course.note([letter for letter, _ in batch])
+                progress(course.written)
+        if done < count:
+            raise StreamsError(
+                f"{counted(count - done, 'letter')} were deleted from {self.topic} before their replay, "
+                f"{counted(course.written, 'letter')} are replayed. The topic needs a longer retention"
+            )
 
-    def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
+    def _check(
+        self, letters: Iterator[Letter], offsets: Mapping[TopicPartition, range]
+    ) -> tuple[int, dict[TopicPartition, range]]:
+        """The number of letters, and the offsets up to the last letter of each partition. Raises `StreamsError` if a
+        letter cannot be replayed."""
+        count, topics, ends = 0, set[str](), dict[TopicPartition, int]()
+        for letter in letters:
+            topics.add(self.whole(letter).replayed(self.topic).topic)
+            ends[TopicPartition(self.topic, letter.partition)] = letter.offset + 1
+            count += 1
+        self._check_targets(topics)
+        return count, {tp: range(offsets[tp].start, end) for tp, end in ends.items()}
+
+    def _batches(
+        self, letters: Iterator[Letter], most: int, alone: Collection[str]
+    ) -> Iterator[list[tuple[Letter, OutputRecord]]]:
+        """Letters and their records, for one transaction each. A letter of ``alone`` has a transaction of its own."""
+        batch, size = list[tuple[Letter, OutputRecord]](), 0
+        for letter in letters:
+            single = letter.id in alone
+            whole = self.whole(letter)
+            record = whole.replayed(self.topic)
+            own = len(record.key or b"") + len(record.value or b"")
+            if batch and (single or len(batch) == most or size + own > _BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append((whole, record))
+            size += own
+            if single:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def discard(
+        self, matches: Callable[[Letter], bool], why: str = "", *, named: Collection[str] = ()
+    ) -> int:
         """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.scan()
-            chosen = [each.id for each in letters if matches(each) and marks.state(each.id) == "open"]
+            chosen = [each.id for each in select(letters, marks, matches, named)]
             transactions.write(
                 [self._mark(each, marks.marked(each, "discarded", self._now(), why)) for each in chosen]
             )
@@ -229,6 +264,28 @@ class _Row(NamedTuple):
 
     letter: str
     record: OutputRecord
+
+
+@dataclass
+class _Course:
+    """The course of a replay from one refusal to the next."""
+
+    left: dict[TopicPartition, range] | None = None
+    """The offsets whose letters are still to be replayed. None before the first look at the letters."""
+    written: int = 0
+    alone: set[str] = field(default_factory=set)
+    """Ids of letters that need a transaction of their own."""
+
+    def note(self, letters: Sequence[Letter]) -> None:
+        """Counts letters that are replayed, and leaves them and all letters before them out from now on."""
+        assert self.left is not None
+        self.written += len(letters)
+        last = letters[-1]
+        for tp, span in self.left.items():
+            if tp.partition < last.partition:
+                self.left[tp] = range(0)
+            elif tp.partition == last.partition:
+                self.left[tp] = range(last.offset + 1, span.stop)
 
 
 class _Refused(BrokerError):
@@ -355,7 +412,8 @@ def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) 
         raise StreamsError(f"there is no partition {tp}")
     low, high = admin.log_start_offsets([tp])[tp], admin.log_end_offsets([tp])[tp]
     if not low <= offset < high:
-        raise StreamsError(f"{tp} has no offset {offset}: its records are from {low} to {high - 1}")
+        held = f"its records are from {low} to {high - 1}" if low < high else "it has no records"
+        raise StreamsError(f"{tp} has no offset {offset}: {held}")
     with _consumer(config) as consumer:
         consumer.assign([KafkaPartition(topic, partition, offset)])
         while True:
@@ -368,8 +426,8 @@ def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) 
             return _letter(message)
 
 
-def _read(config: StreamsConfig, topic: str) -> Iterator[Letter]:
-    """All committed records of a topic by partition, up to the ends of its partitions when the reading begins."""
+def _offsets(config: StreamsConfig, topic: str) -> dict[TopicPartition, range]:
+    """The offsets of all partitions of a topic, at this moment. Raises `StreamsError` if there is no such topic."""
     admin = KafkaAdmin(settings_of(config))
     count = admin.partition_counts([topic]).get(topic)
     if count is None:
@@ -378,12 +436,17 @@ def _read(config: StreamsConfig, topic: str) -> Iterator[Letter]:
         )
     partitions = [TopicPartition(topic, number) for number in range(count)]
     starts, ends = admin.log_start_offsets(partitions), admin.log_end_offsets(partitions)
-    for tp in partitions:
+    return {tp: range(starts[tp], ends[tp]) for tp in partitions}
+
+
+def _read(config: StreamsConfig, offsets: Mapping[TopicPartition, range]) -> Iterator[Letter]:
+    """All committed records at these offsets, by partition."""
+    for tp, span in offsets.items():
+        if not span:
+            continue
         with _consumer(config) as consumer:
-            consumer.assign([KafkaPartition(*tp, starts[tp])])
-            while starts[tp] < ends[tp] and (message := _next(consumer, topic)) is not None:
-                if message.offset() >= ends[tp]:
-                    break
+            consumer.assign([KafkaPartition(*tp, span.start)])
+            while (message := _next(consumer, tp.topic)) is not None and message.offset() < span.stop:
                 yield _letter(message)
 
 
@@ -405,6 +468,7 @@ def _consumer(config: StreamsConfig) -> _Closing:
                 **client_of(config),
                 "group.id": f"{config.application_id}-desk",
                 "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",  # the records at the position may be deleted during a slow replay
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "queued.max.messages.kbytes": 4_096,  # a worker has the memory for this queue, too

@@ -1,12 +1,18 @@
-"""`LetterFilter` selects the dead letters of a command."""
+"""`LetterFilter` and `select` choose the dead letters of a command."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import astuple, dataclass
 
-from streamapp.desk.letters import Letter
+from streamapp.desk.letters import Letter, check_id
+from streamapp.desk.marks import Marks
+from streamapp.errors import StreamsError
 
-__all__ = ["LetterFilter"]
+__all__ = ["LetterFilter", "select"]
+
+_SHOWN = 5
+"""The most ids in one message."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +49,46 @@ class LetterFilter:
             and (self.until is None or letter.timestamp < self.until)
             and (not self.ids or letter.id in self.ids)
         )
+
+
+def select(
+    letters: Iterable[Letter],
+    marks: Marks,
+    matches: Callable[[Letter], bool],
+    named: Collection[str] = (),
+    *,
+    force: bool = False,
+) -> Iterator[Letter]:
+    """The matching letters that are open; with ``force``, all matching letters.
+
+    ``named`` are the ids that a user has given. Raises `StreamsError` after the last letter if an id has no letter.
+    Raises this error also if no matching letter is open, but a named one is replayed or discarded already.
+
+    >>> letter = Letter(0, 1, 5, b"k", b"v", ())
+    >>> [each.id for each in select([letter], Marks(), lambda letter: True, ["0-1"])]
+    ['0-1']
+    """
+    for id in named:
+        check_id(id)
+    absent, closed, found = set(named), list[str](), False
+    for letter in letters:
+        asked = letter.id in absent
+        absent.discard(letter.id)
+        if not matches(letter):
+            continue
+        if force or marks.state(letter.id) == "open":
+            found = True
+            yield letter
+        elif asked:
+            closed.append(f"{letter.id} ({marks.state(letter.id)})")
+    if absent:
+        raise StreamsError(
+            f"there is no letter {_some(sorted(absent))}: `streamapp dlq list --each --all` shows the ids of letters"
+        )
+    if closed and not found:
+        raise StreamsError(f"not open: {_some(closed)}. Only a replay with force takes such letters again")
+
+
+def _some(ids: list[str]) -> str:
+    rest = len(ids) - _SHOWN
+    return ", ".join(ids[:_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -10,7 +10,7 @@ from streamapp.engine.failures import LETTER
 from streamapp.errors import StreamsError
 from streamapp.records import Headers, OutputRecord
 
-__all__ = ["REPLAY", "Group", "Letter", "grouped"]
+__all__ = ["REPLAY", "Group", "Letter", "check_id", "grouped"]
 
 _KAFKA = "__streams.errors."
 REPLAY = "__streamapp.replay."
@@ -18,6 +18,20 @@ REPLAY = "__streamapp.replay."
 
 These headers name the letter and its operator, say if the letter was edited, and count the replays.
 """
+_ID = re.compile(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,17})", re.ASCII)
+"""The id of a letter, with numbers that Kafka can have. Marks have this text as key, so a letter has only one id."""
+
+
+def check_id(id: str) -> tuple[int, int]:
+    """Partition and offset of the letter with this id. Raises `StreamsError` for a text that is no id.
+
+    >>> check_id("0-17")
+    (0, 17)
+    """
+    found = _ID.fullmatch(id)
+    if found is None:
+        raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
+    return int(found[1]), int(found[2])
 
 
 @dataclass(frozen=True)

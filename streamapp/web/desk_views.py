@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.filters import LetterFilter
+from streamapp.desk.filters import LetterFilter, select
 from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import Trial
@@ -29,8 +29,7 @@ R = TypeVar("R")
 _FIELDS = ("operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
 _AT_ONCE = 2
-"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic, and a replay keeps its
-letters in memory."""
+"""The most requests that use a desk at the same time. Each may read the whole dead-letter topic."""
 _WAIT_SECONDS = 5.0
 _LEAST_RATE = 0.01
 """The lowest rate of a replay, in records a second, because other changes wait for the end of a replay."""
@@ -136,14 +135,14 @@ class DeskViews:
 
             def count_letters(desk: FailureDesk) -> int:
                 letters, marks = desk.scan()
-                return sum(
-                    chosen.matches(each) and (force or marks.state(each.id) == "open") for each in letters
-                )
+                return sum(1 for _ in select(letters, marks, chosen.matches, chosen.ids, force=force))
 
             return json_response({"would_replay": await self._ask(count_letters)})
         async with self._alone():
             count = await self._ask(
-                lambda desk: desk.replay(chosen.matches, force=force, rate=rate, wait=self._pause)
+                lambda desk: desk.replay(
+                    chosen.matches, named=chosen.ids, force=force, rate=rate, wait=self._pause
+                )
             )
         return json_response({"replayed": count})
 
@@ -151,7 +150,7 @@ class DeskViews:
         """Marks the letters of a filter as discarded, with the note ``why``."""
         chosen, why = _chosen(request), request.query.get("why", "")
         async with self._alone():
-            count = await self._ask(lambda desk: desk.discard(chosen.matches, why))
+            count = await self._ask(lambda desk: desk.discard(chosen.matches, why, named=chosen.ids))
         return json_response({"discarded": count})
 
     async def edit(self, request: web.Request) -> web.Response:

@@ -202,7 +202,7 @@ def test_a_poison_record_in_a_batch_is_the_only_dead_letter(feed: Feed) -> None:
         until(lambda: feed.position() == 200, SECONDS, feed.committed)
         assert adds_up(running.metrics)
     assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
-    letters, _ = FailureDesk(running.config).letters()
+    letters, _ = FailureDesk(running.config).scan()
     assert [(each.value, each.said("attempt"), each.operator, each.cause) for each in letters] == [
         (b"66", "3", "handle", "ValueError")
     ]
@@ -216,7 +216,7 @@ def test_a_letter_is_replayed_by_the_desk(feed: Feed) -> None:
     with consumer(feed, lambda record: seen.append(record.value), **settings) as running:
         until(lambda: running.metrics.dead == 1, SECONDS, lambda: running.status)
         desk = FailureDesk(running.config)
-        (letter,), _ = desk.letters()
+        (letter,), _ = desk.scan()
         assert letter.said("what") == "could not be deserialized"
         desk.edit(letter.id, b"k", b'{"a": 2}')
         assert desk.replay(lambda each: True) == 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from streamapp import App, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.desk.filters import select
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 from streamapp.desk.trial import Trial
@@ -69,6 +70,7 @@ class MemoryDesk:
         self,
         matches: Callable[[Letter], bool],
         *,
+        named: Collection[str],
         force: bool,
         rate: float | None,
         wait: Callable[[float], object],
@@ -76,18 +78,18 @@ class MemoryDesk:
         if rate is not None:
             self.waits.set()
             wait(1 / rate)
-        return self._mark(matches, "replayed", force)
+        return self._mark(matches, "replayed", named, force)
 
-    def discard(self, matches: Callable[[Letter], bool], why: str) -> int:
-        return self._mark(matches, "discarded", False)
+    def discard(self, matches: Callable[[Letter], bool], why: str, *, named: Collection[str]) -> int:
+        return self._mark(matches, "discarded", named, False)
 
     def edit(self, id: str, key: bytes | None, value: bytes | None) -> None:
         self.edits.append((id, key, value))
 
-    def _mark(self, matches: Callable[[Letter], bool], state: str, force: bool) -> int:
-        chosen = [
-            each for each in self.all if matches(each) and (force or self.marks.state(each.id) == "open")
-        ]
+    def _mark(
+        self, matches: Callable[[Letter], bool], state: str, named: Collection[str], force: bool
+    ) -> int:
+        chosen = list(select(self.all, self.marks, matches, named, force=force))
         for each in chosen:
             self.marks.marked(each.id, state, 5)
         return len(chosen)
@@ -124,6 +126,19 @@ async def test_letters_are_replayed_once_and_discarded(serve: Serve) -> None:
     assert await (await client.post("/dlq/replay?letter=0-0&force=true")).json() == {"replayed": 1}
     assert await (await client.post("/dlq/discard?all=true&why=drill")).json() == {"discarded": 1}
     assert (await (await client.get("/dlq")).json())["letters"] == 0
+
+
+async def test_named_letters_that_are_not_there_or_not_open_are_said(serve: Serve) -> None:
+    """The answer was 200 with {"replayed": 0}."""
+    desk, client = await desk_of(serve)
+    for request in ("replay?letter=0-9", "replay?letter=0-9&dry_run=true", "discard?letter=0-0&letter=0-9"):
+        answer = await client.post(f"/dlq/{request}")
+        assert (answer.status, "there is no letter 0-9" in (await answer.json())["error"]) == (404, True)
+    assert desk.marks.by_letter == {}
+    assert await (await client.post("/dlq/replay?letter=0-0")).json() == {"replayed": 1}
+    for request in ("replay?letter=0-0", "replay?letter=0-0&dry_run=true", "discard?letter=0-0"):
+        answer = await client.post(f"/dlq/{request}")
+        assert (answer.status, "0-0 (replayed)" in (await answer.json())["error"]) == (404, True)
 
 
 async def test_a_letter_is_edited_and_tried(serve: Serve) -> None:

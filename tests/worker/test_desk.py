@@ -7,13 +7,17 @@ import os
 import random
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamapp.config import StreamsConfig
+from streamapp.desk import desk as desk_module
 from streamapp.desk.desk import FailureDesk
+from streamapp.desk.letters import Letter
 from streamapp.errors import BrokerError, StreamsError
 
 from ..processes import until
@@ -248,3 +252,87 @@ def test_records_that_are_only_together_too_large_are_all_replayed_once(desk: De
     assert letters_of(desk, small, values).replay(lambda letter: True, progress=counts.append) == 40
     assert [value for _, value in cluster.read(small)] == values
     assert counts == list(range(1, 41))
+
+
+def test_named_letters_that_are_not_there_or_not_open_are_said(desk: Desk) -> None:
+    cluster = desk.cluster
+    run = Terminal(desk)
+    letters = letters_of(desk, cluster.source, [b"0", b"1"])
+    for command in ("replay", "discard"):
+        assert "there is no letter 0-99" in run(command, "--letter", "0-99", code=1)
+        assert "there is no letter 0-99" in run(command, "--letter", "0-0", "--letter", "0-99", code=1)
+        assert "'0-00' is not the id of a letter" in run(command, "--letter", "0-00", code=1)
+    assert "there is no letter 0-99" in run("replay", "--letter", "0-99", "--dry-run", code=1)
+    assert "there is no letter 0-99" in run("edit", "0-99", "--value", "x", code=1)
+    assert "'0-00' is not the id of a letter" in run("edit", "0-00", "--value", "x", code=1)
+    assert cluster.read(cluster.source) == []
+    assert "0 letters replayed" in run("replay", "--cause", "KeyError")
+    assert "0 letters discarded" in run("discard", "--cause", "KeyError")
+    assert "1 letter replayed" in run("replay", "--letter", "0-0")
+    assert "0-0 (replayed)" in run("replay", "--letter", "0-0", code=1)
+    assert "0-0 (replayed)" in run("discard", "--letter", "0-0", code=1)
+    with pytest.raises(StreamsError, match=r"not open: 0-0 \(replayed\)"):
+        letters.replay(lambda letter: letter.id == "0-0", named=["0-0"])
+    assert letters.discard(lambda letter: True, named=["0-0", "0-1"]) == 1
+
+
+def test_a_replay_keeps_few_letters_in_memory(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay kept all of them."""
+    alive, most, made = weakref.WeakSet[Letter](), 0, desk_module._letter
+
+    def counted(message: Any) -> Letter:
+        nonlocal most
+        letter = made(message)
+        alive.add(letter)
+        most = max(most, len(alive))
+        return letter
+
+    monkeypatch.setattr(desk_module, "_letter", counted)
+    values = [b"%d" % number for number in range(3_000)]
+    letters = letters_of(desk, desk.cluster.source, values)
+    counts: list[int] = []
+
+    def another(written: int) -> None:
+        if not counts:  # a letter that comes during the replay waits for the next one
+            letters_of(desk, desk.cluster.source, [b"new"])
+        counts.append(written)
+
+    assert letters.replay(lambda letter: True, progress=another) == 3_000
+    assert counts == [500, 1_000, 1_500, 2_000, 2_500, 3_000]
+    assert [value for _, value in desk.cluster.read(desk.cluster.source)] == values
+    assert most < 1_100  # two transactions
+    assert letters.replay(lambda letter: True) == 1
+
+
+def test_a_transaction_of_a_replay_has_few_bytes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "_BATCH_BYTES", 100_000)
+    values = [random.Random(number).randbytes(30_000) for number in range(10)]
+    counts: list[int] = []
+    assert (
+        letters_of(desk, desk.cluster.source, values).replay(lambda letter: True, progress=counts.append)
+        == 10
+    )
+    assert counts == [3, 6, 9, 10]
+    assert [value for _, value in desk.cluster.read(desk.cluster.source)] == values
+
+
+def test_letters_that_are_deleted_during_a_replay_are_said(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other letters are replayed."""
+    monkeypatch.setattr(desk_module, "_BATCH", 2)
+    cluster = desk.cluster
+    letters = letters_of(desk, cluster.source, [b"%d" % number for number in range(6)])
+    checked = letters._check_targets
+
+    def deleted(topics: set[str]) -> None:
+        checked(topics)
+        for future in cluster.admin.delete_records([TopicPartition(desk.dead, 0, 2)]).values():
+            future.result()
+
+    monkeypatch.setattr(letters, "_check_targets", deleted)
+    with pytest.raises(
+        StreamsError, match="2 letters were deleted from .* before their replay, 4 letters are replayed"
+    ):
+        letters.replay(lambda letter: True)
+    assert [value for _, value in cluster.read(cluster.source)] == [b"2", b"3", b"4", b"5"]

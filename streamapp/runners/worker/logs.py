@@ -29,6 +29,13 @@ _CHATTY = (
 )
 _FAUST_TIMES = ("mode.timers", "streamapp.app")
 """The loggers of Faust's timers, and of Faust's application as the base class of `App`."""
+_FAUST_THREADS = (
+    "streamapp.runners.worker.control_plane",
+    "streamapp.runners.worker.agents.consumer",
+    "faust.transport.drivers.aiokafka",
+    "faust.web.drivers.aiohttp",
+)
+"""The loggers of the classes that run as a thread of Faust."""
 _FRAMEWORKS = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 _SERVICE = re.compile(r"\[\^.*\]: ")
 """The beginning of a line by a service of Faust, or by a service of streamapp on top of Faust's classes."""
@@ -50,6 +57,12 @@ _SOON_OVER = re.compile(
 """Errors of a first start, after which aiokafka tries again. On a new cluster, brokers first create the topic of
 committed offsets. Brokers may not know a topic that the worker has just created, such as the changelog of a table."""
 _SOON_SECONDS = 10.0
+_NO_TURN = "Thread keepalive is not responding..."
+"""The end of a line by a thread of Faust that has run nothing for 3 s. The thread looks every second."""
+_NO_TURN_REMEDY = (
+    "the thread has had no turn for 3 s, because this machine or the process is too busy. If this line comes again and "
+    "again, run fewer processes on this machine, or start more workers on other machines"
+)
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
@@ -110,6 +123,21 @@ class _Passing(logging.Filter):
         return True
 
 
+class _NoTurn(logging.Filter):
+    """Says only once in a while that a thread of Faust has no turn, and adds the next step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._repetitions = Repetitions()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said = str(record.msg)
+        if not said.endswith(_NO_TURN):
+            return True
+        record.msg = f"{said.removesuffix('...')}: {_NO_TURN_REMEDY}"
+        return self._repetitions.filter(record)
+
+
 class _NoLogins(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -121,8 +149,11 @@ class _NoLogins(logging.Filter):
 
 
 def quieten_clients() -> None:
-    """Filters the loggers of all Kafka clients of this process, and of Faust's timing. One call is enough."""
-    repetitions, passing = Repetitions(), _Passing()
+    """Filters the loggers of all Kafka clients of this process, of Faust's timing and of Faust's threads. One call is
+    enough."""
+    repetitions, passing, no_turn = Repetitions(), _Passing(), _NoTurn()
+    for name in _FAUST_THREADS:
+        logging.getLogger(name).addFilter(no_turn)
     for name in _FAUST_TIMES:
         logging.getLogger(name).addFilter(passing)
     for name in _CHATTY:

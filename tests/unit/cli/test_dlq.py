@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -22,12 +24,11 @@ def letter(offset: int, message: str, key: bytes = b"N1", timestamp: int = 1_000
     return Letter(0, offset, timestamp, key, b"late", (*headers, operator))
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter], *arguments: str) -> Result:
+def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter] | Iterator[Letter], *arguments: str) -> Result:
     """The result of a command about these letters."""
     desk = SimpleNamespace(
-        scan=lambda: (iter(letters), Marks()),
-        letters=lambda: (letters, Marks()),
-        letter=lambda id: (letters[int(id[2:])], Marks()),
+        scan=lambda: (letters if isinstance(letters, Iterator) else iter(letters), Marks()),
+        letter=lambda id: (list(letters)[int(id[2:])], Marks()),
     )
     monkeypatch.setattr(dlq, "FailureDesk", lambda config: desk)
     monkeypatch.setattr(dlq, "load", lambda application, topology=True: SimpleNamespace(config=None))
@@ -72,3 +73,26 @@ def test_letters_of_times_without_a_date_are_listed(monkeypatch: pytest.MonkeyPa
 def test_a_rate_is_a_finite_number(monkeypatch: pytest.MonkeyPatch, rate: str) -> None:
     result = ask(monkeypatch, [], "replay", "app", "--all", "--rate", rate)
     assert (result.exit_code, "is not a finite number" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("list", "app", "--each"), ("export", "app")])
+def test_a_list_of_many_letters_keeps_few_in_memory(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    alive, most = weakref.WeakSet[Letter](), 0
+
+    def many() -> Iterator[Letter]:
+        nonlocal most
+        for offset in range(1_200):
+            each = letter(offset, "late")
+            alive.add(each)
+            most = max(most, len(alive))
+            yield each
+
+    output = ask(monkeypatch, many(), *command).output
+    assert ("0-0" in output, "0-1199" in output, most < 20) == (True, True, True)
+
+
+def test_a_list_without_letters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(monkeypatch, [], "list", "app", "--each").output == "no open dead letters\n"
+    assert ask(monkeypatch, [], "list", "app", "--all").output == "no dead letters\n"

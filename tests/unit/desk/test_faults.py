@@ -30,7 +30,7 @@ def test_a_partition_whose_broker_is_gone_is_a_broker_error() -> None:
     with pytest.raises(BrokerError, match=r"dead-0 .* Check that Kafka runs"):
         read_record(CONFIG, "dead", 0, 3)
     with pytest.raises(BrokerError, match=r"dead-desk-0 .* Check that Kafka runs"):
-        FailureDesk(CONFIG).letters()
+        FailureDesk(CONFIG).scan()
 
 
 class Refusing:

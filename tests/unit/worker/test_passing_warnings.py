@@ -6,15 +6,18 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
-from streamapp.runners.worker.logs import _CHATTY, _FAUST_TIMES, _Passing, quieten_clients
+from streamapp.runners.worker.agents.consumer import AgentConsumerThread
+from streamapp.runners.worker.control_plane import _ConsumerThread
+from streamapp.runners.worker.logs import _CHATTY, _FAUST_THREADS, _FAUST_TIMES, _Passing, quieten_clients
 
 COORDINATOR = "aiokafka.consumer.group_coordinator"
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in (*_CHATTY, *_FAUST_TIMES)]
+    loggers = [logging.getLogger(name) for name in (*_CHATTY, *_FAUST_TIMES, *_FAUST_THREADS)]
     kept = [logger.filters[:] for logger in loggers]
     quieten_clients()
     yield
@@ -40,6 +43,23 @@ def test_rebalances_in_a_row_are_no_warning(caplog: pytest.LogCaptureFixture) ->
         for name in ("recovery", "report"):
             timers.warning("Timer %s is overlapping (interval=%r runtime=%r)", name, 0.2, 0.3)
     assert [record.getMessage()[:13] for record in caplog.records] == ["Timer report "]
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("thread", [_ConsumerThread, AgentConsumerThread, AIOKafkaConsumerThread])
+def test_a_thread_without_a_turn_is_said_once_in_a_while_with_the_next_step(
+    caplog: pytest.LogCaptureFixture, thread: type[AIOKafkaConsumerThread]
+) -> None:
+    """On a busy machine, Faust says so every six seconds, without end."""
+    with caplog.at_level(logging.INFO):
+        for _ in range(5):
+            thread.logger.error("[^---_ConsumerThread]: Thread keepalive is not responding...")
+            thread.logger.error("another error")
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("another error") == 5
+    (line,) = [each for each in said if each != "another error"]
+    assert line.startswith("[^---_ConsumerThread]: Thread keepalive is not responding: ")
+    assert "run fewer processes" in line
 
 
 def test_errors_of_the_first_seconds_are_shown_if_they_last() -> None:
