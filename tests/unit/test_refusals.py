@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
 
+from streamapp.runners import refusals as refusals_module
 from streamapp.runners.refusals import Failure, Refusals
 
 NOW = int(time.time() * 1000)
 HOUR = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def clock_of_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a long run, a test may begin half an hour after the import of this file."""
+    monkeypatch.setattr(refusals_module, "time", SimpleNamespace(time=lambda: NOW / 1000))
 
 
 def refused(code: int, *records: tuple[bytes | None, int], topic: str = "out") -> list[Failure]:
