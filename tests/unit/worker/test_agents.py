@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
+from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer, BoundSends
 from streamapp.runners.worker.agents.taken_batches import note_batch
@@ -244,6 +245,31 @@ def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
 
     match = "flights-seen-changelog .*3000096 bytes.* Raise max.message.bytes of the topic"
     with pytest.raises(BrokerError, match=match):
+        asyncio.run(judge())
+
+
+def test_a_letter_that_fails_after_its_agent_was_cancelled_holds_the_commit_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebalance or a stop cancelled the agent, and the next commit passed over its record without the letter."""
+
+    async def judge() -> None:
+        producer, answered = AgentProducer(app_with(tmp_path).transport), asyncio.Event()
+
+        async def refuse(letter: OutputRecord) -> None:
+            await answered.wait()
+            raise ProducerSendError("no such topic")
+
+        monkeypatch.setattr(producer, "_confirmed", refuse)
+        sending = asyncio.ensure_future(producer.send_letter(OutputRecord("dead", b"k", b"v", 5)))
+        await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        answered.set()
+        await producer.settle()
+
+    with pytest.raises(BrokerError, match="a message for dead could not be written: .*no such topic"):
         asyncio.run(judge())
 
 

@@ -332,6 +332,9 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         delivery.add_done_callback(self._under_way.discard)
         try:
             await asyncio.shield(delivery)
+        except asyncio.CancelledError:
+            self._watch(delivery, letter.topic)  # the next commit has to see a failure
+            raise
         except Exception as exc:  # aiokafka and Faust have errors of their own
             raise BrokerError(f"{type(exc).__name__}: {exc}") from exc
 
