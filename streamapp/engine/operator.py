@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from streamapp.records import Headers, RecordContext
 
@@ -226,6 +226,9 @@ class Operator:
     Each class has a ``persistent_name``, under which snapshots of a topology list the step. The name must never change,
     because later versions of the topology are compared with old snapshots.
     """
+
+    calls_functions: ClassVar[bool] = True
+    """False: the operator only hands records on or drops them, so that no record fails in the operator itself."""
 
     @property
     def side_outputs(self) -> tuple[str, ...]:

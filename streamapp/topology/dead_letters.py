@@ -76,7 +76,7 @@ def _letter_cause(node: Node, config: StreamsConfig) -> str | None:
     for answer in sorted(map(str, _answers(node) - {None})):
         if answer in MAKES_LETTERS:
             return f'the answer "{answer}"'
-    if _answers(node) == {None}:
+    if _answers(node) == {None} and _may_fail(node):
         kind = {SourceNode: "deserialization", SinkNode: "production"}.get(type(node), "processing")
         handler = getattr(config, f"{kind}_exception_handler")
         if handler in MAKES_LETTERS:
@@ -84,6 +84,11 @@ def _letter_cause(node: Node, config: StreamsConfig) -> str | None:
     if config.dead_letter_drops and isinstance(node, ProcessorNode) and node.stores:
         return f"a store, and dead_letter_drops is {config.dead_letter_drops!r}"
     return None
+
+
+def _may_fail(node: Node) -> bool:
+    """False for a step without any function of the user, such as a merge, which takes no ``on_error``."""
+    return not isinstance(node, ProcessorNode) or getattr(node.operator, "calls_functions", True)
 
 
 def _topics(node: Node) -> tuple[str, ...]:

@@ -105,6 +105,17 @@ def test_another_part_of_the_topology_may_make_the_letters() -> None:
     builder.build().plan()
 
 
+@pytest.mark.parametrize("handler", ["continue", "dead_letter"])
+def test_steps_that_take_no_on_error_do_not_have_to_answer(handler: Any) -> None:
+    """With the handler "continue", no answer allowed a reader with a merge or a repartition topic."""
+    config = LETTERS.replace(processing_exception_handler=handler)
+    builder = StreamsBuilder(config)
+    letters = builder.stream("flights-dead", **TEXTS).select_key(lambda _, value: value, on_error="skip")
+    merged = letters.repartition(**TEXTS).merge(builder.stream("alarms", **TEXTS))
+    merged.group_by_key(**TEXTS).reduce(lambda _, value: value, on_error="skip")
+    builder.build().plan()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

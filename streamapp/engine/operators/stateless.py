@@ -63,6 +63,7 @@ class DropNullKeys(Operator):
     """Drops records without a key before a repartition topic, if the operators behind the topic need a key."""
 
     persistent_name = "DropNullKeys"
+    calls_functions = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward, drop = ctx.forward, ctx.drop
@@ -220,6 +221,7 @@ class PassThrough(Operator):
     """Hands records on unchanged: a node for merges and for the ends of branches."""
 
     persistent_name = "PassThrough"
+    calls_functions = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         return ctx.forward
@@ -255,6 +257,7 @@ class ToStream(Operator):
     """Turns each change of a table into a record with the new value."""
 
     persistent_name = "ToStream"
+    calls_functions = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward = ctx.forward
