@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
+from streamapp.engine.collector import ResultRefused
+from streamapp.errors import BrokerError
 from streamapp.runners import refusals as refusals_module
 from streamapp.runners.refusals import Failure, Refusals
+from streamapp.runners.spark.streaming_transaction import Deliveries
 
 NOW = int(time.time() * 1000)
 HOUR = 3_600_000
@@ -112,3 +115,24 @@ def test_batches_of_several_partitions_are_too_large():
     assert blamed(refusals, failures) == []
     assert refusals.batch_bytes is not None
     assert refusals.batch_bytes > 3
+
+
+def test_a_micro_batch_whose_refused_result_differs_each_time_ends() -> None:
+    """The task repeated its work for ever, and so the run stood still without an error."""
+    deliveries = Deliveries({}, "dead")
+    assert not deliveries.refused()
+    with pytest.raises(BrokerError, match=r"brokers refused 1 result for out: .* after 30 repetitions"):
+        for number in range(100):
+            (differs,) = refused(KafkaError.INVALID_RECORD, (str(number).encode(), NOW))
+            deliveries.refusals.add(differs)
+            assert deliveries.refused()
+    assert number == 30
+
+
+def test_a_letter_that_a_client_on_spark_does_not_take_is_refused_where_its_record_is_known() -> None:
+    """The error named neither the record nor its own error, other than on a worker."""
+    deliveries = Deliveries({"app-counts-changelog": "counts"}, "dead")
+    (letter,) = refused(KafkaError.MSG_SIZE_TOO_LARGE, (b"k", NOW), topic="dead")
+    assert isinstance(deliveries.not_taken(letter), ResultRefused)
+    change = letter._replace(topic="app-counts-changelog")
+    assert "a change of the store counts could not be written" in str(deliveries.not_taken(change))

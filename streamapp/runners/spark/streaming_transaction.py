@@ -27,6 +27,10 @@ from streamapp.runners.spark.produce import TIMEOUT_SECONDS, produce
 
 __all__ = ["Deliveries", "StreamTransaction", "output_client"]
 
+_MOST_REFUSALS = 30
+"""A task repeats its work at most so often in one micro-batch. Ten repetitions find a refused record in a batch of
+librdkafka, because the batches become four times smaller with each."""
+
 
 def output_client(config: StreamsConfig, subtopology: int, partition: int) -> dict[str, Any]:
     """The settings of a task's producer; its transactional id is the same in every attempt and every run."""
@@ -52,8 +56,9 @@ class Deliveries:
 
     def __init__(self, stores: Mapping[str, str], letters: str | None) -> None:
         self.refusals: Refusals = Refusals(letters)
-        self._stores, self._letters = stores, letters
+        self._stores = stores
         self._fault: BrokerError | None = None
+        self._count = 0
 
     def report(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
         """Takes librdkafka's report about a record with this timestamp."""
@@ -73,7 +78,7 @@ class Deliveries:
         error, topic, _, key, value, timestamp = failed
         if not is_refusal(error):
             return BrokerError(f"a record could not be sent to {topic}: {error.str()}")
-        if topic in self._stores or topic == self._letters:
+        if topic in self._stores:
             return self._fault_of(failed)
         return refusal(error, key, value, timestamp)
 
@@ -81,16 +86,24 @@ class Deliveries:
         """True if results were refused, so that the task repeats its work.
 
         Raises `BrokerError` for a refused change of a store, and for a dead letter that is refused with the time of the
-        clock, too. No handler may skip these records.
+        clock, too. No handler may skip these records. Raises `BrokerError`, too, if repetitions do not help, as for a
+        result that differs each time.
         """
         if (lost := self.refusals.lost_letter()) is not None:
             raise self._fault_of(lost)
         if self._fault is not None:
             raise self._fault
-        again = self.refusals.take() is not None
-        if again:
-            self.refusals.rolled_back()
-        return again
+        story = self.refusals.take()
+        if story is None:
+            return False
+        self.refusals.rolled_back()
+        self._count += 1
+        if self._count > _MOST_REFUSALS:
+            raise BrokerError(
+                f"{story}, after {_MOST_REFUSALS} repetitions of the micro-batch. A result is recognized by topic, "
+                "key, value and timestamp. Let no result have a random value or the time of the clock"
+            )
+        return True
 
     def _refused(self, failed: Failure) -> None:
         if failed.topic in self._stores:

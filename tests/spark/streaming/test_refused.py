@@ -115,5 +115,8 @@ def test_errors_name_the_record_and_the_remedy(cluster: Cluster) -> None:
         Backfill(app.topology, app.config, spark=cluster.spark).run()
     letters = Strict(cluster, "large-letter", "dead_letter")
     letters.send(BIG)
-    with pytest.raises(BrokerError, match="a dead letter could not be written to .*max.message.bytes"):
+    with pytest.raises(
+        StreamsError,
+        match=r"large-letter-in-0 at offset 0 has a dead letter .* does not take: .*max.message.bytes",
+    ):
         letters.run([b"never"])
