@@ -43,7 +43,7 @@ from streamapp.serdes.types import (
     takes_all_fields,
 )
 
-__all__ = ["AvroSerde", "unresolvable"]
+__all__ = ["AvroSerde", "full_name", "unresolvable"]
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class AvroSerde(Serde[T]):
         self.registered: Registered = Registered(
             given,
             "AVRO",
-            _full_name(self.schema),
+            full_name(self.schema),
             registry,
             subject_strategy,
             version,
@@ -389,7 +389,7 @@ def _rebuilt(
     return AvroSerde(schema, type=type_, fields=fields, **registered)
 
 
-def _full_name(schema: Any) -> str | None:
+def full_name(schema: Any) -> str | None:
     """A named type's name with its namespace."""
     if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
         return None

@@ -6,14 +6,15 @@ read them wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from streamapp.errors import ConfigError
-from streamapp.serdes.avro import unresolvable
-from streamapp.serdes.proto_outline import renumbered
+from streamapp.serdes.avro import full_name, unresolvable
+from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import same_changelog
 from streamapp.topology.plan import Plan
@@ -27,6 +28,8 @@ Snapshot = Mapping[str, Any]
 
 _SUPPLIERS = {"ABCMeta", "builtin_function_or_method", "function", "method", "partial", "type"}
 """Names of operators in snapshots from before 24 November 2026, which stand for a user's processor."""
+
+_FORMATS = (1, FORMAT)
 
 
 class Need(IntEnum):
@@ -110,12 +113,32 @@ def _data(topology: Topology | Plan | Snapshot) -> Snapshot:
         topology = topology.plan()
     if isinstance(topology, Plan):
         return snapshot(topology)
-    if not isinstance(topology, Mapping) or topology.get("format") != FORMAT:
+    if not isinstance(topology, Mapping) or topology.get("format") not in _FORMATS:
         raise ConfigError(
             f"this is no description of a topology in format {FORMAT}; make one with `streamapp describe "
             "APPLICATION --json`"
         )
-    return {**topology, "stores": {name: _of_today(store) for name, store in topology["stores"].items()}}
+    return {
+        **topology,
+        "stores": {name: _of_today(store) for name, store in topology["stores"].items()},
+        "schemas": {
+            subject: [_named(found)] if isinstance(found, Mapping) else found
+            for subject, found in topology.get("schemas", {}).items()
+        },
+    }
+
+
+def _named(schema: Snapshot) -> Snapshot:
+    """A schema of format 1, with the name of its record."""
+    text, name = schema["schema"], None
+    if schema["format"] == "AVRO":
+        name = full_name(text)
+    elif schema["format"] == "PROTOBUF":
+        with suppress(ValueError):
+            name = message_at(text, [0])
+    elif isinstance(text, dict):
+        name = text.get("title")
+    return {**schema, "name": name, "writes": True}
 
 
 def _of_today(store: Snapshot) -> Snapshot:
@@ -157,31 +180,59 @@ def _local_state(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
 
 def _schemas(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
     """Compares schemas with the same subject. Snapshots from before 24 November 2026 have no schemas."""
-    known = old.get("schemas", {})
-    for subject, after in new.get("schemas", {}).items():
-        before = known.get(subject)
-        if before is None or before["schema"] == after["schema"]:
-            continue
-        lines = summary(before["schema"], after["schema"])
-        formats = {before["format"], after["format"]}
-        why = unresolvable(before["schema"], after["schema"]) if formats == {"AVRO"} else None
-        if formats == {"PROTOBUF"} and after.get("derived"):
-            why = renumbered(after["schema"], before["schema"]) or None
+    for subject, afters in new["schemas"].items():
+        befores = old["schemas"].get(subject, ())
+        for after in afters:
+            if any(before["schema"] == after["schema"] for before in befores):
+                continue
+            name = f" ({after['name']})" if len(afters) > 1 and after["name"] else ""
+            earlier = _earlier(after, befores, alone=len(afters) == 1)
+            if earlier:
+                yield _changed_schema(f"schema {subject}{name}", earlier, after)
+
+
+def _earlier(after: Snapshot, befores: Sequence[Snapshot], *, alone: bool) -> Sequence[Snapshot]:
+    """The old schemas of a subject to compare with a new one: those with its name. The only old schema is compared with
+    the only new one."""
+    if alone and len(befores) == 1:
+        return befores
+    named = [each for each in befores if each["name"] == after["name"] is not None]
+    return [each for each in named if each["format"] == after["format"]] or named
+
+
+def _changed_schema(subject: str, earlier: Sequence[Snapshot], after: Snapshot) -> Finding:
+    # No value has a schema with which the old version only reads, unless other applications write with this schema.
+    for before in [each for each in earlier if each["writes"]] or earlier:
+        why = _unreadable(before, after)
         if before["format"] != after["format"] or (why is not None and after["internal"]):
-            yield Finding(
+            lines = summary(before["schema"], after["schema"])
+            return Finding(
                 Need.RESET if after["internal"] else Need.MIGRATION,
-                f"schema {subject}",
+                subject,
                 f"the new version cannot read what the old one has written: {why or 'another format'} ({lines})",
                 "Give new fields defaults (Protobuf: new numbers), keep the types of old ones, or reset",
             )
-        else:
-            unread = f", and old records cannot be read: {why}" if why is not None else ""
-            yield Finding(
-                Need.NOTHING if why is None else Need.MIGRATION,
-                f"schema {subject}",
-                f"it changes{unread}: {lines}",
+        if why is not None:
+            lines = summary(before["schema"], after["schema"])
+            return Finding(
+                Need.MIGRATION,
+                subject,
+                f"it changes, and old records cannot be read: {why}: {lines}",
                 "Compare it with the registry: streamapp schema check",
             )
+    lines = min((summary(before["schema"], after["schema"]) for before in earlier), key=len)
+    return Finding(
+        Need.NOTHING, subject, f"it changes: {lines}", "Compare it with the registry: streamapp schema check"
+    )
+
+
+def _unreadable(before: Snapshot, after: Snapshot) -> str | None:
+    formats = {before["format"], after["format"]}
+    if formats == {"AVRO"}:
+        return unresolvable(before["schema"], after["schema"])
+    if formats == {"PROTOBUF"} and after.get("derived"):
+        return renumbered(after["schema"], before["schema"]) or None
+    return None
 
 
 # ---------------------------------------------------------------------- stores

@@ -14,7 +14,8 @@ from streamapp.topology.schemas import planned_schemas
 
 __all__ = ["FORMAT", "snapshot"]
 
-FORMAT = 1
+FORMAT = 2
+"""The form of new snapshots. In format 1, a subject has one schema instead of a list."""
 
 USER_PROCESSOR = "ProcessorOperator"
 """The name of all users' processors in a snapshot, whether their supplier is a class, a function or a lambda."""
@@ -45,16 +46,25 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "global_stores": {
             store.name: {**_layout(store.spec), "topic": store.topic} for store in plan.global_stores
         },
-        "schemas": {
-            each.subject: {
+        "schemas": _schemas(plan),
+    }
+
+
+def _schemas(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Subject -> its schemas. A subject has several if serdes with different schemas write or read a topic."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in planned_schemas(plan):
+        found.setdefault(each.subject, []).append(
+            {
+                "name": each.registered.record,
                 "format": each.registered.format,
                 "schema": each.registered.whole,
+                "writes": each.writes,
                 "internal": each.internal,
                 "derived": each.registered.objection is not None,
             }
-            for each in planned_schemas(plan)
-        },
-    }
+        )
+    return found
 
 
 def _subtopology(sub: Subtopology) -> dict[str, Any]:

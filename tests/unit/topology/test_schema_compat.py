@@ -87,3 +87,89 @@ def test_a_snapshot_without_schemas_is_taken() -> None:
     old = version(avro(ID))
     del old["schemas"]
     assert compare_topologies(old, version(avro({"name": "id", "type": "int"}))).need is Need.NOTHING
+
+
+def two(first: Any, second: Any) -> dict[str, Any]:
+    """A topic to which two serdes write, so its subject has two schemas."""
+    builder = StreamsBuilder(StreamsConfig("app"))
+    stream = builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde())
+    for serde in (first, second):
+        stream.to("out", key_serde=StringSerde(), value_serde=serde)
+    written: dict[str, Any] = json.loads(json.dumps(snapshot(builder.build().plan())))
+    return written
+
+
+def bill(kind: str) -> AvroSerde[Any]:
+    return AvroSerde({"type": "record", "name": "Bill", "fields": [{"name": "id", "type": kind}]})
+
+
+def schemas_found(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Need]:
+    return {
+        each.subject: each.need
+        for each in compare_topologies(old, new).findings
+        if each.subject.startswith("schema")
+    }
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_each_schema_of_a_subject_is_compared_with_the_old_one_of_its_name(turn: int) -> None:
+    old = two(avro(ID), bill("string"))
+    assert schemas_found(old, two(*[avro(ID), bill("string")][::turn])) == {}
+    assert schemas_found(old, two(*[avro(ID), bill("int")][::turn])) == {
+        "schema out-value (Bill)": Need.MIGRATION
+    }
+    changed = avro({"name": "id", "type": "int"})
+    assert schemas_found(old, two(*[changed, bill("string")][::turn])) == {
+        "schema out-value (Order)": Need.MIGRATION
+    }
+
+
+def test_each_message_of_a_subject_is_compared_with_the_old_one_of_its_name() -> None:
+    def message(name: str, *fields: str) -> ProtobufSerde[Any]:
+        return ProtobufSerde(type=msgspec.defstruct(name, [(field, str) for field in fields]))
+
+    old = two(message("Order", "id"), message("Bill", "id"))
+    assert schemas_found(old, two(message("Order", "key", "id"), message("Bill", "id"))) == {
+        "schema out-value (Order)": Need.MIGRATION
+    }
+    assert schemas_found(old, two(message("Bill", "id", "key"), message("Order", "id"))) == {
+        "schema out-value (Bill)": Need.NOTHING
+    }
+
+
+def test_a_schema_that_only_reads_is_compared_with_the_written_one() -> None:
+    """A field that no old value lacks needs no default."""
+
+    def reads_back(*fields: dict[str, Any]) -> dict[str, Any]:
+        builder = StreamsBuilder(StreamsConfig("app"))
+        stream = builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde())
+        stream.to("out", key_serde=StringSerde(), value_serde=avro(*fields))
+        builder.stream("out", key_serde=StringSerde(), value_serde=avro(ID)).foreach(lambda k, v: None)
+        written: dict[str, Any] = snapshot(builder.build().plan())
+        return written
+
+    cents = {"name": "cents", "type": "long"}
+    note = {"name": "note", "type": "string", "default": ""}
+    assert schemas_found(reads_back(ID, cents), reads_back(ID, cents, note)) == {
+        "schema out-value (Order)": Need.NOTHING
+    }
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_snapshot_with_one_schema_for_each_subject_is_taken(several: bool) -> None:
+    """Snapshots from before 27 November 2026 have the form of format 1."""
+    one = version(avro(ID))
+    old = {
+        **one,
+        "format": 1,
+        "schemas": {
+            subject: {part: schema[part] for part in ("format", "schema", "internal", "derived")}
+            for subject, (schema,) in one["schemas"].items()
+        },
+    }
+    assert compare_topologies(old, one).need is Need.NOTHING
+    new = version(avro({"name": "id", "type": "int"}))
+    if several:
+        for schemas in new["schemas"].values():
+            schemas.append({**schemas[0], "name": "Bill", "schema": bill("string").schema})
+    assert compare_topologies(old, new).need is Need.RESET
