@@ -44,8 +44,8 @@ Answer = Literal["fail", "continue", "skip", "dead_letter"]
 - ``dead_letter`` sends the record to ``dead_letter_queue_topic``, which has to be set.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
 
-After the failure of a service (`FAILURES`), ``skip`` and ``dead_letter`` mean ``fail``. A consumer then ends under
-every answer except a `Retry`.
+After the failure of a service (`FAILURES`), ``skip`` and ``dead_letter`` mean ``fail``, but without a dead letter. A
+consumer then ends under every answer except a `Retry`.
 """
 
 ANSWERS = ("fail", "continue", "skip", "dead_letter")

@@ -186,8 +186,10 @@ class Failures:
         remedy: str,
         reason: str,
     ) -> None:
-        kept = without_loss(on_error, error)
-        dead = self._follow(kept, error, node, what, remedy if kept == on_error else PASSES)
+        if without_loss(on_error, error) != on_error:
+            # The record comes again, so a letter would make two records of it.
+            raise self._fatal(error, f"{self._message(error, node, what)}; {PASSES}")
+        dead = self._follow(on_error, error, node, what, remedy)
         self._task.drop(1, node, "dead_letter" if dead else reason)
 
     def _follow(
@@ -212,8 +214,7 @@ class Failures:
         for letter in letters or ():
             self._send(letter, node, f"{what}: {said(error, self._config)}")
         if answer == "fail":
-            cause = None if hides_text(error, self._config) else error
-            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from cause
+            raise self._fatal(error, message)
         # A runner limits how often it logs lines of one kind. The kind is not the text, which often quotes the record.
         logger.warning(
             "%s; %s",
@@ -222,6 +223,12 @@ class Failures:
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
         return bool(letters)
+
+    def _fatal(self, error: Exception, message: str) -> ProcessingFailed:
+        fatal = ProcessingFailed(f"{message}{self._how_to_reproduce(error)}")
+        fatal.__cause__ = None if hides_text(error, self._config) else error
+        fatal.__suppress_context__ = True  # as after `raise ... from`
+        return fatal
 
     def _going_on(self, letters: Sequence[OutputRecord]) -> str:
         if letters and isinstance(self._task.collector, LetterCollector):

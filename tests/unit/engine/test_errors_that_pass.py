@@ -14,6 +14,7 @@ from streamapp import (
     StringSerde,
     TopologyTestDriver,
 )
+from tests.unit.engine.support import TEXTS, Sent, feed, task_of
 
 TEXT = StringSerde()
 MESSAGE = "ConnectionError: no registry.*; a service failed and not the record: the record comes again"
@@ -71,3 +72,16 @@ def test_continue_goes_on_as_in_kafka_streams(where: str) -> None:
     running = driver(where, "continue", handlers=True)
     running.pipe_raw("in", b"k", b"v", 1)
     assert sum(running.drops.values()) == 1
+
+
+@pytest.mark.parametrize("answer", ["skip", "dead_letter"])
+def test_an_outage_leaves_no_letter_of_a_record_that_comes_again(answer: Any) -> None:
+    """With at_least_once, each restart during the outage wrote a letter, and a replay made a second record of it."""
+    config, sent = StreamsConfig("app", dead_letter_queue_topic="dead"), Sent()
+    builder = StreamsBuilder(config)
+    builder.stream("in", **TEXTS).map_values(ask, on_error=answer)
+    task, _ = task_of(builder, config=config, collector=sent)
+    feed(task, "in", [("k", "v", 1)])
+    with pytest.raises(StreamsError, match=MESSAGE):
+        task.process()
+    assert sent.records == []
