@@ -53,14 +53,3 @@ def test_a_copy_of_an_earlier_changelog_is_not_used(tmp_path: Path) -> None:
         return found
 
     assert [stored("A"), stored("A"), stored("B")] == [None, b"A", None]
-
-
-def test_copies_of_earlier_changelogs_are_deleted(tmp_path: Path) -> None:
-    """Each reset would otherwise leave a copy of the state on each executor."""
-    disks = [ExecutorDisk(plan_in(tmp_path), {"app-s-changelog": changelog_id}) for changelog_id in "AB"]
-    for disk in disks:
-        disk.delete_earlier()
-        disk.open("0_0", ["s"]).close()
-    assert [Path(disk.place("0_0")).exists() for disk in disks] == [False, True]
-    disks[1].delete_earlier()
-    assert Path(disks[1].place("0_0")).exists()

@@ -50,12 +50,6 @@ class ExecutorDisk:
             except ProcessorStateError:
                 self.wipe(task)
 
-    def delete_earlier(self) -> None:
-        """Deletes the copies of earlier topologies and of earlier changelogs, which no run of the application needs."""
-        for folder in self._root.parent.glob("*"):
-            if folder != self._root:
-                shutil.rmtree(folder, ignore_errors=True)
-
     def wipe(self, task: str) -> None:
         shutil.rmtree(self._root / task, ignore_errors=True)
 

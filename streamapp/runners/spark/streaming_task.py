@@ -290,7 +290,6 @@ class _OfProcess:
         self.admin: KafkaAdmin = KafkaAdmin(settings_of(config))
         self.kafka: KafkaRange = KafkaRange(client_of(config))
         self.globals: _Globals | None = _Globals(stage.plan) if stage.plan.global_stores else None
-        ExecutorDisk(stage.plan, stage.topic_ids).delete_earlier()
 
 
 _of_processes: dict[str, _OfProcess] = {}
