@@ -106,10 +106,10 @@ class ConfluentSchemaRegistry:
         known = self._ids.get(key)
         if known is not None:
             return known
-        with self._one_at_a_time():
+        with self._one_at_a_time() as away:
             known = self._ids.get(key)  # another thread may have asked meanwhile
             if known is None:
-                known = self._ids[key] = int(self._told("id", subject, text, format, references))
+                known = self._ids[key] = int(self._told("id", subject, text, format, references, away))
                 if not references:
                     self._schemas.setdefault(known, (format, schema))
         return known
@@ -126,10 +126,12 @@ class ConfluentSchemaRegistry:
         known = self._guids.get(key)
         if known is not None:
             return known
-        with self._one_at_a_time():
+        with self._one_at_a_time() as away:
             known = self._guids.get(key)
             if known is None:
-                known = self._guids[key] = guid_from(self._told("guid", subject, text, format, references))
+                known = self._guids[key] = guid_from(
+                    self._told("guid", subject, text, format, references, away)
+                )
                 if not references:
                     self._schemas.setdefault(known, (format, schema))
         return known
@@ -152,10 +154,10 @@ class ConfluentSchemaRegistry:
     def _schema(self, number: int | UUID, path: str, format: SchemaFormat) -> Schema:
         known = self._schemas.get(number)
         if known is None:
-            with self._one_at_a_time():
+            with self._one_at_a_time() as away:
                 known = self._schemas.get(number)
                 if known is None:
-                    known = self._schemas[number] = self._asked(number, path)
+                    known = self._schemas[number] = self._asked(number, path, away)
         if known[0] != format:
             raise SerializationError(
                 f"the schema with {_shown(number)} is {known[0]}, not {format}: read this topic with the serde of its "
@@ -193,26 +195,32 @@ class ConfluentSchemaRegistry:
         return f"ConfluentSchemaRegistry({self.settings.url!r})"
 
     @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
+    def _one_at_a_time(self) -> Iterator[RegistryAway | None]:
         """Lets one thread ask the registry, while the others wait.
 
         If the registry does not answer this thread, all threads that have waited get its error. Otherwise each of them
-        would be patient after the others, and the last one would wait for many times ``patience_ms``.
+        would be patient after the others, and the last one would wait for many times ``patience_ms``. A thread with an
+        earlier answer in the cache goes on with this answer.
         """
         began = self.client.clock()
         with self._lock:
-            if self._away is not None and self._away[0] > began:
-                raise RegistryAway(str(self._away[1]))
+            shared = None if self._away is None or self._away[0] <= began else self._away[1]
             try:
-                yield
+                yield shared
             except RegistryAway as error:
-                self._away = self.client.clock(), error
+                if shared is None:
+                    self._away = self.client.clock(), error
                 raise
 
-    def _answered(self, question: str, ask: Any) -> Any:
-        """The registry's answer. If the registry does not answer, an earlier answer from the cache."""
+    def _answered(self, question: str, ask: Any, away: RegistryAway | None = None) -> Any:
+        """The registry's answer. If the registry does not answer, an earlier answer from the cache.
+
+        ``away`` is the error of another thread, which has asked the registry for this thread, too.
+        """
         kept = None if self._known is None else self._known.read(question)
         try:
+            if away is not None:
+                raise RegistryAway(str(away))
             answer = ask(kept is None)
         except RegistryAway as error:
             if kept is None:
@@ -223,12 +231,20 @@ class ConfluentSchemaRegistry:
             self._known.write(question, answer)
         return answer
 
-    def _told(self, what: str, subject: str, text: str, format: SchemaFormat, references: References) -> Any:
+    def _told(
+        self,
+        what: str,
+        subject: str,
+        text: str,
+        format: SchemaFormat,
+        references: References,
+        away: RegistryAway | None,
+    ) -> Any:
         """The ``id`` or ``guid`` of a schema under a subject, from the registry or the cache."""
         behind = f" with {plain_references(references)}" if references else ""
         question = f"{what} of {format} {text} under {subject}{behind}"
         return self._answered(
-            question, lambda patient: self._found(what, subject, text, format, references, patient)
+            question, lambda patient: self._found(what, subject, text, format, references, patient), away
         )
 
     def _found(
@@ -314,7 +330,7 @@ class ConfluentSchemaRegistry:
         new = text if format == "PROTOBUF" else json.loads(text)
         return f"Version {latest.version} (id {latest.id}) and the new schema differ: {summary(latest.schema, new)}"
 
-    def _asked(self, number: int | UUID, path: str) -> tuple[SchemaFormat, Schema]:
+    def _asked(self, number: int | UUID, path: str, away: RegistryAway | None) -> tuple[SchemaFormat, Schema]:
         now = self.client.clock()
         if self._unknown.get(number, now) > now:
             raise _no_schema(number, self.settings.url)
@@ -324,6 +340,7 @@ class ConfluentSchemaRegistry:
                 found = self._answered(
                     f"schema {number}",
                     lambda patient: self.client.ask("GET", path, patient=patient, has={"schema": str}),
+                    away,
                 )
                 return read_schema(found, self._referenced)
             except (RegistryRefusal, ForeignAnswer) as refusal:

@@ -145,11 +145,11 @@ def _plain_key(kind: str, text: str) -> Any:
 
 def _fitting(serde: Serde[Any], document: Any) -> tuple[Any, bytes]:
     """The key of a JSON document, and its bytes. First, marks count as content of the key, then as marks."""
-    unmarked = _unmarked(document)
     try:
         key = _key_from_json(serde, document)
         return key, serde.serialize(key)
     except Exception:
+        unmarked = _unmarked(document)
         if unmarked == document:
             raise
     key = _key_from_json(serde, unmarked)

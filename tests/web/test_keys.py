@@ -93,6 +93,8 @@ KEYS: list[tuple[Serde[Any], Any]] = [
     (AvroSerde(RECORD), WHOLE),
     (AvroSerde({"type": "map", "values": "string"}), {"$base64": "YQ=="}),
     (JsonSerde(), {"$base64": "YQ=="}),
+    (JsonSerde(), {"$base64": "a"}),
+    (JsonSerde(), {"seat": {"$int": "12F, by the window"}}),
     (JsonSerde(Of), OF),
     (AvroSerde(type=Model), Model(carrier="UA", number=1545)),
     (ProtobufSerde(Duration), Duration(seconds=3, nanos=5)),

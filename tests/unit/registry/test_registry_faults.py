@@ -191,6 +191,38 @@ def test_threads_that_wait_for_the_registry_are_patient_together(server: Scripte
     assert registry.schema_of(1) == FLIGHT
 
 
+def test_a_thread_that_has_waited_for_the_registry_goes_on_with_its_earlier_answer(
+    server: ScriptedRegistry, tmp_path: Path
+) -> None:
+    """The thread got the error of the other one, although the cache has the answer."""
+    client_of(server, cache=tmp_path).id_of("flights-value", FLIGHT)
+    client_of(server, cache=tmp_path).schema_of(1)
+    server.stop()
+    clock, asking, found = Clock(), set[int](), list[Any]()
+
+    def time_of_thread() -> float:
+        asking.add(threading.get_ident())
+        return clock.now
+
+    registry = ConfluentSchemaRegistry(
+        cache=tmp_path,
+        client=RestClient(RegistrySettings(url=server.url), sleep=clock.sleep, clock=time_of_thread),
+    )
+    second = threading.Thread(target=lambda: found.append(registry.schema_of(1)))
+
+    def while_the_first_waits() -> None:
+        if not second.ident:
+            second.start()
+        until(lambda: len(asking) == 2, 10, lambda: asking)
+
+    clock.on_sleep = while_the_first_waits
+    with pytest.raises(SchemaRegistryError, match="does not answer"):
+        registry.schema_of(7)
+    second.join()
+    assert found == [FLIGHT]
+    server.start()
+
+
 def test_an_absent_registry_is_asked_once_for_the_words_about_unreadable_json(
     server: ScriptedRegistry,
 ) -> None:
