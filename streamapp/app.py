@@ -381,9 +381,8 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
     if (largest := config.client_properties.get("message.max.bytes")) is not None:
-        settings["producer_max_request_size"] = int(
-            largest
-        )  # of agents with at_least_once, as of all other producers
+        # The producer of agents with at_least_once is Faust's. All other producers have the property already.
+        settings["producer_max_request_size"] = int(largest)
     return settings | {
         "broker_client_id": client_id(config),
         "worker_redirect_stdouts": False,  # a print is no warning

@@ -63,9 +63,8 @@ def open_worker(
         handlers.append(urllib.request.HTTPSHandler(context=context))
     try:
         return urllib.request.build_opener(*handlers).open(request, timeout=seconds)
-    except (
-        http.client.HTTPException
-    ) as error:  # also of a host that is no name, and of another kind of server
+    except http.client.HTTPException as error:
+        # A host that is no name raises this, too, and so does another kind of server.
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
 
 

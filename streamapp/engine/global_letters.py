@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from streamapp.engine.collector import NoWayOut
+from streamapp.engine.collector import NoWayOut, ResultRefused
 from streamapp.engine.current_record import CurrentRecord
+from streamapp.engine.judging import send_letter
+from streamapp.errors import BrokerError
 from streamapp.records import Headers, OutputRecord, TopicPartition, payload_bytes
 from streamapp.topology.plan import Plan
 
@@ -68,6 +70,16 @@ class GlobalLetters:
     def waiting(self) -> list[OutputRecord]:
         """The letters in the order of their records, by partition."""
         return [letter for letters in self._waiting.values() for _, letter in letters]
+
+    def send(self, send: Callable[..., None], now_ms: int) -> None:
+        """Sends the letters that wait, by a `Collector.send`. Raises `BrokerError` if brokers refuse a letter."""
+        for letter in self.waiting:
+            try:
+                send_letter(send, letter, now_ms)
+            except ResultRefused as refused:
+                raise BrokerError(
+                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
+                ) from refused
 
     @property
     def positions(self) -> dict[TopicPartition, int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamapp._base.secrets import without_user
+from streamapp.broker.requests import LastingAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
@@ -108,6 +109,11 @@ def client_of(config: StreamsConfig) -> dict[str, Any]:
         "client.id": config.application_id,
         **config.client_properties,
     }
+
+
+def admin_of(config: StreamsConfig) -> LastingAdmin:
+    """A new admin client for the application's cluster. librdkafka logs nothing, because each caller handles errors."""
+    return LastingAdmin({**client_of(config), "log_level": 0})
 
 
 def settings_of(config: StreamsConfig) -> KafkaSettings:

@@ -105,6 +105,10 @@ class Subtopology:
         stores = tuple(specs[name] for name in of_nodes)
         return replace(self, nodes=tuple(nodes), stores=stores)
 
+    def store(self, name: str) -> StoreSpec:
+        """The store with this name, which the sub-topology must have."""
+        return next(spec for spec in self.stores if spec.name == name)
+
     def source_of(self, topic: str) -> SourceNode | None:
         """The source node that reads a topic."""
         for source in self.sources:

@@ -131,7 +131,7 @@ def test_a_backfill_refuses_offsets_of_an_earlier_topic(
 
     monkeypatch.setattr(handover_survey, "KafkaRange", Cluster)
     monkeypatch.setattr(handover_survey, "Group", Committed)
-    monkeypatch.setattr(handover_survey, "LastingAdmin", Admin)
+    monkeypatch.setattr(handover_survey, "admin_of", Admin)
     builder = StreamsBuilder(StreamsConfig("app"))
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     with pytest.raises(error, match=f"the topic in was deleted and created anew.*{says}"):

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from streamapp._base.counted import counted
-from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
-from streamapp.runners.connection import client_of
+from streamapp.runners.connection import admin_of, client_of
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
 from streamapp.runners.spark.batch_source import (
     Bound,
@@ -167,7 +166,7 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     global_ends = _joined(notes) or _global_ends(plan, kafka, existing)
     found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), global_ends, note)
     # Repartition topics that are still missing have no records, and a worker takes offsets without an id.
-    ids = ids_of(LastingAdmin({**client_of(plan.config), "log_level": 0}), {tp.topic for tp in there})
+    ids = ids_of(admin_of(plan.config), {tp.topic for tp in there})
     resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata, ids)
     found = replace(found, resume=resume)
     if note is not None and note.job != found.job:
@@ -205,7 +204,7 @@ def _check_no_more_partitions(
 
 def _check_not_anew(plan: Plan, committed: Mapping[TopicPartition, tuple[int, str]], begun: bool) -> None:
     """Raises an error for offsets that belong to an earlier topic. ``begun``: a backfill was interrupted."""
-    admin = LastingAdmin({**client_of(plan.config), "log_level": 0})
+    admin = admin_of(plan.config)
     if not begun:
         check_not_anew(plan.application_id, admin, committed)
         return

@@ -50,7 +50,7 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     operator = aggregate.operator
     if not isinstance(operator, StreamAggregate | WindowAggregate):
         raise _only_engine(aggregate, "it is no count or aggregate of a stream")
-    spec = next(spec for spec in plan.store_subtopology[name].stores if spec.name == name)
+    spec = plan.store_subtopology[name].store(name)
     kind = spec.kind
     if kind.drops_rows or not isinstance(kind, Table | TimestampedWindow):
         raise _only_engine(aggregate, "its store drops rows, or keeps their versions")

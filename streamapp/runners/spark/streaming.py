@@ -23,11 +23,10 @@ from confluent_kafka import KafkaException
 
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.connection import client_of, connected, settings_of
+from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_offset
 from streamapp.runners.spark.batch_source import KafkaRange
@@ -99,7 +98,7 @@ class SparkStream:
         self._one_batch = threading.Lock()
         self._stopped = False
         self._group = Group(self._config)
-        self._admin = LastingAdmin({**client_of(self._config), "log_level": 0})
+        self._admin = admin_of(self._config)
         self._membership: StreamingMembership | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
@@ -163,8 +162,9 @@ class SparkStream:
         committed = self._group.read_settled(every)
         check_not_anew(self._group.name, self._admin, committed)
         self._topic_ids = self._ids_now()
-        outside = [tp for tp in every if tp.topic in self._outside()]
-        for tp, (first, end) in KafkaRange(client_of(self._config)).committed(outside).items():
+        outside = self._outside()
+        read = [tp for tp in every if tp.topic in outside]
+        for tp, (first, end) in KafkaRange(client_of(self._config)).committed(read).items():
             offset = committed[tp].offset if tp in committed else -1
             begin = first_offset(self._config, tp, offset, first, end)
             if begin != offset:

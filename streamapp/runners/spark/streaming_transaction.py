@@ -15,9 +15,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.refused import is_refusal
 from streamapp.config import StreamsConfig
-from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import GlobalLetters
-from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import Headers, TopicPartition, create_time
@@ -141,13 +139,7 @@ class StreamTransaction:
 
     def write(self, letters: GlobalLetters) -> None:
         """Sends dead letters of global records; their positions become valid with the commit."""
-        for letter in letters.waiting:
-            try:
-                send_letter(self.results.send, letter, int(time.time() * 1000))
-            except ResultRefused as refused:
-                raise BrokerError(
-                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
-                ) from refused
+        letters.send(self.results.send, int(time.time() * 1000))
         self._global_positions = {tp: Position(offset) for tp, offset in letters.positions.items()}
 
     def acknowledge(self) -> None:

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import GlobalLetters
-from streamapp.engine.judging import send_letter
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
@@ -201,13 +199,7 @@ class _Ledger:
         With at_least_once, first waits until brokers have all outputs, because the wait could exceed the time-out of an
         open transaction. With exactly_once_v2, the transaction is open already.
         """
-        for letter in self._letters.waiting:
-            try:
-                send_letter(self._outputs.send, letter, now_ms())
-            except ResultRefused as refused:
-                raise ProductionError(
-                    f"{letter.topic} does not take a dead letter of a global table: {refused}. {refused.remedy}"
-                ) from refused
+        self._letters.send(self._outputs.send, now_ms())
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()

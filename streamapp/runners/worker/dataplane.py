@@ -511,10 +511,8 @@ class DataPlane(threading.Thread):
         A worker repairs each task only once, because damage that comes again is a fault of the disk.
         """
         live, self.tasks.current = self.tasks.current, None
-        if (
-            live is None or self.tasks.get(live.id) is not live
-        ):  # a task that closes: its command is incomplete
-            return False
+        if live is None or self.tasks.get(live.id) is not live:
+            return False  # the task closes, so its command is incomplete
         if not live.restorable or live.id in self._repaired:
             return False
         self._repaired.add(live.id)

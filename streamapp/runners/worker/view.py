@@ -225,7 +225,7 @@ class WorkerView:
         result = {}
         local = {} if self._plane is None else dict(self._plane.tasks)
         for name, sub in self.plan.store_subtopology.items():
-            spec = next(spec for spec in sub.stores if spec.name == name)
+            spec = sub.store(name)
             changelog = sub.changelog_topics.get(name)
             count = self._task_count(sub)
             result[name] = TableInfo(
@@ -259,8 +259,7 @@ class WorkerView:
         count = self._task_count(sub)
         if not count:
             raise StoreNotAvailable(f"the store {store} has no partitions yet: the worker is starting")
-        spec = next(spec for spec in sub.stores if spec.name == store)
-        return partition_for(placing_bytes(spec.key_serde, key), count)
+        return partition_for(placing_bytes(sub.store(store).key_serde, key), count)
 
     def owner(self, store: str, key: bytes) -> tuple[int, str | None, bool]:
         """A key's partition, the URL of the worker that has it (None: no worker), and True if this worker has it."""
