@@ -110,8 +110,9 @@ class OutboxDatabase(ABC):
         return [OutboxRow(row[0], _record(*row)) for row in rows]
 
     def topics(self) -> list[str]:
-        """The topics of all rows, refused ones included."""
-        return [topic for (topic,) in self._run(f"SELECT DISTINCT topic FROM {self.table}")]
+        """The topics of all rows, refused ones included, without topics that are not text (`UnreadableRow`)."""
+        found = self._run(f"SELECT DISTINCT topic FROM {self.table}")
+        return [topic for (topic,) in found if isinstance(topic, str)]
 
     def count(self) -> int:
         """The number of rows that wait to be sent, without refused rows."""

@@ -226,6 +226,7 @@ def test_a_row_that_brokers_refuse_stays_with_the_reason(topics: Topics, address
 @pytest.mark.parametrize(
     ("column", "content", "why"),
     [
+        ("topic", b"bytes", "its topic is bytes"),
         ("key", "text", "its key is str"),
         ("value", 5, "its value is int"),
         ("timestamp_ms", "now", "its timestamp_ms is str"),
