@@ -6,9 +6,11 @@ import dataclasses
 import shutil
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
+from streamapp.serdes import JsonSerde
 from streamapp.web.view_source import (
     RestoreStatus,
     StandbyStatus,
@@ -163,6 +165,25 @@ async def test_large_integers_keep_their_digits(opened: Opened) -> None:
     await opened.shows("#table-name", "delays-by-airport")
     opened.source.stores["delays-by-airport", 0].put("big", 2**63 - 1, 3_000_000_000_000)
     await opened.shows("#entries tbody tr", "9223372036854775807")
+
+
+async def test_a_long_value_of_a_large_json_key_is_behind_its_link(opened: Opened) -> None:
+    """The link had the number in quotes, so there was no entry for the key."""
+    long = "x" * 1_000
+    keys, kind = JsonSerde(), "key_value"
+    rows = [({"id": 2**63 - 1}, long), (2**62 + 1, long)]
+    stores = {partition: open_empty("by-id", kind, keys) for partition in range(opened.source.partitions)}
+    for timestamp, (key, value) in enumerate(rows):
+        stores[opened.source.partition_for("by-id", keys.serialize(key))].put(key, value, timestamp)
+    opened.source.add_table("by-id", kind, stores, key_serde=keys)
+    await opened.page.reload()
+    await opened.page.locator("#table-list button", has_text="by-id").click()
+    await opened.shows("#entries tbody", "all 1,000 characters")
+    links = opened.page.locator("#entries tbody a.more")
+    await playwright.expect(links).to_have_count(2)
+    for link in await links.all():
+        answer = await opened.page.request.get(urljoin(opened.page.url, await link.get_attribute("href")))
+        assert (await answer.json())["value"] == long
 
 
 async def test_says_when_the_worker_does_not_answer(opened: Opened) -> None:

@@ -19,11 +19,14 @@ let lastTopology = null;
 
 // --- asking ---
 
+/** The digits of an integer that JavaScript would round. They are a number again when they become JSON. */
+const digits = (source) => Object.assign(new String(source), { toJSON: () => JSON.rawJSON(source) });
+
 /** JSON of a path; integers that JavaScript would round stay as their digits. */
 async function ask(path) {
   const response = await fetch(path, { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(10_000) });
   const exact = (_, value, context) =>
-    typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) && context ? context.source : value;
+    typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) && context ? digits(context.source) : value;
   const body = JSON.parse(await response.text(), exact);
   if (!response.ok) throw Object.assign(new Error(body.error ?? response.statusText), { status: response.status });
   return body;
