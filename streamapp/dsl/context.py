@@ -23,9 +23,10 @@ __all__ = ["Context", "Faces"]
 
 @dataclass(frozen=True)
 class Faces:
-    """The public classes of streams and tables. Builders make their results with these classes.
+    """The public classes of streams and tables, which users face.
 
-    Builders find the classes here because direct imports would be circular.
+    The functions behind methods of the DSL return objects of these classes. The functions find the classes here,
+    because direct imports would be circular.
     """
 
     stream: type[KStream[Any, Any]]

@@ -98,8 +98,9 @@ class Failures:
     def behind_source(self, error: Exception, source: str) -> None:
         """Asks the handler about a record for which a node downstream of the source has raised.
 
-        If the traceback has no operator, then a sink directly behind the source has raised. As in Kafka Streams
-        (``StreamTask.process``), no handler is asked about such a sink, so the method raises `ProcessingFailed`.
+        The traceback shows which operator has raised. If it shows none, a sink directly behind the source has raised.
+        As in Kafka Streams (``StreamTask.process``), no handler is asked about an error of such a sink. So the method
+        raises `ProcessingFailed`.
         """
         node = self.node_of(error.__traceback__, source)
         if node != source or no_fault_of_the_record(error):

@@ -99,9 +99,7 @@ class TaskSession:
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
         """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
 
-        Raises `TaskCorruptedError` in two cases. The offset of the local state is larger than the end offset of its
-        changelog. Or a changelog with ``cleanup.policy=compact`` begins after this offset, so that records are lost
-        which the state needs.
+        Raises `TaskCorruptedError` in the cases of `restore_start`.
         """
         lacking = []
         local = self.task.changelog_offsets
@@ -119,7 +117,8 @@ class TaskSession:
         """The first offset to read of a changelog.
 
         ``local`` is the offset up to which the local state is complete. ``first`` and ``end`` are the first offset and
-        the end offset of the changelog. Raises `TaskCorruptedError` in the same cases as `restorations`.
+        the end offset of the changelog. Raises `TaskCorruptedError` if the changelog ends before ``local``. The same
+        error comes if a compacted changelog begins after ``local``, because records are missing then.
         """
         store = self.changelogs[tp]
         if local > end:

@@ -193,11 +193,11 @@ class Registered:
         return f"{theirs}, and {(self.record or self.subject)[:_MOST_NAME]} here differs from it: {changes}"
 
     def arguments(self, subject: str | None = None) -> dict[str, Any]:
-        """The arguments for a copy of a serde that concern the registry. The copy has another subject, or is in another
-        process.
+        """The arguments about registry and schema with which a serde is copied. The copy is for another subject, or for
+        another process.
 
-        A serde without a registry of its own gets the application's registry as an argument, because another process
-        does not know this default.
+        By default a serde uses the application's registry. Another process does not know this registry, so the copy
+        gets the registry as an argument.
         """
         return {
             "registry": self._registry or default_registry(),

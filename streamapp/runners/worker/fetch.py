@@ -173,11 +173,11 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs for other threads, from the last fetch and from brokers, also of inputs that are
-        not polled now.
+        """Notes the end offsets of all inputs for other threads, also of inputs that are not polled now.
 
-        Only the data plane's thread may call this method. Other threads call only `wake`, `look_beside` and
-        `behind_others` of the consumer.
+        An end is the larger one of two: the end that came with the last fetch, and the end that brokers have told. Only
+        the data plane's thread may call this method. Other threads may call no methods of the consumer except `wake`,
+        `look_beside` and `behind_others`.
         """
         self._consumer.look()
         for tp in self._task_of:
