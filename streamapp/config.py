@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from streamapp._base.addresses import check_addresses
-from streamapp._base.callables import accepts
+from streamapp._base.callables import is_plain_function
 from streamapp._base.names import check_topic_name, did_you_mean
 from streamapp._base.secrets import Properties
 from streamapp.errors import ConfigError, TopologyError
@@ -290,19 +290,21 @@ class StreamsConfig:
                     f"{name}_exception_handler cannot be a Retry: records wait in a store of one operator. "
                     "Give the operator on_error=Retry..."
                 )
-            if handler not in ANSWERS and not accepts(handler, 2):
+            if handler not in ANSWERS and not is_plain_function(handler, 2):
                 raise ConfigError(
-                    f'{name}_exception_handler must be "fail", "skip", "dead_letter", "continue" or a function of an '
-                    f"ErrorContext and an exception, not {handler!r}"
+                    f'{name}_exception_handler must be "fail", "skip", "dead_letter", "continue" or a function (no coroutine '
+                    f"function) of an ErrorContext and an exception, not {handler!r}"
                 )
             if handler == "dead_letter" and self.dead_letter_queue_topic is None:
                 raise ConfigError(
                     f'{name}_exception_handler="dead_letter" needs a topic: set dead_letter_queue_topic'
                 )
-        if self.default_timestamp_extractor is not None and not accepts(self.default_timestamp_extractor, 2):
+        if self.default_timestamp_extractor is not None and not is_plain_function(
+            self.default_timestamp_extractor, 2
+        ):
             raise ConfigError(
-                "default_timestamp_extractor must be a function of a record and the partition's time, not "
-                f"{self.default_timestamp_extractor!r}"
+                "default_timestamp_extractor must be a function (no coroutine function) of a record and the partition's "
+                f"time, not {self.default_timestamp_extractor!r}"
             )
         listed = isinstance(self.dead_letter_drops, Collection) and not isinstance(
             self.dead_letter_drops, str
@@ -314,8 +316,10 @@ class StreamsConfig:
             )
         if self.dead_letter_drops and self.dead_letter_queue_topic is None:
             raise ConfigError("dead_letter_drops needs a topic: set dead_letter_queue_topic")
-        if self.show_record is not None and not accepts(self.show_record, 2):
-            raise ConfigError(f"show_record must be a function of key and value, not {self.show_record!r}")
+        if self.show_record is not None and not is_plain_function(self.show_record, 2):
+            raise ConfigError(
+                f"show_record must be a function (no coroutine function) of key and value, not {self.show_record!r}"
+            )
         unknown = self.optimizations - set(OPTIMIZATIONS)
         if unknown or not self.topology_optimization:
             raise ConfigError(

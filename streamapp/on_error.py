@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 from zlib import crc32
 
-from streamapp._base.callables import accepts
+from streamapp._base.callables import is_plain_function
 from streamapp._base.durations import Duration, to_ms
 from streamapp._base.names import check_topic_name
 from streamapp._base.whole_numbers import check_whole
@@ -227,9 +227,9 @@ class Retry:
         for kind in self.failures:
             if not isinstance(kind, type) or not issubclass(kind, Exception):
                 raise ConfigError(f"failures of Retry have to be types of exceptions, not {kind!r}")
-        if self.choose is not None and not accepts(self.choose, 2):
+        if self.choose is not None and not is_plain_function(self.choose, 2):
             raise ConfigError(
-                "choose of Retry has to be a function that takes an ErrorContext and an exception, not "
+                "choose of Retry has to be a function (no coroutine function) of an ErrorContext and an exception, not "
                 f"{self.choose!r}"
             )
         check_whole(self.max_records, "max_records of Retry")
@@ -315,15 +315,15 @@ def check_on_error(on_error: object, where: str) -> None:
     Traceback (most recent call last):
     ...
     streamapp.errors.ConfigError: on_error of map_values() is "fail", "skip", "dead_letter", "continue", a Retry or \
-a function of an ErrorContext and an exception, not 'ignore'
+a function (no coroutine function) of an ErrorContext and an exception, not 'ignore'
     """
     if isinstance(on_error, str) and on_error in ANSWERS:
         return
-    if isinstance(on_error, Retry) or (not isinstance(on_error, type) and accepts(on_error, 2)):
+    if isinstance(on_error, Retry) or (not isinstance(on_error, type) and is_plain_function(on_error, 2)):
         return
     raise ConfigError(
-        f'on_error of {where} is "fail", "skip", "dead_letter", "continue", a Retry or a function of an ErrorContext '
-        f"and an exception, not {on_error!r}"
+        f'on_error of {where} is "fail", "skip", "dead_letter", "continue", a Retry or a function (no coroutine '
+        f"function) of an ErrorContext and an exception, not {on_error!r}"
     )
 
 

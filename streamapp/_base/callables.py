@@ -8,7 +8,14 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, TopologyError
 
-__all__ = ["accepts", "check_supplier", "gives_coroutine", "require_function", "stores_of"]
+__all__ = [
+    "accepts",
+    "check_supplier",
+    "gives_coroutine",
+    "is_plain_function",
+    "require_function",
+    "stores_of",
+]
 
 
 def accepts(function: Any, arguments: int) -> bool:
@@ -30,6 +37,16 @@ def accepts(function: Any, arguments: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def is_plain_function(function: Any, arguments: int) -> bool:
+    """As `accepts`, for functions whose result is needed at once: False for a coroutine function, too.
+
+    >>> async def later(record, error): ...
+    >>> is_plain_function(later, 2), accepts(later, 2)
+    (False, True)
+    """
+    return accepts(function, arguments) and not gives_coroutine(function)
 
 
 def require_function(

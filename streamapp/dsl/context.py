@@ -23,10 +23,9 @@ __all__ = ["Context", "Faces"]
 
 @dataclass(frozen=True)
 class Faces:
-    """The public classes of streams and tables, which users face.
+    """The public classes that users face, of the streams and tables that operators return.
 
-    The functions behind methods of the DSL return objects of these classes. The functions find the classes here,
-    because direct imports would be circular.
+    The modules of the operators find the classes here, because direct imports would be circular.
     """
 
     stream: type[KStream[Any, Any]]

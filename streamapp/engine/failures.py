@@ -99,14 +99,17 @@ class Failures:
         """Asks the handler about a record for which a node downstream of the source has raised.
 
         The traceback shows which operator has raised. If it shows none, a sink directly behind the source has raised.
-        As in Kafka Streams (``StreamTask.process``), no handler is asked about an error of such a sink. So the method
-        raises `ProcessingFailed`.
+        This sink has asked its own handler about a result that cannot be serialized, or that brokers refuse. As in
+        Kafka Streams (``StreamTask.process``), no handler is asked about the sink's other errors, for example of a
+        topic function. For these, the method raises `ProcessingFailed`.
         """
         node = self.node_of(error.__traceback__, source)
         if node != source or no_fault_of_the_record(error):
             self.processing(error, node)
         else:
-            remedy = "no exception handler is asked about a sink right behind a source"
+            remedy = (
+                "no exception handler is asked about this error, because the sink is right behind a source"
+            )
             raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:

@@ -94,7 +94,8 @@ def as_struct(model: Any) -> Any:
             else (name, _replaced(kind))
             for name, kind in model._options.fields.items()
         ]
-    return msgspec.defstruct(model.__name__, fields)
+    # Only with kw_only may a field with a default come before one without, which pydantic allows.
+    return msgspec.defstruct(model.__name__, fields, kw_only=True)
 
 
 def _kept(default: Any) -> Any:

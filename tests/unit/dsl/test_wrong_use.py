@@ -18,6 +18,7 @@ from streamapp import (
     Materialized,
     Processor,
     Record,
+    Retry,
     SessionWindows,
     Stores,
     StreamJoined,
@@ -418,11 +419,22 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
         (lambda: StreamsConfig(statestore_cache_max_bytes="10MB"), "has to be an int of bytes, not '10MB'"),
         (
             lambda: StreamsConfig(processing_exception_handler=lambda error: "continue"),
-            "must be .* a function of an ErrorContext and an exception",
+            r"must be .* a function \(no coroutine function\) of an ErrorContext and an exception",
+        ),
+        *(
+            (wrong, r"a function \(no coroutine function\) of .*late_or_not")
+            for wrong in [
+                lambda: StreamsConfig(deserialization_exception_handler=late_or_not),
+                lambda: StreamsConfig(production_exception_handler=late_or_not),
+                lambda: StreamsConfig(default_timestamp_extractor=late_or_not),
+                lambda: StreamsConfig(show_record=late_or_not),
+                lambda: Retry.in_place(choose=late_or_not),
+                lambda: Described().stream.map_values(str, on_error=late_or_not),
+            ]
         ),
         (
             lambda: StreamsConfig(default_timestamp_extractor="x"),
-            "a function of a record and the partition's time",
+            "of a record and the partition's time",
         ),
         (lambda: StreamsConfig(dead_letter_queue_topic="a b"), "dead_letter_queue_topic"),
         (lambda: StreamsConfig(num_standby_replicas=True), "num_standby_replicas has to be an int, not True"),

@@ -54,6 +54,20 @@ def test_pydantic(serde: Serde[Any]) -> None:
     assert pickle.loads(pickle.dumps(serde)).serialize(FLIGHT) == serde.serialize(FLIGHT)
 
 
+class Late(pydantic.BaseModel):
+    delay: int = 0
+    carrier: str
+
+
+@pytest.mark.parametrize(
+    "serde", [AvroSerde(type=Late), JsonSchemaSerde(type=Late), ProtobufSerde(type=Late)]
+)
+def test_a_required_field_behind_a_default(serde: Serde[Any]) -> None:
+    """AvroSerde raised a bare TypeError."""
+    assert serde.deserialize(serde.serialize(Late(carrier="AA", delay=7))) == Late(carrier="AA", delay=7)
+    assert list(msgspec.json.schema(shape_of(Late))["$defs"]["Late"]["properties"]) == ["delay", "carrier"]
+
+
 def test_each_object_has_a_default_of_its_own() -> None:
     class Trip(pydantic.BaseModel):
         stops: list[str] = ["JFK"]
