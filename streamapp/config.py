@@ -292,8 +292,8 @@ class StreamsConfig:
                 )
             if handler not in ANSWERS and not is_plain_function(handler, 2):
                 raise ConfigError(
-                    f'{name}_exception_handler must be "fail", "skip", "dead_letter", "continue" or a function (no coroutine '
-                    f"function) of an ErrorContext and an exception, not {handler!r}"
+                    f'{name}_exception_handler must be "fail", "skip", "dead_letter", "continue" or a function '
+                    f"(no coroutine function) of an ErrorContext and an exception, not {handler!r}"
                 )
             if handler == "dead_letter" and self.dead_letter_queue_topic is None:
                 raise ConfigError(
@@ -303,8 +303,8 @@ class StreamsConfig:
             self.default_timestamp_extractor, 2
         ):
             raise ConfigError(
-                "default_timestamp_extractor must be a function (no coroutine function) of a record and the partition's "
-                f"time, not {self.default_timestamp_extractor!r}"
+                "default_timestamp_extractor must be a function (no coroutine function) of a record and the "
+                f"partition's time, not {self.default_timestamp_extractor!r}"
             )
         listed = isinstance(self.dead_letter_drops, Collection) and not isinstance(
             self.dead_letter_drops, str

@@ -54,9 +54,9 @@ def open_consumer(
 ) -> LastingConsumer:
     """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
 
-    The function ``ends`` tells the ends of the logs. With this function, the consumer fetches a partition anew if no
-    record of it arrives although its log has more. Records of the topics for which ``deferred`` returns True come after
-    the records of all other topics (`Client.defer`). Raises `ConfigError` for settings that librdkafka refuses.
+    The function ``ends`` tells the ends of the logs. With this function, the consumer fetches a partition anew from its
+    position, if no record arrives although the log has more. In each poll, records of the topics for which ``deferred``
+    returns True come last (`Client.defer`). Raises `ConfigError` for settings that librdkafka refuses.
     """
     plain = plain_settings(settings) if COMPILED else None
     logger = settings.get("logger") or _logger

@@ -67,10 +67,11 @@ class Change:
 def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -> Change:
     """New offsets of a group without members, for all of its inputs or some topics (``name`` or ``name:0,1``).
 
-    `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics.
-    An offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
-    metadata of their commit, unless the metadata names an earlier topic. ``ShiftBy(0)`` also commits such offsets of
-    repartition topics anew. Raises `StreamsError` if the group has members, or if a backfill is not complete.
+    `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics. An
+    offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
+    metadata of their commit, unless the metadata has the id of an earlier topic. Workers refuse such an offset, so the
+    offset is committed without metadata. ``ShiftBy(0)`` does the same for repartition topics. Raises `StreamsError` if
+    the group has members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()

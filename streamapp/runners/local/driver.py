@@ -299,8 +299,10 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores. Warns of predicates, aggregators and adders that always returned None, because
-        their ``return`` may be missing.
+        """Closes processors and stores.
+
+        Warns of functions of `filter` and `aggregate` that always returned None, because their ``return`` may be
+        missing.
 
         >>> import warnings
         >>> builder = StreamsBuilder()

@@ -221,8 +221,8 @@ def deleted_letters(survey: Survey) -> Found:
     "brokers overwrite the timestamps of an internal topic",
     "loses",
     reason="With message.timestamp.type=LogAppendTime, each record of the topic has the time at which brokers got it. "
-    "Behind a repartition topic, records count in wrong windows. A restored table has these times, too: its next "
-    "results are ahead, windows close too early, and records after them are late.",
+    "Behind a repartition topic, records count in wrong windows. A table that is restored from such a changelog has "
+    "these times, too. They move stream time ahead, so windows close too early, and later records are dropped as late.",
     remedy=f"{_ALTER}message.timestamp.type=CreateTime, the value that streamapp sets. Wrong times that a table has "
     "already stay: `streamapp reset` computes the table again.",
     page="operators/windows.md",
