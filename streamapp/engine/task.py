@@ -289,6 +289,14 @@ class Task(CurrentRecord):
         return self._stores.dirty_bytes
 
     @property
+    def needless_changes(self) -> dict[TopicPartition, int]:
+        """Changelogs whose first records no restore needs, with the offset below which these records are.
+
+        The rows of these records have expired, and their deletion is committed.
+        """
+        return self._stores.needless_changes
+
+    @property
     def changelog_offsets(self) -> dict[str, int]:
         """The changelog offset up to which the local state is complete, by store. A store without state is left out."""
         return self._stores.changelog_offsets

@@ -59,6 +59,12 @@ class TaskStores:
         for spec in subtopology.stores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
             self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
+        self._shortened = {
+            TopicPartition(topic, task.partition): self.by_name[name]
+            for name, topic in self._written.items()
+            if "delete" in subtopology.changelog_topics[name].config.get("cleanup.policy", "delete")
+        }
+        """The stores whose changelogs may lose records: brokers refuse to delete records of other changelogs."""
 
     def restore(self, name: str, batch: RecordBatch) -> None:
         """Writes the rows of changelog records, and the next changelog offset, to the backend.
@@ -82,6 +88,8 @@ class TaskStores:
                 f"and {end - 1} that do not have the format of store {name!r}: {error}"
             ) from error
         writes.offsets[name] = end
+        if name in self._written:
+            store.note_logged(end, writes)
         (self._backend if store.spec.persistent else self._memory).write(writes)
 
     def log(
@@ -124,15 +132,27 @@ class TaskStores:
         """
         writes, memory = WriteSet(), WriteSet()
         for name, store in self.by_name.items():
-            store.drain(writes if store.spec.persistent else memory)
+            write_set = writes if store.spec.persistent else memory
+            store.drain(write_set)
             topic = self._changelogs.get(name)
-            if topic is not None and store.spec.persistent:
-                known = changelog_offsets if name in self._written else positions
-                offset = known.get(TopicPartition(topic, self._partition))
-                if offset is not None:
-                    writes.offsets[name] = offset
+            if topic is None:
+                continue
+            known = changelog_offsets if name in self._written else positions
+            offset = known.get(TopicPartition(topic, self._partition))
+            if offset is None:
+                continue
+            if name in self._written:
+                store.note_logged(offset, write_set)
+            if store.spec.persistent:
+                writes.offsets[name] = offset
         self._memory.write(memory)
         self._backend.write(writes)
+
+    @property
+    def needless_changes(self) -> dict[TopicPartition, int]:
+        """Changelogs whose first records no restore needs, with the offset below which these records are."""
+        found = {tp: store.needless_below for tp, store in self._shortened.items()}
+        return {tp: offset for tp, offset in found.items() if offset}
 
     @property
     def dirty_bytes(self) -> int:

@@ -117,7 +117,7 @@ def _of_topology(plan: Plan, topics: Collection[str]) -> Iterator[Acl]:
     for internal in plan.internal_topics:
         for operation in ("Read", "Write", "Create"):
             yield Acl("topic", internal.name, operation)
-        if internal.kind == "repartition":
+        if internal.kind == "repartition" or "delete" in internal.config.get("cleanup.policy", "delete"):
             yield Acl("topic", internal.name, "Delete")
     yield from _of_letters(plan.config)
 

@@ -50,7 +50,8 @@ __all__ = [
 
 _VALUES_BY_KEY = "values by key"
 _CHANGELOG_RETENTION_MS = -1
-"""No limit, because brokers would delete by the wall clock, and windows expire by stream time.
+"""No limit, because brokers would delete by the wall clock, and windows expire by stream time. Workers delete the
+records of expired rows (`Store.needless_below`).
 
 See docs/decisions/window-changelogs-keep-records.md.
 """

@@ -115,6 +115,20 @@ class Store:
         """Adds changelog records to the write set, which the caller writes before the next read of the store."""
         raise NotImplementedError
 
+    def note_logged(self, end: int, write_set: WriteSet) -> None:
+        """Notes the next offset of the changelog, behind all rows that the store has logged or restored.
+
+        `needless_below` needs the note. The note joins the write set, so that a restarted task has the note, too.
+        """
+
+    @property
+    def needless_below(self) -> int:
+        """The offset of the changelog below which each record belongs to a row that has expired and is deleted.
+
+        A restore needs no record below this offset. 0: no such record is known.
+        """
+        return 0
+
     @property
     def dirty_bytes(self) -> int:
         """An estimate of the memory of all rows that wait for the commit, in bytes."""

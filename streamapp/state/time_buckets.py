@@ -3,6 +3,10 @@
 In the backend, the key of a row begins with its *bucket* (time // bucket size, 8 bytes), followed by its changelog key.
 So a scan by time reads only some buckets, and a single range delete removes all expired buckets. The rows of a key are
 one short range in each bucket. A time index, if the store has one, follows the buckets (`TimeIndex`).
+
+The changelog of such a store may lose its first records when all their rows have expired. The store knows these
+records by *marks*. A mark is an offset of the changelog, and a time that no row of the records below the offset
+exceeds.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ _TIME_SEQUENCE_BUCKET = struct.Struct(">qiq")
 _META = b"\xff"
 """The key of a row with the observed stream time, the last sequence number and the bucket size in ms. This key sorts
 after all buckets."""
+_MARK = struct.Struct(">qq")
+_MARKS = b"\xff\0"
+"""The key of a row with the marks: offset of the changelog, time in ms."""
 _NO_TIME = -1
 _LATER_ROWS, _LATER_PARTS = 8, 4
 """A load of an image ends within the rows behind the read, as soon as the image has so many rows. The second number
@@ -98,6 +105,7 @@ class TimeBucketedStore(WriteBehindStore):
         if time_index:
             self._ROW_BYTES += _INDEXED_BYTES
         self._deleted_before = self._sealed_live = self._first_live_bucket()
+        self._marks: list[tuple[int, int]] = list(_MARK.iter_unpack(table.get(_MARKS) or b""))
 
     def _min_live(self) -> int:
         """The smallest time of a row that reads show; earlier rows have expired."""
@@ -342,6 +350,22 @@ class TimeBucketedStore(WriteBehindStore):
             if self._time_index is not None:
                 deletes.append((INDEX, INDEX + LONG.pack(self._sealed_live * self._bucket)))
 
+    def note_logged(self, end: int, write_set: WriteSet) -> None:
+        segment = self._observed // self._segment
+        if self._observed != _NO_TIME and (not self._marks or segment > self._marks[-1][1] // self._segment):
+            while len(self._marks) > 1 and self._is_needless(self._marks[1]):
+                del self._marks[0]
+            self._marks.append((end, self._observed))
+            data = b"".join(_MARK.pack(*mark) for mark in self._marks)
+            write_set.puts.setdefault(self.name, []).append((_MARKS, data))
+
+    @property
+    def needless_below(self) -> int:
+        return max((mark[0] for mark in self._marks if self._is_needless(mark)), default=0)
+
+    def _is_needless(self, mark: tuple[int, int]) -> bool:
+        return mark[1] // self._bucket < self._deleted_before
+
     def _meta(self) -> bytes:
         return _TIME_SEQUENCE_BUCKET.pack(self._observed, self._sequence, self._bucket)
 
@@ -454,5 +478,5 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _stored_rows(self) -> int:
         # Expired rows count until their bucket is deleted.
-        entries = self._table.approximate_count() - (self._table.get(_META) is not None)
+        entries = self._table.approximate_count() - (self._table.get(_META) is not None) - bool(self._marks)
         return entries if self._time_index is None else entries // 2

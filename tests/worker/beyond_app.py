@@ -1,4 +1,5 @@
-"""What streamapp has beyond Kafka Streams, side by side: late records, an idle time-out, rows that expire.
+"""What streamapp has beyond Kafka Streams, side by side: late records, an idle time-out, rows that expire. Changes of
+windows that have expired leave the changelog.
 
 Each reads a topic of its own, one partition wide: ``SOURCE-late``, ``SOURCE-idle``, ``SOURCE-ttl``.
 """
@@ -24,7 +25,8 @@ SECONDS = TimeWindows.of_size_with_no_grace(timedelta(seconds=1))
 
 def describe(builder: StreamsBuilder) -> None:
     source, sink = os.environ["SOURCE"], os.environ["SINK"]
-    counts = builder.stream(f"{source}-late", **TEXT).group_by_key().windowed_by(SECONDS).count()
+    stream = builder.stream(f"{source}-late", **TEXT)
+    counts = stream.group_by_key().windowed_by(SECONDS).count(materialized=Materialized("seconds"))
     counts.late_records(name="late").to(f"{sink}-late", **TEXT)
 
     quiet = builder.stream(f"{source}-idle", **TEXT).group_by_key().windowed_by(SECONDS)
@@ -39,7 +41,11 @@ def describe(builder: StreamsBuilder) -> None:
 if "APP_ID" in os.environ:
     env = os.environ
     config = StreamsConfig(
-        env["APP_ID"], bootstrap_servers=env["BOOTSTRAP"], commit_interval_ms=100, session_timeout_ms=6_000
+        env["APP_ID"],
+        bootstrap_servers=env["BOOTSTRAP"],
+        commit_interval_ms=100,
+        session_timeout_ms=6_000,
+        repartition_purge_interval_ms=300,
     )
     app = App(
         env["APP_ID"], topology=describe, config=config, datadir=env["DATADIR"], web_port=int(env["WEB_PORT"])

@@ -102,6 +102,7 @@ class Cluster:
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": "reader",
+                "auto.offset.reset": "earliest",  # the first records may be deleted
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,

@@ -82,3 +82,36 @@ def test_rows_expire_also_those_of_before_a_restart(cluster: Cluster, lose_disk:
     running.answers(*out, ("b", None), ("d", "4"))
     assert running.member.ask("/tables/rows/b")[0] == 404
     assert running.member.ask("/tables/rows/c")[1]["value"] == "3"
+
+
+@pytest.mark.parametrize("lose_disk", [False, True], ids=["from disk", "from the changelog"])
+def test_changes_of_expired_windows_leave_the_changelog(cluster: Cluster, lose_disk: bool) -> None:
+    """The changelog kept the last change of each window for ever."""
+    running, changelog, minute = Running(cluster, "late"), f"{cluster.id}-seconds-changelog", 60_000
+
+    def feed_minutes(first: int, last: int) -> None:
+        for at in range(first, last):
+            running.feed(("a", "v", at * minute), ("a", "v", at * minute + 1))
+            until(lambda: counted(at) == 2, 60, cluster.story)  # noqa: B023
+            until(lambda: starts()[-1:] == [at * minute], 30, cluster.story)  # noqa: B023
+
+    def counted(at: int) -> int | None:
+        found = running.member.ask(f"/tables/seconds/?key=a&from={at * minute}")[1]
+        return found["entries"][0]["value"] if isinstance(found, dict) and found.get("entries") else None
+
+    def starts() -> list[int]:
+        """The starts of the windows in the changelog."""
+        if changelog not in cluster.admin.list_topics(timeout=10).topics:
+            return []
+        return [int.from_bytes(key[-12:-4], "big") for key, _ in cluster.read(changelog) if key is not None]
+
+    feed_minutes(1, 10)
+    running.feed(("a", "v", 9 * minute + 2))
+    until(lambda: 6 * minute < starts()[0] <= 9 * minute, 30, lambda: f"{starts()} {cluster.story()}")
+    running.restart(lose_disk=lose_disk)
+    feed_minutes(10, 12)
+    running.feed(("a", "v", 11 * minute + 2))
+    until(lambda: 8 * minute < starts()[0] <= 11 * minute, 30, lambda: f"{starts()} {cluster.story()}")
+    assert counted(11) == 3
+    running.feed(("a", "late", minute))
+    running.answers(("a", "late"))

@@ -21,7 +21,7 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, l
 from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
-from streamapp.runners.worker.purge import RepartitionPurge
+from streamapp.runners.worker.purge import Purge
 
 __all__ = ["Committer"]
 
@@ -55,7 +55,7 @@ class Committer:
         self._ledger = ledger
         self._membership = membership
         self._abandoned = abandoned
-        self._purge = RepartitionPurge(admin, config.repartition_purge_interval_ms)
+        self._purge = Purge(admin, config.repartition_purge_interval_ms)
         self._committed: dict[TopicPartition, Position] = {}
         """The positions that this worker has committed since it received its tasks."""
         self.waits: bool = False
@@ -106,9 +106,10 @@ class Committer:
         except ChangelogRefused as exc:
             raise self._naming_records(exc, tasks) from exc
         failpoints.hit("state-persisted")
-        self._purge.committed(
-            {tp: positions[tp].offset for live in tasks for tp in live.repartitioned if tp in positions}
-        )
+        for live in tasks:
+            processed = {tp: positions[tp].offset for tp in live.repartitioned if tp in positions}
+            self._purge.note(processed | live.task.needless_changes)
+        self._purge.ask_if_due()
         self._begin_outputs()
         self._committed.update(positions)
 

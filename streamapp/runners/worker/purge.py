@@ -1,7 +1,11 @@
-"""Deletes processed records of repartition topics, so that these topics do not grow for ever.
+"""Deletes records of internal topics that no task reads again, so that these topics do not grow for ever.
 
-The records can be deleted, because only this application reads its repartition topics, and never reads a record below
-its commits again. Kafka Streams does the same, every ``repartition.purge.interval.ms``.
+- In a repartition topic, these are the records below the commits. Kafka Streams deletes these, too, every
+  ``repartition.purge.interval.ms``.
+- In the changelog of windows or sessions, these are the first records, if all their rows have expired
+  (`Store.needless_below`). Kafka Streams leaves this to the retention of the topic, by the brokers' clock.
+
+Only this application reads its internal topics.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
 from streamapp.records import TopicPartition
 
-__all__ = ["RepartitionPurge"]
+__all__ = ["Purge"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -26,8 +30,8 @@ _ANSWER_SECONDS = 60.0
 """The longest time that the next request waits for the answer to the last one."""
 
 
-class RepartitionPurge:
-    """Asks the brokers, at the first commit after each ``interval_ms``, to delete records below the commits.
+class Purge:
+    """Asks the brokers, at the first commit after each ``interval_ms``, to delete records that no task reads again.
 
     The worker never waits for an answer.
     """
@@ -36,21 +40,26 @@ class RepartitionPurge:
         self._admin = admin
         self._interval = interval_ms / 1000
         self._last = time.monotonic()
-        self._committed: dict[TopicPartition, int] = {}
+        self._needless: dict[TopicPartition, int] = {}
         self._purged: dict[TopicPartition, int] = {}
         self._asked: Mapping[Any, Future[Any]] = {}
+        self._told: dict[str, str] = {}
+        """Topic -> the reason, from the last warning, why its records could not be deleted."""
 
-    def committed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Notes the committed positions of repartition topics. Purges if the interval is over."""
-        self._committed.update(positions)
+    def note(self, needless: Mapping[TopicPartition, int]) -> None:
+        """Notes the offsets below which no task reads a record again."""
+        self._needless.update(needless)
+
+    def ask_if_due(self) -> None:
+        """Asks the brokers to delete the noted records if the interval is over."""
         waited = time.monotonic() - self._last
         answered = all(future.done() for future in self._asked.values())
         if waited < self._interval or (not answered and waited < _ANSWER_SECONDS):
             return
         self._last = time.monotonic()
         self._note_answers()
-        due = {tp: offset for tp, offset in self._committed.items() if offset > self._purged.get(tp, 0)}
-        self._committed.clear()
+        due = {tp: offset for tp, offset in self._needless.items() if offset > self._purged.get(tp, 0)}
+        self._needless.clear()
         if due:
             below = [RdTopicPartition(*tp, at) for tp, at in due.items()]
             self._asked = self._admin.delete_records(below, request_timeout=NO_TIMEOUT)
@@ -62,11 +71,10 @@ class RepartitionPurge:
             try:
                 self._purged[TopicPartition(tp.topic, tp.partition)] = future.result().low_watermark
             except KafkaException as exc:
-                # The next purge deletes these records.
-                logger.warning(
-                    "consumed records of %s-%d could not be deleted: %s",
-                    tp.topic,
-                    tp.partition,
-                    exc.args[0].str(),
-                )
+                self._tell(tp.topic, exc.args[0].str())  # the next purge tries again
         self._asked = {}
+
+    def _tell(self, topic: str, why: str) -> None:
+        if self._told.get(topic) != why:
+            self._told[topic] = why
+            logger.warning("records of %s that are not needed any more could not be deleted: %s", topic, why)

@@ -89,9 +89,10 @@ class FakeTask(CurrentRecord):
     def drop(self, count: int, where: str, reason: str) -> None:
         self.dropped += count
 
-    def changelog(self) -> RecordBatch:
-        columns = list(zip(*self.logged, strict=True)) or [(), (), (), ()]
-        return RecordBatch(columns[0], columns[1], columns[2], range(len(self.logged)), columns[3])
+    def changelog(self, start: int = 0) -> RecordBatch:
+        """The records from an offset on."""
+        columns = list(zip(*self.logged[start:], strict=True)) or [(), (), (), ()]
+        return RecordBatch(columns[0], columns[1], columns[2], range(start, len(self.logged)), columns[3])
 
 
 class Life:
@@ -122,6 +123,7 @@ class Life:
     def persist(self) -> None:
         write_set = WriteSet()
         self.store.drain(write_set)
+        self.store.note_logged(len(self.task.logged), write_set)
         self.backend.write(write_set)
 
     def commit(self) -> None:
@@ -158,8 +160,8 @@ class Life:
             self.store._time_index._table = self.store._table
         return read
 
-    def restored(self) -> Any:
-        """A store of another task that was built from this one's changelog."""
+    def restored(self, start: int = 0) -> Any:
+        """A store of another task that was built from this one's changelog, from an offset on."""
         other = Life(
             **{
                 field.name: getattr(self.spec, field.name)
@@ -168,7 +170,9 @@ class Life:
             }
         )
         write_set = WriteSet()
-        other.store.restore(self.task.changelog(), write_set)
+        batch = self.task.changelog(start)
+        other.store.restore(batch, write_set)
+        other.store.note_logged(start + len(batch.keys), write_set)
         other.backend.write(write_set)
         return other.store
 

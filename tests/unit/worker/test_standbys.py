@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
@@ -21,7 +22,7 @@ from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import purge, restore, standby
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.purge import RepartitionPurge
+from streamapp.runners.worker.purge import Purge
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.serdes import StringSerde
@@ -244,32 +245,57 @@ class Purger:
             future.set_result(SimpleNamespace(low_watermark=low))
 
 
-def test_purges_what_is_committed_once_in_an_interval_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purges_what_no_task_needs_once_in_an_interval_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(purge.time, "monotonic", lambda: now[0])
     admin = Purger()
-    purger = RepartitionPurge(admin, 1_000)  # type: ignore[arg-type]
+    purger = Purge(admin, 1_000)  # type: ignore[arg-type]
     tp = TopicPartition("app-x-repartition", 0)
-    purger.committed({tp: 5})
+
+    def committed(offset: int) -> None:
+        purger.note({tp: offset})
+        purger.ask_if_due()
+
+    committed(5)
     assert admin.asked == []
     now[0] = 1.5
-    purger.committed({tp: 8})
+    committed(8)
     assert admin.asked == [{tp: 8}]
     now[0] = 3.0
-    purger.committed({tp: 9})
+    committed(9)
     assert len(admin.asked) == 1  # the first answer is not there yet
     admin.answer(8)
-    purger.committed({tp: 9})
+    committed(9)
     assert admin.asked[1:] == [{tp: 9}]
     admin.answer(9)
     now[0] = 5.0
-    purger.committed({tp: 9})
+    committed(9)
     assert len(admin.asked) == 2
     now[0] = 7.0
-    purger.committed({tp: 10})
+    committed(10)
     now[0] = 70.0
-    purger.committed({tp: 11})
+    committed(11)
     assert admin.asked[2:] == [{tp: 10}, {tp: 11}]  # the third was never answered
+
+
+def test_a_purge_that_brokers_refuse_is_tried_again_and_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(purge.time, "monotonic", lambda: now[0])
+    admin = Purger()
+    purger = Purge(admin, 1_000)  # type: ignore[arg-type]
+    tp = TopicPartition("app-windows-changelog", 0)
+    for second in range(2, 8, 2):
+        now[0] = second
+        purger.note({tp: 5})
+        purger.ask_if_due()
+        for future in admin.futures:
+            future.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    assert admin.asked == [{tp: 5}] * 3
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "records of app-windows-changelog that are not needed any more could not be deleted"
+    ]
 
 
 def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> None:
