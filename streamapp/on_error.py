@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from math import log
 from typing import Any, Literal
 from zlib import crc32
 
@@ -161,7 +162,8 @@ class Backoff:
     def delay_ms(self, attempt: int, key: bytes = b"") -> int:
         """The wait in ms after this attempt has failed. The first attempt is 1."""
         first, limit = to_ms(self.first, "first"), to_ms(self.limit, "limit")
-        wait = min(float(limit), first * self.factor ** min(attempt - 1, 60))
+        grown = (attempt - 1) * log(self.factor) < log(limit / first)
+        wait = first * self.factor ** (attempt - 1) if grown else limit if self.factor > 1 else first
         share = crc32(b"%d %b" % (attempt, key)) / 2**32
         return max(1, round(wait * (1 - self.jitter * share)))
 

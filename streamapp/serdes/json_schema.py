@@ -15,6 +15,7 @@ from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.json_schema_paths import MOST_PATHS, most_paths
 from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, shape_of
 from streamapp.serdes.references import check_references, definitions
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
@@ -245,6 +246,15 @@ def _validator(schema: Any, referenced: Mapping[str, Any]) -> Callable[[Any], No
     require_schemas("jsonschema_rs")
     import jsonschema_rs
 
+    try:
+        paths = most_paths(schema, referenced)
+    except RecursionError as error:
+        raise ConfigError(f"{excerpt(schema)} is nested too deep for a JSON Schema") from error
+    if paths > MOST_PATHS:
+        raise ConfigError(
+            f"{excerpt(schema)} is a JSON Schema in which more than {MOST_PATHS:,} parts may check one value, so a check "
+            "could take minutes. Refer to each definition fewer times, or give validate=False"
+        )
     if referenced and isinstance(schema, dict):
         schema = {"$id": _NO_BASE, **schema}  # the validator resolves relative names against $id
     base = str(schema.get("$id", "")) if isinstance(schema, dict) else ""

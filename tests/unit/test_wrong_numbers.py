@@ -88,3 +88,16 @@ def test_dead_letter_drops_that_are_no_tuple_are_a_clear_error() -> None:
 def test_client_properties_that_are_no_dict_are_a_clear_error(make: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="client_properties has to be"):
         make(client_properties=5)
+
+
+def test_a_backoff_grows_up_to_its_limit() -> None:
+    """A small factor did not grow any more after 61 attempts, and a large one did not overflow."""
+    slow, flat = (
+        Backoff(1_000, factor=1.05, limit=60_000, jitter=0),
+        Backoff(500, factor=1, limit=60_000, jitter=0),
+    )
+    assert [slow.delay_ms(attempt) for attempt in (1, 2, 61, 84, 85, 10**9)] == [
+        1_000, 1_050, 18_679, 57_374, 60_000, 60_000,
+    ]  # fmt: skip
+    assert [flat.delay_ms(attempt) for attempt in (1, 10**9)] == [500, 500]
+    assert Backoff(1, factor=1_000, limit=5, jitter=0).delay_ms(10**9) == 5

@@ -55,7 +55,9 @@ def watched(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], list[Watch]]:
         for part in fields(operator):
             function = getattr(operator, part.name)
             if part.name in _FUNCTIONS and isinstance(function, FunctionType):
-                changes[part.name] = Watch(function, node.name, _FUNCTIONS[part.name])
+                kept = part.name == "predicate" and getattr(operator, "negate", False)
+                effect = "keeps each record" if kept else _FUNCTIONS[part.name]
+                changes[part.name] = Watch(function, node.name, effect)
         watches.extend(changes.values())
         return replace(node, operator=replace(operator, **changes)) if changes else node  # type: ignore[type-var]
 

@@ -211,6 +211,7 @@ def test_a_forgotten_return_is_noticed(builder, words):
 
     words.filter(long_words, name="long").to("out")
     words.filter(sometimes)
+    words.filter_not(long_words, name="short").to("short")
     words.group_by_key().aggregate(
         int, total, materialized=Materialized(value_serde=LongSerde()), name="total"
     )
@@ -220,6 +221,7 @@ def test_a_forgotten_return_is_noticed(builder, words):
         warnings.simplefilter("always")
         driver.close()
     said = [str(warning.message) for warning in caught]
-    assert [message.split(":")[0] for message in said] == ["long", "total"]
+    assert [message.split(":")[0] for message in said] == ["long", "short", "total"]
     assert "gave None for each of 2 records, which drops each record; is a return missing?" in said[0]
+    assert "which keeps each record" in said[1]
     assert "test_slips.py" in said[0]

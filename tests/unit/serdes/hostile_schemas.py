@@ -43,7 +43,13 @@ IN_JSON: dict[str, tuple[Any, Any]] = {
     ),
     "a dynamic loop": ({"$dynamicAnchor": "x", "$dynamicRef": "#x"}, 1),
     "references doubled": (doubled(18), 1),
+    "references doubled often": (doubled(60), 1),
     "alternatives doubled": (json.loads(json.dumps(doubled(18)).replace("allOf", "anyOf")), 1),
+    "alternatives doubled often": (json.loads(json.dumps(doubled(60)).replace("allOf", "anyOf")), "x"),
+    "alternatives of a property doubled": (
+        json.loads(json.dumps(doubled(40)).replace('"allOf"', '"properties": {"a": {}}, "oneOf"')),
+        {"a": 1},
+    ),
     "a reference elsewhere": ({"$ref": "https://example.com/a.json"}, 1),
     "a file": ({"$ref": "file:///etc/passwd"}, 1),
     "nested repetitions": ({"pattern": "(a+)+$"}, "a" * 40 + "!"),
