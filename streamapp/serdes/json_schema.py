@@ -252,8 +252,8 @@ def _validator(schema: Any, referenced: Mapping[str, Any]) -> Callable[[Any], No
         raise ConfigError(f"{excerpt(schema)} is nested too deep for a JSON Schema") from error
     if paths > MOST_PATHS:
         raise ConfigError(
-            f"{excerpt(schema)} is a JSON Schema in which more than {MOST_PATHS:,} parts may check one value, so a check "
-            "could take minutes. Refer to each definition fewer times, or give validate=False"
+            f"{excerpt(schema)} is a JSON Schema in which more than {MOST_PATHS:,} parts may check one value, so a "
+            "check could take minutes. Refer to each definition fewer times, or give validate=False"
         )
     if referenced and isinstance(schema, dict):
         schema = {"$id": _NO_BASE, **schema}  # the validator resolves relative names against $id
