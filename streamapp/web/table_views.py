@@ -203,7 +203,10 @@ class TableViews:
         self, request: web.Request, table: TableInfo, query: Query, partitions: list[int]
     ) -> list[Part]:
         """The entries of partitions from their standbys, perhaps on this worker."""
-        copies = [await self._from_copy(request, table, partition) for partition in partitions]
+        # All at once: otherwise a standby that does not answer would cost its time-out for each of its partitions.
+        copies = await asyncio.gather(
+            *(self._from_copy(request, table, partition) for partition in partitions)
+        )
         here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
         elsewhere = [
             _part_in(*copy, f"a standby of partition {partition}")
