@@ -409,6 +409,7 @@ def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None
     assert watched.found() == []
     watched.after(60)
     assert "rebalancing for 60 s" in watched.found()[0].message
+    assert "The group waits for each member" in watched.found()[0].hint
     watched.source.worker = WorkerStatus("failed", "TopologyError: no topic", "http://worker-1:6066")
     watched.after(1)
     assert watched.found()[0].severity == "error"
