@@ -116,7 +116,8 @@ class TableViews:
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
         asked = _asked_here(request, table, partitions)
-        async with self._place(self._pages if asked is None else self._parts):
+        waits = asked is None and not partitions <= table.local
+        async with self._place(self._pages if waits else self._parts):
             return await self._made_page(request, table, query, partitions, asked, stale)
 
     @asynccontextmanager
@@ -319,8 +320,10 @@ class TableViews:
         for task in status.tasks:
             if task.state == "restoring" and task.id == f"{table.subtopology}_{partition}":
                 progress = self._status.restore_progress(task)
+                percent = progress["percent"]
+                so_far = "its changelogs are looked up" if percent is None else f"{percent} %"
                 raise Unavailable(
-                    f"partition {partition} of {table.name} is being restored: {progress['percent']} %",
+                    f"partition {partition} of {table.name} is being restored: {so_far}",
                     retry_after=self._status.retry_after(),
                     state="restoring",
                     partition=partition,

@@ -138,6 +138,22 @@ async def test_an_owner_that_does_not_answer_in_time(pair: Pair) -> None:
     pair.sources[1].block_reads.set()
 
 
+async def test_pages_that_wait_for_a_frozen_worker_hold_up_no_local_page(pair: Pair) -> None:
+    first, second = pair.sources
+    home = first.partition_for("w", b"JFK")
+    store = open_empty("w", "window", retention_ms=1_000, size_ms=10)
+    store.put("JFK", 1, 0)
+    first.add_table("w", "window", {home: store}, size_ms=10)
+    second.block_reads = asyncio.Event()
+    pages = [asyncio.create_task(pair.clients[0].get("/tables/t/?limit=5")) for _ in range(20)]
+    while second.reads < 16:  # eight pages, of two partitions each
+        await asyncio.sleep(0.01)
+    assert [entry["value"] for entry in (await get(pair.clients[0], "/tables/w/JFK"))["entries"]] == [1]
+    assert not any(page.done() for page in pages)
+    second.block_reads.set()
+    await asyncio.gather(*pages)
+
+
 async def test_an_owner_that_restores_says_so(pair: Pair) -> None:
     source = pair.sources[1]
     restoring = (TaskStatus("0_1", 1, "restoring", 0), TaskStatus("0_3", 3, "restoring", 0))
