@@ -49,8 +49,11 @@ class TableViews:
         self._read_timeout = read_timeout
         self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
         self._parts = asyncio.Semaphore(_PAGES_AT_ONCE)
-        """Limits requests with ``partitions``, mostly parts of other workers' pages. With one limit for pages and
-        parts, two workers could wait for each other."""
+        """Limits pages that need no other worker, mostly parts of other workers' pages.
+
+        With one limit for all pages, two workers could wait for each other. A frozen worker would also hold up pages
+        that do not need its rows.
+        """
 
     async def listing(self, _request: web.Request) -> web.Response:
         tables = sorted(self._source.tables().values(), key=lambda table: table.is_internal)

@@ -289,6 +289,16 @@ async def test_a_restore_keeps_back_only_its_own_partition(serve: Any, source: F
     body = await get(client, f"/tables/delays/{key}", 503)
     assert body["restore"]["percent"] == 25.0
     assert body["partition"] == home
+    opened = TaskStatus(f"0_{home}", home, "restoring", 0)  # the ends of its changelogs are not known yet
+    source.worker = dataclasses.replace(source.worker, tasks=(opened,))
+    refused = await get(client, f"/tables/delays/{key}", 503)
+    assert refused["error"].endswith("is being restored: its changelogs are looked up")
+    assert refused["restore"]["percent"] is None
+    (task,) = (await get(client, "/health/ready", 503))["tasks"]
+    assert task["restore"]["percent"] is None
+    source.worker = dataclasses.replace(
+        source.worker, tasks=(TaskStatus(f"0_{home}", home, "restoring", 0, (), (restore,)),)
+    )
     body = await get(client, f"/tables/delays/{key}?stale=true")
     (part,) = body["partitions"]
     assert (part["stale"], part["changelog_lag"]) == (True, 750)
