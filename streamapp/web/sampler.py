@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -41,14 +41,19 @@ class Track:
         """The seconds between the first and the last sample."""
         return self.points[-1][0] - self.points[0][0] if self.points else 0.0
 
-    def per_second(self, seconds: int = _RATE_SECONDS) -> float:
-        """The mean growth per second over the last seconds; 0 before the second sample."""
-        if len(self.points) < 2:
-            return 0.0
-        since = self.points[-1][0] - seconds
-        first = next(point for point in self.points if point[0] >= since)
-        last = self.points[-1]
-        return 0.0 if last[0] <= first[0] else (last[1] - first[1]) / (last[0] - first[0])
+    def change(self, seconds: int) -> float:
+        """The mean change per second over the last seconds; 0 before the second sample."""
+        points = self._last(seconds)
+        return _mean(points, points[-1][1] - points[0][1]) if points else 0.0
+
+    def growth(self, seconds: int) -> float:
+        """The mean growth per second of a counter. A counter that falls begins anew, and does not grow meanwhile."""
+        points = self._last(seconds)
+        return _mean(points, sum(max(0, after[1] - before[1]) for before, after in pairwise(points)))
+
+    def _last(self, seconds: int) -> list[tuple[float, int]]:
+        """The samples of the last seconds."""
+        return [point for point in self.points if point[0] >= self.points[-1][0] - seconds]
 
 
 class Sampler:
@@ -137,7 +142,7 @@ class Sampler:
         The growth is 0 during the first minute, because a new worker may still read the history of its topics.
         """
         track = self._tracks.get(_lag_key(task, each))
-        return track.per_second(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
+        return track.change(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
     def standstill(self, task: TaskStatus | None, each: InputStatus | RestoreStatus) -> float:
         """The seconds since a position last moved. ``task`` is None for a standby, and for a global topic."""
@@ -152,7 +157,7 @@ class Sampler:
 
     def _rate(self, key: Hashable) -> float:
         track = self._tracks.get(key)
-        return track.per_second() if track else 0.0
+        return track.growth(_RATE_SECONDS) if track else 0.0
 
     async def run(self, _app: web.Application) -> AsyncIterator[None]:
         """Takes a sample once a second while the web server is up; for ``web.Application.cleanup_ctx``."""
@@ -173,6 +178,12 @@ class Sampler:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def _mean(points: Sequence[tuple[float, int]], change: int) -> float:
+    """A change per second of the time that the samples cover; 0 for a single sample."""
+    seconds = points[-1][0] - points[0][0] if points else 0.0
+    return change / seconds if seconds > 0 else 0.0
 
 
 def _position_key(task: TaskStatus | None, each: InputStatus) -> Hashable:

@@ -215,6 +215,26 @@ def test_a_task_that_leaves_takes_nothing_away() -> None:
     assert min(watched.sampler.history()) >= 0
 
 
+def test_a_counter_that_begins_anew_gives_no_negative_rate() -> None:
+    """After a rollback, a task is opened again under its id, and counts from 0."""
+
+    def counted(processed: int, position: int) -> TaskStatus:
+        return task(
+            processed=processed,
+            restoring=(RestoreStatus("counts", "counts-changelog", 1, 0, position, 9_000),),
+        )
+
+    watched = Watched(counted(0, 0))
+    for second in range(1, 6):
+        watched.after(1, counted(1_000 * second, 500 * second))
+    watched.after(1, counted(10, 20))
+    watched.after(1, counted(1_010, 520))
+    (present,) = watched.source.worker.tasks
+    (restore,) = present.restoring
+    assert watched.sampler.throughput(present) == 6_000 / 7
+    assert watched.sampler.restore_rate(restore) == 3_000 / 7
+
+
 async def test_a_sample_that_fails_is_not_the_last_one(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
