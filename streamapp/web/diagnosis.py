@@ -241,8 +241,8 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         if reason != _OUTDATED:
             reasons[reason] += count
     if (dropped := by_task.total()) > 0:
-        # Drops of tasks that have moved away count, but the sampler may have missed their last processed records.
-        share = dropped / max(dropped, sampler.processed)
+        # A global table drops records, too, which no task processes.
+        share = dropped / max(dropped, status.processed)
         tasks = ", ".join(f"{task}: {count:,}" for task, count in sorted(by_task.items()) if count > 0)
         listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
         yield Finding(

@@ -66,8 +66,6 @@ class Sampler:
     def __init__(self, source: ViewSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._tracks: dict[Hashable, Track] = {}
-        self._totals: dict[str, int] = {}
-        self._processed = 0
         self._state: str | None = None
         self._state_since = clock()
         self._status: WorkerStatus | None = None
@@ -86,17 +84,13 @@ class Sampler:
 
     def tick(self) -> None:
         now, status = self._clock(), self.look()
-        # The total adds up growth. A sum of counters would fall when a task moves away with its counter.
-        for task in status.tasks:
-            self._processed += max(0, task.processed - self._totals.get(task.id, 0))
-        self._totals = {task.id: task.processed for task in status.tasks}
         samples = dict(self._samples(status))
         self._tracks = {key: track for key, track in self._tracks.items() if key in samples}
         for key, value in samples.items():
             self._tracks.setdefault(key, Track(now)).add(now, value)
 
     def _samples(self, status: WorkerStatus) -> Iterable[tuple[Hashable, int]]:
-        yield "processed", self._processed
+        yield "processed", status.processed
         for each in status.global_inputs:
             yield _position_key(None, each), each.position or 0
         for each in status.agent_inputs:
@@ -117,11 +111,6 @@ class Sampler:
     def state_seconds(self) -> float:
         """The seconds since the worker's last change of state."""
         return self._clock() - self._state_since
-
-    @property
-    def processed(self) -> int:
-        """Records processed since the web server started."""
-        return self._processed
 
     def history(self) -> list[int]:
         """Records processed in each of the last seconds, the newest last."""

@@ -94,7 +94,7 @@ class StatusViews:
                 "state_seconds": round(sampler.state_seconds, 1),
                 "url": status.url,
                 "workers": workers(status, tables),
-                "processed": sampler.processed,
+                "processed": status.processed,
                 "dropped": status.dropped,
                 "drops": _by_operator(status),
                 "records_per_second": round(sampler.throughput(), 1),

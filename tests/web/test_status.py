@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -36,7 +37,9 @@ class Watched:
     def __init__(self, *tasks: TaskStatus, state: Any = "running") -> None:
         self.now = 1_000.0
         self.source = FakeSource()
-        self.source.worker = WorkerStatus(state, None, "http://worker-1:6066", tasks)
+        self.source.worker = WorkerStatus(
+            state, None, "http://worker-1:6066", tasks, processed=_processed(tasks)
+        )
         self.sampler = Sampler(self.source, clock=lambda: self.now)
         self.sampler.tick()
 
@@ -45,11 +48,17 @@ class Watched:
         for second in range(seconds):
             self.now += 1
             if second == seconds - 1 and tasks:
-                self.source.worker = dataclasses.replace(self.source.worker, tasks=tasks)
+                self.source.worker = dataclasses.replace(
+                    self.source.worker, tasks=tasks, processed=_processed(tasks)
+                )
             self.sampler.tick()
 
     def found(self) -> list[Finding]:
         return findings(self.sampler, self.source.tables())
+
+
+def _processed(tasks: Iterable[TaskStatus]) -> int:
+    return sum(each.processed for each in tasks)
 
 
 def task(*inputs: InputStatus, processed: int = 0, restoring: tuple[RestoreStatus, ...] = ()) -> TaskStatus:
@@ -201,18 +210,29 @@ def test_throughput_is_the_growth_of_the_last_seconds() -> None:
     for second in range(1, 13):
         watched.after(1, task(processed=50 * second))
     assert watched.sampler.throughput() == 50.0
-    assert watched.sampler.processed == 600
     assert watched.sampler.history() == [50] * 12
 
 
 def test_a_task_that_leaves_takes_nothing_away() -> None:
     watched = Watched(task(processed=0))
     watched.after(1, task(processed=100))
-    watched.source.worker = dataclasses.replace(watched.source.worker, tasks=())
+    watched.source.worker = dataclasses.replace(watched.source.worker, tasks=(), processed=170)
     watched.after(1)
-    watched.after(1, task(processed=30))
-    assert watched.sampler.processed == 130
-    assert min(watched.sampler.history()) >= 0
+    watched.source.worker = dataclasses.replace(
+        watched.source.worker, tasks=(task(processed=30),), processed=200
+    )
+    watched.after(1)
+    assert watched.sampler.history() == [100, 70, 30]
+
+
+async def test_records_of_tasks_that_have_moved_away_count(serve: Serve) -> None:
+    """Also the last records of a task before its move, which no sample has seen."""
+    source = FakeSource()
+    source.worker = dataclasses.replace(source.worker, tasks=(), processed=1_234)
+    client = await serve(source)
+    assert (await (await client.get("/status")).json())["processed"] == 1_234
+    metrics = await (await client.get("/metrics")).text()
+    assert 'streamapp_records_processed_total{application="flights"} 1234' in metrics
 
 
 def test_a_counter_that_begins_anew_gives_no_negative_rate() -> None:
