@@ -26,14 +26,17 @@ _GROWTH_SECONDS = 60
 
 @dataclass(slots=True)
 class Track:
-    """A counter over the last seconds: pairs of time in seconds and value, and the time of the last change."""
+    """A counter over the last seconds: pairs of time in seconds and value.
 
-    changed_at: float
+    ``moved_at`` is the time of the last change, or of the last sample at which the counter had no reason to change.
+    """
+
+    moved_at: float
     points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_SECONDS))
 
-    def add(self, now: float, value: int) -> None:
-        if not self.points or self.points[-1][1] != value:
-            self.changed_at = now
+    def add(self, now: float, value: int, waits: bool) -> None:
+        if not waits or not self.points or self.points[-1][1] != value:
+            self.moved_at = now
         self.points.append((now, value))
 
     @property
@@ -84,28 +87,31 @@ class Sampler:
 
     def tick(self) -> None:
         now, status = self._clock(), self.look()
-        samples = dict(self._samples(status))
+        samples = {key: (value, waits) for key, value, waits in self._samples(status)}
         self._tracks = {key: track for key, track in self._tracks.items() if key in samples}
-        for key, value in samples.items():
-            self._tracks.setdefault(key, Track(now)).add(now, value)
+        for key, (value, waits) in samples.items():
+            self._tracks.setdefault(key, Track(now)).add(now, value, waits)
 
-    def _samples(self, status: WorkerStatus) -> Iterable[tuple[Hashable, int]]:
-        yield "processed", status.processed
+    def _samples(self, status: WorkerStatus) -> Iterable[tuple[Hashable, int, bool]]:
+        """Each counter with its value. False: the counter has no reason to change, so it does not stand still."""
+        yield "processed", status.processed, True
         for each in status.global_inputs:
-            yield _position_key(None, each), each.position or 0
+            yield _position_key(None, each), each.position or 0, each.lag != 0
         for each in status.agent_inputs:
-            yield _agent_key(each), each.position or 0
+            yield _agent_key(each), each.position or 0, each.lag != 0
         for standby in status.standbys:
             for copy in standby.stores:
-                yield _restore_key(copy), copy.position
+                yield _restore_key(copy), copy.position, copy.remaining != 0
+        held = status.paused or status.state == "rebalancing"
         for task in status.tasks:
-            yield ("processed", task.id), task.processed
+            yield ("processed", task.id), task.processed, True
+            processes = task.state == "running" and not held
             for each in task.inputs:
-                yield _position_key(task, each), each.position or 0
+                yield _position_key(task, each), each.position or 0, processes and each.lag != 0
                 if each.lag is not None:
-                    yield _lag_key(task, each), each.lag
+                    yield _lag_key(task, each), each.lag, True
             for restore in task.restoring:
-                yield _restore_key(restore), restore.position
+                yield _restore_key(restore), restore.position, restore.remaining != 0
 
     @property
     def state_seconds(self) -> float:
@@ -134,15 +140,18 @@ class Sampler:
         return track.change(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
     def standstill(self, task: TaskStatus | None, each: InputStatus | RestoreStatus) -> float:
-        """The seconds since a position last moved. ``task`` is None for a standby, and for a global topic."""
+        """The seconds for which a position has not moved although records wait.
+
+        ``task`` is None for a standby, and for a global topic.
+        """
         key = _position_key(task, each) if isinstance(each, InputStatus) else _restore_key(each)
         track = self._tracks.get(key)
-        return self._clock() - track.changed_at if track else 0.0
+        return self._clock() - track.moved_at if track else 0.0
 
     def standstill_of_agents(self, each: InputStatus) -> float:
-        """The seconds since agents last finished the first open record of a partition."""
+        """The seconds for which agents have not finished the first open record of a partition."""
         track = self._tracks.get(_agent_key(each))
-        return self._clock() - track.changed_at if track else 0.0
+        return self._clock() - track.moved_at if track else 0.0
 
     def _rate(self, key: Hashable) -> float:
         track = self._tracks.get(key)

@@ -235,6 +235,48 @@ async def test_records_of_tasks_that_have_moved_away_count(serve: Serve) -> None
     assert 'streamapp_records_processed_total{application="flights"} 1234' in metrics
 
 
+@pytest.mark.parametrize("kind", ["input", "restore", "standby", "global", "agents"])
+def test_a_position_does_not_stand_still_before_records_wait(kind: str) -> None:
+    """The first record after a quiet hour seemed to wait since an hour."""
+
+    def at(end: int) -> WorkerStatus:
+        one, copy = InputStatus("in", 1, 5, end), RestoreStatus("counts", "counts-changelog", 1, 0, 5, end)
+        worker = WorkerStatus("running", None, "http://worker-1:6066", (task(),))
+        match kind:
+            case "input":
+                return dataclasses.replace(worker, tasks=(task(one),))
+            case "restore":
+                return dataclasses.replace(worker, tasks=(task(restoring=(copy,)),))
+            case "standby":
+                return dataclasses.replace(worker, standbys=(StandbyStatus("0_2", 2, False, (copy,)),))
+            case "global":
+                return dataclasses.replace(worker, global_inputs=(one,))
+            case _:
+                return dataclasses.replace(worker, agent_inputs=(one,))
+
+    watched = Watched()
+    watched.source.worker = at(end=5)
+    watched.after(60)
+    watched.source.worker = at(end=6)
+    watched.after(9)
+    assert watched.found() == []
+    watched.after(3)
+    assert len(watched.found()) == 1
+
+
+@pytest.mark.parametrize("held", [{"paused": True}, {"state": "rebalancing"}])
+def test_an_input_does_not_stand_still_while_the_worker_may_not_read_it(held: dict[str, Any]) -> None:
+    watched = Watched(task(InputStatus("in", 1, 5, 9)))
+    running = watched.source.worker
+    watched.source.worker = dataclasses.replace(running, **held)
+    watched.after(60)
+    watched.source.worker = running
+    watched.after(9)
+    assert watched.found() == []
+    watched.after(3)
+    assert "has stood at offset 5" in watched.found()[0].message
+
+
 def test_a_counter_that_begins_anew_gives_no_negative_rate() -> None:
     """After a rollback, a task is opened again under its id, and counts from 0."""
 
