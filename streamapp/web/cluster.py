@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
@@ -21,10 +21,16 @@ from yarl import URL
 
 from streamapp.web.caller import CALLER
 from streamapp.web.forwarding import HEADER, Signatures
-from streamapp.web.problem import Unavailable
+from streamapp.web.problem import Unavailable, problem_response
 
-__all__ = ["LocalResolver", "Peers", "local_name", "open_session"]
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Middleware
 
+__all__ = ["LocalResolver", "Peers", "local_name", "open_session", "refuse_strangers"]
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_APPLICATION = "X-Streamapp-Application"
 _PASSED_ON = ("X-Request-Id", "Traceparent")
 _LOGIN = ("Authorization", "Cookie")
 _MOST_BYTES = 256 * 2**20
@@ -61,19 +67,44 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=LocalResolver()))
 
 
+def refuse_strangers(application_id: str) -> Middleware:
+    """Middleware that refuses requests of other applications' workers.
+
+    The address of a lost worker may belong to a worker of another application before the group notices the loss. This
+    worker may have a table of the same name, whose rows would be a wrong answer.
+    """
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        asked = request.headers.get(_APPLICATION, application_id)
+        if asked != application_id:
+            return problem_response(
+                Unavailable(
+                    f"this worker belongs to the application {application_id}, and not to {asked[:100]!r}",
+                    retry_after=2,
+                )
+            )
+        return await handler(request)
+
+    return middleware
+
+
 class Peers:
     """An HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
 
+    Each request names the application, so that a worker of another application refuses the request.
     With ``signatures``, a request of a web user is signed in the user's name. Then other workers do not get the user's
     password or token. Without web users, ``Authorization`` and ``Cookie`` of a request are passed on.
     """
 
     def __init__(
         self,
+        application_id: str,
         timeout: float = 5.0,
         signatures: Signatures | None = None,
         tls: Callable[[], ssl.SSLContext | bool] = lambda: True,
     ) -> None:
+        self._application_id = application_id
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._signatures, self._tls = signatures, tls
         self._session: aiohttp.ClientSession | None = None
@@ -90,8 +121,9 @@ class Peers:
     ) -> tuple[int, dict[str, Any]]:
         """Forwards the request to another worker, for these partitions. Returns the status and the JSON of the answer.
 
-        The status is 200 or 404. Raises `Unavailable` for any other status, for an answer that is no JSON object, and
-        if the worker does not answer.
+        The status is 200 or 404, and the answer names its partitions. Raises `Unavailable` for any other answer, for
+        example the 404 of a worker that does not have the table. Raises `Unavailable` also if the worker does not
+        answer.
         """
         assert self._session is not None, "the web application has not been started"
         listed = ",".join(map(str, sorted(partitions)))
@@ -110,7 +142,7 @@ class Peers:
                 retry_after=2,
                 **where,
             ) from error
-        if response.status not in (200, 404) or not isinstance(body, dict):
+        if response.status not in (200, 404) or not isinstance(body, dict) or "partitions" not in body:
             reason = body.get("error") if isinstance(body, dict) else None
             wait = body.get("retry_after", 2) if isinstance(body, dict) else 2
             message = f"partition {listed} is on {worker}, which answered {response.status}: {reason}"
@@ -135,6 +167,7 @@ class Peers:
         signed = identity is not None and self._signatures is not None
         passed_on = _PASSED_ON if signed else (*_PASSED_ON, *_LOGIN)
         headers = {name: request.headers[name] for name in passed_on if name in request.headers}
+        headers[_APPLICATION] = self._application_id
         if identity is not None and self._signatures is not None:
             headers[HEADER] = self._signatures.sign(identity, method, worker, url.raw_path_qs)
         return headers

@@ -76,8 +76,11 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "warning",
                 "worker",
                 f"The worker has been {doing} for {seconds:.0f} s{because}.",
-                "Check that the brokers are reachable, and that no other member joins and leaves the group "
-                "again and again.",
+                "The group waits for each member: for one without heartbeats up to session_timeout_ms, for one whose "
+                "function does not return up to max_poll_interval_ms. Look at the other workers. Check also that the "
+                "brokers are reachable, and that no member joins and leaves the group again and again."
+                if status.state == "rebalancing"
+                else "Check that the brokers are reachable.",
             )
         case "restoring":
             yield Finding(
@@ -238,8 +241,8 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         if reason != _OUTDATED:
             reasons[reason] += count
     if (dropped := by_task.total()) > 0:
-        # Drops of tasks that have moved away count, but the sampler may have missed their last processed records.
-        share = dropped / max(dropped, sampler.processed)
+        # A global table drops records, too, which no task processes.
+        share = dropped / max(dropped, status.processed)
         tasks = ", ".join(f"{task}: {count:,}" for task, count in sorted(by_task.items()) if count > 0)
         listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
         yield Finding(

@@ -43,7 +43,7 @@ class MetricsView:
         yield Metric("worker_paused", "gauge", "1 while processing is paused.", [({}, status.paused)])
         yield Metric(
             "records_processed_total", "counter", "Records processed since the start.",
-            [({}, self._sampler.processed)],
+            [({}, status.processed)],
         )  # fmt: skip
         yield Metric(
             "dropped_records_total", "counter",

@@ -62,6 +62,7 @@ class RuntimeSource:
             tuple(map(input_status, streams.global_inputs)),
             tuple(map(input_status, streams.agent_inputs)),
             lost_records=streams.lost_records,
+            processed=streams.processed,
         )
 
     def topology(self) -> TopologyGraph:

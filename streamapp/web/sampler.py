@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,14 +26,17 @@ _GROWTH_SECONDS = 60
 
 @dataclass(slots=True)
 class Track:
-    """A counter over the last seconds: pairs of time in seconds and value, and the time of the last change."""
+    """A counter over the last seconds: pairs of time in seconds and value.
 
-    changed_at: float
+    ``moved_at`` is the time of the last change, or of the last sample at which the counter had no reason to change.
+    """
+
+    moved_at: float
     points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_SECONDS))
 
-    def add(self, now: float, value: int) -> None:
-        if not self.points or self.points[-1][1] != value:
-            self.changed_at = now
+    def add(self, now: float, value: int, waits: bool) -> None:
+        if not waits or not self.points or self.points[-1][1] != value:
+            self.moved_at = now
         self.points.append((now, value))
 
     @property
@@ -41,14 +44,19 @@ class Track:
         """The seconds between the first and the last sample."""
         return self.points[-1][0] - self.points[0][0] if self.points else 0.0
 
-    def per_second(self, seconds: int = _RATE_SECONDS) -> float:
-        """The mean growth per second over the last seconds; 0 before the second sample."""
-        if len(self.points) < 2:
-            return 0.0
-        since = self.points[-1][0] - seconds
-        first = next(point for point in self.points if point[0] >= since)
-        last = self.points[-1]
-        return 0.0 if last[0] <= first[0] else (last[1] - first[1]) / (last[0] - first[0])
+    def change(self, seconds: int) -> float:
+        """The mean change per second over the last seconds; 0 before the second sample."""
+        points = self._last(seconds)
+        return _mean(points, points[-1][1] - points[0][1]) if points else 0.0
+
+    def growth(self, seconds: int) -> float:
+        """The mean growth per second of a counter. A counter that falls begins anew, and does not grow meanwhile."""
+        points = self._last(seconds)
+        return _mean(points, sum(max(0, after[1] - before[1]) for before, after in pairwise(points)))
+
+    def _last(self, seconds: int) -> list[tuple[float, int]]:
+        """The samples of the last seconds."""
+        return [point for point in self.points if point[0] >= self.points[-1][0] - seconds]
 
 
 class Sampler:
@@ -61,8 +69,6 @@ class Sampler:
     def __init__(self, source: ViewSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._tracks: dict[Hashable, Track] = {}
-        self._totals: dict[str, int] = {}
-        self._processed = 0
         self._state: str | None = None
         self._state_since = clock()
         self._status: WorkerStatus | None = None
@@ -81,42 +87,36 @@ class Sampler:
 
     def tick(self) -> None:
         now, status = self._clock(), self.look()
-        # The total adds up growth. A sum of counters would fall when a task moves away with its counter.
-        for task in status.tasks:
-            self._processed += max(0, task.processed - self._totals.get(task.id, 0))
-        self._totals = {task.id: task.processed for task in status.tasks}
-        samples = dict(self._samples(status))
+        samples = {key: (value, waits) for key, value, waits in self._samples(status)}
         self._tracks = {key: track for key, track in self._tracks.items() if key in samples}
-        for key, value in samples.items():
-            self._tracks.setdefault(key, Track(now)).add(now, value)
+        for key, (value, waits) in samples.items():
+            self._tracks.setdefault(key, Track(now)).add(now, value, waits)
 
-    def _samples(self, status: WorkerStatus) -> Iterable[tuple[Hashable, int]]:
-        yield "processed", self._processed
+    def _samples(self, status: WorkerStatus) -> Iterable[tuple[Hashable, int, bool]]:
+        """Each counter with its value. False: the counter has no reason to change, so it does not stand still."""
+        yield "processed", status.processed, True
         for each in status.global_inputs:
-            yield _position_key(None, each), each.position or 0
+            yield _position_key(None, each), each.position or 0, each.lag != 0
         for each in status.agent_inputs:
-            yield _agent_key(each), each.position or 0
+            yield _agent_key(each), each.position or 0, each.lag != 0
         for standby in status.standbys:
             for copy in standby.stores:
-                yield _restore_key(copy), copy.position
+                yield _restore_key(copy), copy.position, copy.remaining != 0
+        held = status.paused or status.state == "rebalancing"
         for task in status.tasks:
-            yield ("processed", task.id), task.processed
+            yield ("processed", task.id), task.processed, True
+            processes = task.state == "running" and not held
             for each in task.inputs:
-                yield _position_key(task, each), each.position or 0
+                yield _position_key(task, each), each.position or 0, processes and each.lag != 0
                 if each.lag is not None:
-                    yield _lag_key(task, each), each.lag
+                    yield _lag_key(task, each), each.lag, True
             for restore in task.restoring:
-                yield _restore_key(restore), restore.position
+                yield _restore_key(restore), restore.position, restore.remaining != 0
 
     @property
     def state_seconds(self) -> float:
         """The seconds since the worker's last change of state."""
         return self._clock() - self._state_since
-
-    @property
-    def processed(self) -> int:
-        """Records processed since the web server started."""
-        return self._processed
 
     def history(self) -> list[int]:
         """Records processed in each of the last seconds, the newest last."""
@@ -137,22 +137,25 @@ class Sampler:
         The growth is 0 during the first minute, because a new worker may still read the history of its topics.
         """
         track = self._tracks.get(_lag_key(task, each))
-        return track.per_second(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
+        return track.change(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
     def standstill(self, task: TaskStatus | None, each: InputStatus | RestoreStatus) -> float:
-        """The seconds since a position last moved. ``task`` is None for a standby, and for a global topic."""
+        """The seconds for which a position has not moved although records wait.
+
+        ``task`` is None for a standby, and for a global topic.
+        """
         key = _position_key(task, each) if isinstance(each, InputStatus) else _restore_key(each)
         track = self._tracks.get(key)
-        return self._clock() - track.changed_at if track else 0.0
+        return self._clock() - track.moved_at if track else 0.0
 
     def standstill_of_agents(self, each: InputStatus) -> float:
-        """The seconds since agents last finished the first open record of a partition."""
+        """The seconds for which agents have not finished the first open record of a partition."""
         track = self._tracks.get(_agent_key(each))
-        return self._clock() - track.changed_at if track else 0.0
+        return self._clock() - track.moved_at if track else 0.0
 
     def _rate(self, key: Hashable) -> float:
         track = self._tracks.get(key)
-        return track.per_second() if track else 0.0
+        return track.growth(_RATE_SECONDS) if track else 0.0
 
     async def run(self, _app: web.Application) -> AsyncIterator[None]:
         """Takes a sample once a second while the web server is up; for ``web.Application.cleanup_ctx``."""
@@ -173,6 +176,12 @@ class Sampler:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def _mean(points: Sequence[tuple[float, int]], change: int) -> float:
+    """A change per second of the time that the samples cover; 0 for a single sample."""
+    seconds = points[-1][0] - points[0][0] if points else 0.0
+    return change / seconds if seconds > 0 else 0.0
 
 
 def _position_key(task: TaskStatus | None, each: InputStatus) -> Hashable:

@@ -23,7 +23,7 @@ from streamapp.web.access import WebAccess, is_loopback
 from streamapp.web.agents_source import AgentsSource
 from streamapp.web.audit import audited
 from streamapp.web.authentication import Authentication
-from streamapp.web.cluster import Peers, local_name
+from streamapp.web.cluster import Peers, local_name, refuse_strangers
 from streamapp.web.connections import LimitedRunner
 from streamapp.web.control import ControlViews
 from streamapp.web.desk_views import DeskViews
@@ -80,7 +80,7 @@ def add_routes(
     """
     access = WebAccess() if access is None else access
     signatures = Signatures(lambda: access.secret)
-    peers = Peers(peer_timeout, signatures, access.client_context)
+    peers = Peers(source.application_id, peer_timeout, signatures, access.client_context)
     sampler, status = _add_status(app, source)
     tables = TableViews(source, sampler, status, peers, read_timeout=read_timeout)
     control = ControlViews(source, peers)
@@ -98,7 +98,7 @@ def add_routes(
             ]
         )
     _protect(app, access, signatures, lambda: sampler.status.url, allowed_hosts, origins)
-    app.middlewares.append(problems_as_json(_VIEWS))
+    app.middlewares.extend([refuse_strangers(source.application_id), problems_as_json(_VIEWS)])
     app.add_routes(
         [
             web.get("/", partial(_file, "index.html")),

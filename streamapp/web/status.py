@@ -94,7 +94,7 @@ class StatusViews:
                 "state_seconds": round(sampler.state_seconds, 1),
                 "url": status.url,
                 "workers": workers(status, tables),
-                "processed": sampler.processed,
+                "processed": status.processed,
                 "dropped": status.dropped,
                 "drops": _by_operator(status),
                 "records_per_second": round(sampler.throughput(), 1),
@@ -164,15 +164,20 @@ class StatusViews:
         }
 
     def restore_progress(self, *tasks: TaskStatus) -> dict[str, Any]:
-        """The progress of the restore of some tasks: stores, remaining offsets, percent, rate and seconds left."""
+        """The progress of the restore of some tasks: stores, remaining offsets, percent, rate and seconds left.
+
+        The percentage is None while the ends of the changelogs are looked up.
+        """
         restores = [each for task in tasks for each in task.restoring]
+        unknown = not restores and any(task.state == "restoring" for task in tasks)
         remaining = sum(each.remaining for each in restores)
         total = sum(max(0, each.end - each.start) for each in restores)
+        percent = 100.0 if total == 0 else round(100.0 * (total - remaining) / total, 1)
         rate = sum(self._sampler.restore_rate(each) for each in restores)
         return {
             "stores": len(restores),
             "remaining": remaining,
-            "percent": 100.0 if total == 0 else round(100.0 * (total - remaining) / total, 1),
+            "percent": None if unknown else percent,
             "records_per_second": round(rate, 1),
             "seconds_left": _seconds_left(remaining, rate) if restores else None,
         }

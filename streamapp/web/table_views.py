@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from streamapp.web.sampler import Sampler
 from streamapp.web.scan import COUNT_LIMIT, Page, count, get, read_page, row_to_json
 from streamapp.web.status import StatusViews
 from streamapp.web.table_request import Query, family, parse_partitions, parse_query, parse_stale
-from streamapp.web.view_source import NotAvailable, TableInfo, ViewSource
+from streamapp.web.view_source import NotAvailable, RestoreStatus, TableInfo, ViewSource
 
 __all__ = ["TableViews"]
 
@@ -49,8 +49,11 @@ class TableViews:
         self._read_timeout = read_timeout
         self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
         self._parts = asyncio.Semaphore(_PAGES_AT_ONCE)
-        """Limits requests with ``partitions``, mostly parts of other workers' pages. With one limit for pages and
-        parts, two workers could wait for each other."""
+        """Limits pages that need no other worker, mostly parts of other workers' pages.
+
+        With one limit for all pages, two workers could wait for each other. A frozen worker would also hold up pages
+        that do not need its rows.
+        """
 
     async def listing(self, _request: web.Request) -> web.Response:
         tables = sorted(self._source.tables().values(), key=lambda table: table.is_internal)
@@ -99,11 +102,15 @@ class TableViews:
                     return json_response(answer[1], answer[0])
             else:
                 return json_response(body, status)
-        row = await self._read(table, partition, lambda store: get(store, table, partition, query), stale)
-        fresh = self._freshness(table, partition)
+        row, fresh = await self._read(
+            table, partition, lambda store: get(store, table, partition, query), stale
+        )
+        (fresh,) = self._confirmed(table, [fresh], stale)
         if row is None:
             key = key_to_json(table.key_serde, query.key.value) if query.key else None
             where = f"in partition {partition}, which Kafka's default partitioner chooses"
+            if "stale" in fresh:
+                where += ": the copy that was read may lack the last changes"
             raise NotFound(f"{table.name} has no entry for key {key!r} {where}", key=key, partitions=[fresh])
         return json_response({"table": table.name} | row_to_json(table, row) | {"partitions": [fresh]})
 
@@ -112,7 +119,8 @@ class TableViews:
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
         asked = _asked_here(request, table, partitions)
-        async with self._place(self._pages if asked is None else self._parts):
+        waits = asked is None and not partitions <= table.local
+        async with self._place(self._pages if waits else self._parts):
             return await self._made_page(request, table, query, partitions, asked, stale)
 
     @asynccontextmanager
@@ -170,12 +178,13 @@ class TableViews:
         All reads are submitted at once, so that processing is mostly interrupted only once.
         """
 
-        async def part(partition: int) -> Part:
-            read = _page_reader(table, partition, query, len(partitions))
-            page = await self._read(table, partition, read, stale)
-            return part_of(table, page, self._freshness(table, partition))
-
-        return await asyncio.gather(*map(part, sorted(partitions)))
+        reads = [
+            self._read(table, partition, _page_reader(table, partition, query, len(partitions)), stale)
+            for partition in sorted(partitions)
+        ]
+        answers = await asyncio.gather(*reads)
+        fresh = self._confirmed(table, [before for _, before in answers], stale)
+        return [part_of(table, page, each) for (page, _), each in zip(answers, fresh, strict=True)]
 
     async def _remote_part(
         self,
@@ -203,7 +212,10 @@ class TableViews:
         self, request: web.Request, table: TableInfo, query: Query, partitions: list[int]
     ) -> list[Part]:
         """The entries of partitions from their standbys, perhaps on this worker."""
-        copies = [await self._from_copy(request, table, partition) for partition in partitions]
+        # All at once: otherwise a standby that does not answer would cost its time-out for each of its partitions.
+        copies = await asyncio.gather(
+            *(self._from_copy(request, table, partition) for partition in partitions)
+        )
         here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
         elsewhere = [
             _part_in(*copy, f"a standby of partition {partition}")
@@ -235,7 +247,13 @@ class TableViews:
                     raise
         raise AssertionError("called without copies")
 
-    async def _read(self, table: TableInfo, partition: int, fn: Callable[[Any], R], stale: bool) -> R:
+    async def _read(
+        self, table: TableInfo, partition: int, fn: Callable[[Any], R], stale: bool
+    ) -> tuple[R, dict[str, Any]]:
+        """The result of a read of a local partition, and the freshness of the partition before the read.
+
+        Positions only grow, so the answer lacks nothing that this freshness promises.
+        """
         status = self._sampler.status
         if not stale:
             self._refuse_unless_ready(table, partition)
@@ -243,14 +261,33 @@ class TableViews:
             raise Unavailable(
                 f"partition {partition} of {table.name} has just moved away from {status.url}: ask again"
             )
+        before = self._freshness(table, partition, stale)
         try:
             read = self._source.read(table.name, partition, fn, stale=stale)
-            return await asyncio.wait_for(read, self._read_timeout)
+            answer = await asyncio.wait_for(read, self._read_timeout)
         except TimeoutError as error:
             raise Unavailable(
                 f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: "
                 "the worker's thread is busy with a batch. Ask again later"
             ) from error
+        return answer, before
+
+    def _confirmed(
+        self, table: TableInfo, before: Sequence[dict[str, Any]], stale: bool
+    ) -> list[dict[str, Any]]:
+        """The freshness of answers, after all of them were read.
+
+        With ``stale``, a task may have been closed and opened anew before its read. Then nobody knows the changes that
+        the answer lacks.
+        """
+        if not stale:
+            return list(before)
+        self._sampler.look()
+        confirmed = []
+        for each in before:
+            moved = "stale" not in each and "stale" in self._freshness(table, each["partition"], stale)
+            confirmed.append(self._copy(each["partition"], ()) if moved else each)
+        return confirmed
 
     def _lookup(self, request: web.Request) -> TableInfo:
         tables, name = self._source.tables(), request.match_info["name"]
@@ -286,8 +323,10 @@ class TableViews:
         for task in status.tasks:
             if task.state == "restoring" and task.id == f"{table.subtopology}_{partition}":
                 progress = self._status.restore_progress(task)
+                percent = progress["percent"]
+                so_far = "its changelogs are looked up" if percent is None else f"{percent} %"
                 raise Unavailable(
-                    f"partition {partition} of {table.name} is being restored: {progress['percent']} %",
+                    f"partition {partition} of {table.name} is being restored: {so_far}",
                     retry_after=self._status.retry_after(),
                     state="restoring",
                     partition=partition,
@@ -300,23 +339,43 @@ class TableViews:
         message = f"tables cannot be read while the worker is {status.state}{because}"
         return Unavailable(message, retry_after=self._status.retry_after(), state=status.state)
 
-    def _freshness(self, table: TableInfo, partition: int) -> dict[str, Any]:
-        """The freshness of an answer for a partition: its worker, and the lag of the task or of the standby."""
+    def _freshness(self, table: TableInfo, partition: int, stale: bool) -> dict[str, Any]:
+        """The freshness of an answer for a partition at the last look: its worker, and the lag of the task or of the
+        standby.
+
+        With ``stale``, a task that the worker did not have at the last look may still be in its restore.
+        """
         status = self._sampler.status
         about: dict[str, Any] = {"partition": partition, "worker": status.url}
+        if table.subtopology is None:
+            return about
         copies = [(copy.id, copy.stores) for copy in status.standbys]
         copies += [(task.id, task.restoring) for task in status.tasks if task.state == "restoring"]
         for id, stores in copies:
-            if table.subtopology is not None and id == f"{table.subtopology}_{partition}":
-                positions = {f"{each.topic}-{each.partition}": each.position for each in stores}
-                lag = sum(each.remaining for each in stores)
-                return about | {"stale": True, "changelog_positions": positions, "changelog_lag": lag}
+            if id == f"{table.subtopology}_{partition}":
+                return self._copy(partition, stores)
         for task in status.tasks:
-            if table.subtopology is not None and task.id == f"{table.subtopology}_{partition}":
+            if task.id == f"{table.subtopology}_{partition}":
                 lags = [each.lag for each in task.inputs]
                 about["positions"] = {f"{each.topic}-{each.partition}": each.position for each in task.inputs}
                 about["lag"] = None if None in lags else sum(lag for lag in lags if lag is not None)
-        return about
+                return about
+        return self._copy(partition, ()) if stale else about
+
+    def _copy(self, partition: int, stores: Sequence[RestoreStatus]) -> dict[str, Any]:
+        """The freshness of an answer from a standby or from a task in its restore.
+
+        Without ``stores``, the copy has just been opened, and its positions are not known yet.
+        """
+        positions = {f"{each.topic}-{each.partition}": each.position for each in stores}
+        lag = sum(each.remaining for each in stores) if stores else None
+        return {
+            "partition": partition,
+            "worker": self._sampler.status.url,
+            "stale": True,
+            "changelog_positions": positions,
+            "changelog_lag": lag,
+        }
 
     async def _describe(self, table: TableInfo) -> dict[str, Any]:
         return {

@@ -153,6 +153,8 @@ class WorkerStatus:
     """False for an application with agents or consumers only, which never has tasks."""
     lost_records: Mapping[str, int] = field(default_factory=dict)
     """The records of ``dropped_records`` by task, each counted once, although several operators may drop it."""
+    processed: int = 0
+    """Records processed since the worker started, including those of tasks that have moved away."""
 
     @property
     def dropped(self) -> int:

@@ -181,7 +181,8 @@ class ExampleSource(FakeSource):
                 (InputStatus("flights-rotations-repartition", 0, done // 3, done // 3),),
             ),
         ]
-        self.worker = WorkerStatus("running", None, self.worker.url, tuple(tasks))
+        processed = sum(task.processed for task in tasks)
+        self.worker = WorkerStatus("running", None, self.worker.url, tuple(tasks), processed=processed)
 
     def restore(self, percent: int) -> None:
         """The worker reads its tables back from their changelogs."""

@@ -138,6 +138,22 @@ async def test_an_owner_that_does_not_answer_in_time(pair: Pair) -> None:
     pair.sources[1].block_reads.set()
 
 
+async def test_pages_that_wait_for_a_frozen_worker_hold_up_no_local_page(pair: Pair) -> None:
+    first, second = pair.sources
+    home = first.partition_for("w", b"JFK")
+    store = open_empty("w", "window", retention_ms=1_000, size_ms=10)
+    store.put("JFK", 1, 0)
+    first.add_table("w", "window", {home: store}, size_ms=10)
+    second.block_reads = asyncio.Event()
+    pages = [asyncio.create_task(pair.clients[0].get("/tables/t/?limit=5")) for _ in range(20)]
+    while second.reads < 16:  # eight pages, of two partitions each
+        await asyncio.sleep(0.01)
+    assert [entry["value"] for entry in (await get(pair.clients[0], "/tables/w/JFK"))["entries"]] == [1]
+    assert not any(page.done() for page in pages)
+    second.block_reads.set()
+    await asyncio.gather(*pages)
+
+
 async def test_an_owner_that_restores_says_so(pair: Pair) -> None:
     source = pair.sources[1]
     restoring = (TaskStatus("0_1", 1, "restoring", 0), TaskStatus("0_3", 3, "restoring", 0))
@@ -180,6 +196,35 @@ async def test_a_copy_answers_for_an_owner_that_is_away_if_stale_will_do(
     assert first.reads == 0
 
 
+async def test_standbys_are_asked_at_the_same_time(pair: Pair) -> None:
+    """Otherwise a frozen worker would cost its time-out once for each of its partitions."""
+    asked, all_asked = set(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response:
+        asked.add(request.query["partitions"])
+        if len(asked) == 4:
+            all_asked.set()
+        await all_asked.wait()
+        return web.json_response({"error": "frozen"}, status=503)
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", slow)
+    server = TestServer(app)
+    await server.start_server()
+    frozen, url = str(server.make_url("/")), pair.sources[1].worker.url
+    pair.give(dict.fromkeys(range(4), url))  # rows that the second standby has
+    table = dataclasses.replace(
+        pair.sources[0].tables_["t"],
+        owners=dict.fromkeys(range(4)),
+        standbys=dict.fromkeys(range(4), (frozen, url)),
+    )
+    pair.sources[0].tables_["t"] = dataclasses.replace(table, local=frozenset())
+    body = await get(pair.clients[0], "/tables/t/?stale=true&limit=1000")
+    assert [entry["key"] for entry in body["entries"]] == sorted(KEYS)
+    assert asked == {"0", "1", "2", "3"}
+    await server.close()
+
+
 async def test_a_restoring_worker_still_forwards(pair: Pair) -> None:
     source = pair.sources[0]
     source.worker = type(source.worker)("restoring", None, source.worker.url)
@@ -192,6 +237,52 @@ async def test_something_else_at_the_owners_address(pair: Pair, serve: Serve) ->
     await serve(None, stranger)
     pair.give(dict.fromkeys(range(4), str(stranger.make_url("/"))))
     assert "cannot be reached" in (await get(pair.clients[0], "/tables/t/abc", 503))["error"]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+async def test_a_404_of_a_worker_without_the_table_is_no_missing_key(
+    pair: Pair, serve: Serve, stale: bool
+) -> None:
+    """The address of a lost worker may belong to another application by now, which does not know the table."""
+    app = web.Application()
+    add_routes(app, FakeSource(4))
+    stranger = TestServer(app)
+    await serve(None, stranger)
+    lost, url = str(stranger.make_url("/")), pair.sources[1].worker.url
+    pair.give(dict.fromkeys(range(4), lost))
+    path = path_of(KEYS[0])
+    body = await get(pair.clients[0], path, 503)
+    assert f"is on {lost}, which answered 404: there is no table 't'" in body["error"]
+    if stale:
+        pair.give(dict.fromkeys(range(4), url))  # rows that the standby has
+        for source in pair.sources:
+            table = dataclasses.replace(
+                source.tables_["t"],
+                owners=dict.fromkeys(range(4), lost),
+                standbys=dict.fromkeys(range(4), (lost, url)),
+            )
+            source.tables_["t"] = dataclasses.replace(table, local=frozenset())
+        body = await get(pair.clients[0], path.with_query(stale="true"))
+        assert body["value"] == KEYS[0].upper()
+        body = await get(pair.clients[0], "/tables/t/?stale=true&limit=1000")
+        assert [entry["key"] for entry in body["entries"]] == sorted(KEYS)
+
+
+@pytest.mark.parametrize("path", ["/tables/t/abc", "/tables/t/?limit=5"])
+async def test_the_rows_of_another_application_are_no_answer(pair: Pair, serve: Serve, path: str) -> None:
+    app = web.Application()
+    other = FakeSource(4)
+    other.application_id = "arrivals"
+    add_routes(app, other)
+    stranger = TestServer(app)
+    client = await serve(None, stranger)
+    other.add_table("t", "key_value", key_value_stores(other, {"abc": "wrong"}))
+    assert "wrong" in str(await get(client, path))
+    pair.give(dict.fromkeys(range(4), str(stranger.make_url("/"))))
+    body = await get(pair.clients[0], path, 503)
+    assert (
+        "answered 503: this worker belongs to the application arrivals, and not to 'flights'" in body["error"]
+    )
 
 
 async def test_credentials_are_passed_on(pair: Pair) -> None:

@@ -49,6 +49,21 @@ async def test_a_worker_that_cannot_be_told_is_named(serve: Serve) -> None:
     assert body["workers"] == [first.worker.url]
 
 
+async def test_a_worker_of_another_application_is_not_paused(serve: Serve) -> None:
+    """It may have the address of a lost worker by now."""
+    (first, second), clients = await both(serve)
+    stranger = FakeSource()
+    stranger.application_id = "arrivals"
+    client = await serve(stranger)
+    url = str(client.make_url("/"))
+    first.worker = dataclasses.replace(first.worker, workers=(*first.worker.workers, url))
+    response = await clients[0].post("/pause?workers=all")
+    assert response.status == 503
+    assert f"{url}: it answered 503" in (await response.json())["error"]
+    assert [source.worker.paused for source in (first, second, stranger)] == [True, True, False]
+    assert (await client.post("/pause")).status == 200  # a client's own request
+
+
 async def test_pages_of_other_sites_cannot_pause(serve: Serve) -> None:
     (first, _), clients = await both(serve)
     response = await clients[0].post("/pause", headers={"Origin": "http://evil.example"})

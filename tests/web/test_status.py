@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -36,7 +37,9 @@ class Watched:
     def __init__(self, *tasks: TaskStatus, state: Any = "running") -> None:
         self.now = 1_000.0
         self.source = FakeSource()
-        self.source.worker = WorkerStatus(state, None, "http://worker-1:6066", tasks)
+        self.source.worker = WorkerStatus(
+            state, None, "http://worker-1:6066", tasks, processed=_processed(tasks)
+        )
         self.sampler = Sampler(self.source, clock=lambda: self.now)
         self.sampler.tick()
 
@@ -45,11 +48,17 @@ class Watched:
         for second in range(seconds):
             self.now += 1
             if second == seconds - 1 and tasks:
-                self.source.worker = dataclasses.replace(self.source.worker, tasks=tasks)
+                self.source.worker = dataclasses.replace(
+                    self.source.worker, tasks=tasks, processed=_processed(tasks)
+                )
             self.sampler.tick()
 
     def found(self) -> list[Finding]:
         return findings(self.sampler, self.source.tables())
+
+
+def _processed(tasks: Iterable[TaskStatus]) -> int:
+    return sum(each.processed for each in tasks)
 
 
 def task(*inputs: InputStatus, processed: int = 0, restoring: tuple[RestoreStatus, ...] = ()) -> TaskStatus:
@@ -201,18 +210,91 @@ def test_throughput_is_the_growth_of_the_last_seconds() -> None:
     for second in range(1, 13):
         watched.after(1, task(processed=50 * second))
     assert watched.sampler.throughput() == 50.0
-    assert watched.sampler.processed == 600
     assert watched.sampler.history() == [50] * 12
 
 
 def test_a_task_that_leaves_takes_nothing_away() -> None:
     watched = Watched(task(processed=0))
     watched.after(1, task(processed=100))
-    watched.source.worker = dataclasses.replace(watched.source.worker, tasks=())
+    watched.source.worker = dataclasses.replace(watched.source.worker, tasks=(), processed=170)
     watched.after(1)
-    watched.after(1, task(processed=30))
-    assert watched.sampler.processed == 130
-    assert min(watched.sampler.history()) >= 0
+    watched.source.worker = dataclasses.replace(
+        watched.source.worker, tasks=(task(processed=30),), processed=200
+    )
+    watched.after(1)
+    assert watched.sampler.history() == [100, 70, 30]
+
+
+async def test_records_of_tasks_that_have_moved_away_count(serve: Serve) -> None:
+    """Also the last records of a task before its move, which no sample has seen."""
+    source = FakeSource()
+    source.worker = dataclasses.replace(source.worker, tasks=(), processed=1_234)
+    client = await serve(source)
+    assert (await (await client.get("/status")).json())["processed"] == 1_234
+    metrics = await (await client.get("/metrics")).text()
+    assert 'streamapp_records_processed_total{application="flights"} 1234' in metrics
+
+
+@pytest.mark.parametrize("kind", ["input", "restore", "standby", "global", "agents"])
+def test_a_position_does_not_stand_still_before_records_wait(kind: str) -> None:
+    """The first record after a quiet hour seemed to wait since an hour."""
+
+    def at(end: int) -> WorkerStatus:
+        one, copy = InputStatus("in", 1, 5, end), RestoreStatus("counts", "counts-changelog", 1, 0, 5, end)
+        worker = WorkerStatus("running", None, "http://worker-1:6066", (task(),))
+        match kind:
+            case "input":
+                return dataclasses.replace(worker, tasks=(task(one),))
+            case "restore":
+                return dataclasses.replace(worker, tasks=(task(restoring=(copy,)),))
+            case "standby":
+                return dataclasses.replace(worker, standbys=(StandbyStatus("0_2", 2, False, (copy,)),))
+            case "global":
+                return dataclasses.replace(worker, global_inputs=(one,))
+            case _:
+                return dataclasses.replace(worker, agent_inputs=(one,))
+
+    watched = Watched()
+    watched.source.worker = at(end=5)
+    watched.after(60)
+    watched.source.worker = at(end=6)
+    watched.after(9)
+    assert watched.found() == []
+    watched.after(3)
+    assert len(watched.found()) == 1
+
+
+@pytest.mark.parametrize("held", [{"paused": True}, {"state": "rebalancing"}])
+def test_an_input_does_not_stand_still_while_the_worker_may_not_read_it(held: dict[str, Any]) -> None:
+    watched = Watched(task(InputStatus("in", 1, 5, 9)))
+    running = watched.source.worker
+    watched.source.worker = dataclasses.replace(running, **held)
+    watched.after(60)
+    watched.source.worker = running
+    watched.after(9)
+    assert watched.found() == []
+    watched.after(3)
+    assert "has stood at offset 5" in watched.found()[0].message
+
+
+def test_a_counter_that_begins_anew_gives_no_negative_rate() -> None:
+    """After a rollback, a task is opened again under its id, and counts from 0."""
+
+    def counted(processed: int, position: int) -> TaskStatus:
+        return task(
+            processed=processed,
+            restoring=(RestoreStatus("counts", "counts-changelog", 1, 0, position, 9_000),),
+        )
+
+    watched = Watched(counted(0, 0))
+    for second in range(1, 6):
+        watched.after(1, counted(1_000 * second, 500 * second))
+    watched.after(1, counted(10, 20))
+    watched.after(1, counted(1_010, 520))
+    (present,) = watched.source.worker.tasks
+    (restore,) = present.restoring
+    assert watched.sampler.throughput(present) == 6_000 / 7
+    assert watched.sampler.restore_rate(restore) == 3_000 / 7
 
 
 async def test_a_sample_that_fails_is_not_the_last_one(
@@ -409,6 +491,7 @@ def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None
     assert watched.found() == []
     watched.after(60)
     assert "rebalancing for 60 s" in watched.found()[0].message
+    assert "The group waits for each member" in watched.found()[0].hint
     watched.source.worker = WorkerStatus("failed", "TopologyError: no topic", "http://worker-1:6066")
     watched.after(1)
     assert watched.found()[0].severity == "error"

@@ -289,9 +289,54 @@ async def test_a_restore_keeps_back_only_its_own_partition(serve: Any, source: F
     body = await get(client, f"/tables/delays/{key}", 503)
     assert body["restore"]["percent"] == 25.0
     assert body["partition"] == home
+    opened = TaskStatus(f"0_{home}", home, "restoring", 0)  # the ends of its changelogs are not known yet
+    source.worker = dataclasses.replace(source.worker, tasks=(opened,))
+    refused = await get(client, f"/tables/delays/{key}", 503)
+    assert refused["error"].endswith("is being restored: its changelogs are looked up")
+    assert refused["restore"]["percent"] is None
+    (task,) = (await get(client, "/health/ready", 503))["tasks"]
+    assert task["restore"]["percent"] is None
+    source.worker = dataclasses.replace(
+        source.worker, tasks=(TaskStatus(f"0_{home}", home, "restoring", 0, (), (restore,)),)
+    )
     body = await get(client, f"/tables/delays/{key}?stale=true")
     (part,) = body["partitions"]
     assert (part["stale"], part["changelog_lag"]) == (True, 750)
+
+
+@pytest.mark.parametrize("path", ["/tables/delays/JFK?stale=true", "/tables/delays/?limit=9&stale=true"])
+async def test_a_copy_that_was_just_opened_promises_nothing(
+    serve: Any, source: FakeSource, path: str
+) -> None:
+    """Its restore has not begun, or the worker learns of its new task during the request."""
+    home = source.partition_for("delays", b"JFK")
+    restoring = TaskStatus(f"0_{home}", home, "restoring", 0)
+    running = TaskStatus(f"0_{home}", home, "running", 0)
+    for before, after in (
+        ((restoring,), (restoring,)),
+        ((), ()),
+        ((), (running,)),
+        ((running,), (restoring,)),
+    ):
+        source.worker = dataclasses.replace(source.worker, tasks=before)
+        source.block_reads = asyncio.Event()
+        client = await serve(source)
+        asked = asyncio.create_task(get(client, path))
+        reads = source.reads
+        while source.reads == reads:
+            await asyncio.sleep(0.01)
+        source.worker = dataclasses.replace(source.worker, tasks=after)
+        source.block_reads.set()
+        part = next(each for each in (await asked)["partitions"] if each["partition"] == home)
+        assert part["stale"] is True
+        assert (part["changelog_positions"], part["changelog_lag"]) == ({}, None)
+
+
+async def test_a_copy_without_a_row_says_that_it_is_a_copy(serve: Any, source: FakeSource) -> None:
+    home = source.partition_for("delays", b"XYZ")
+    source.worker = dataclasses.replace(source.worker, tasks=(TaskStatus(f"0_{home}", home, "restoring", 0),))
+    body = await get(await serve(source), "/tables/delays/XYZ?stale=true", 404)
+    assert "the copy that was read may lack the last changes" in body["error"]
 
 
 async def test_stale_is_true_or_false(serve: Any, source: FakeSource) -> None:

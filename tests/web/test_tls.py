@@ -116,7 +116,7 @@ async def test_workers_check_each_others_certificates(pem: Path, tmp_path: Path)
     access = WebAccess(environ_of(tmp_path))
 
     async def answer(request: web.Request) -> web.Response:
-        return web.json_response({"here": True})
+        return web.json_response({"partitions": [0]})
 
     app = web.Application()
     app.router.add_get("/{tail:.*}", answer)
@@ -128,10 +128,10 @@ async def test_workers_check_each_others_certificates(pem: Path, tmp_path: Path)
 
     CALLER.set(Caller())
     for tls, trusted in ((access.client_context, True), (ssl.create_default_context, False)):
-        peers = Peers(30.0, tls=tls)
+        peers = Peers("flights", 30.0, tls=tls)
         async for _ in peers.run(app):
             if trusted:
-                assert await peers.ask(url, request, [0]) == (200, {"here": True})
+                assert await peers.ask(url, request, [0]) == (200, {"partitions": [0]})
             else:
                 with pytest.raises(Exception, match="certificate verify failed"):
                     await peers.ask(url, request, [0])

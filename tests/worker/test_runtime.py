@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from streamapp.errors import ConfigError, InvalidStoreError, TopologyError
 from streamapp.records import Windowed
 from streamapp.runners.worker import view
 from streamapp.runners.worker.agents.consumer import AgentTransport
+from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.view import StoreNotAvailable
 from streamapp.serdes import AvroSerde, LocalSchemaRegistry, SessionWindowedSerde, TimeWindowedSerde
@@ -71,6 +73,29 @@ def test_a_read_is_refused_when_the_group_was_silent_for_a_session(
     assert streams._local(plane, sub, "counts", 0, stale=True) is store
     streams.on_heartbeat()
     assert streams._local(plane, sub, "counts", 0, stale=False) is store
+
+
+@pytest.mark.parametrize("store", ["counts", "names"])
+async def test_a_read_that_the_stop_overtakes_is_refused(tmp_path: Path, store: str) -> None:
+    def count_beside_names(builder: StreamsBuilder) -> None:
+        builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key().count(
+            materialized=Materialized("counts")
+        )
+        builder.global_table("names", key_serde=TEXT, value_serde=TEXT, materialized=Materialized("names"))
+
+    streams = App("flights", topology=count_beside_names, datadir=tmp_path).streams
+    commands = CommandQueue(lambda: None)
+    streams._plane = SimpleNamespace(  # type: ignore[assignment]
+        call=lambda fn: commands.submit(fn, vital=False), failure=None
+    )
+    streams._global_stores = SimpleNamespace()  # type: ignore[assignment]
+    read = asyncio.create_task(streams.read(store, 0, lambda rows: rows.get("k")))
+    await asyncio.sleep(0)
+    commands.close()  # the data plane has ended
+    with pytest.raises(StoreNotAvailable, match="the worker has stopped"):
+        await read
+    with pytest.raises(StoreNotAvailable, match="the worker has stopped"):
+        await streams.read(store, 0, lambda rows: rows.get("k"))
 
 
 @pytest.mark.parametrize("kind", ["time", "session"])

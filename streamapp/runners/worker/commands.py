@@ -9,9 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from streamapp.errors import StreamsError
 
-__all__ = ["CommandQueue"]
+__all__ = ["CommandQueue", "QueueClosed"]
 
 R = TypeVar("R")
+
+
+class QueueClosed(StreamsError):
+    """The thread that would run a function has ended."""
 
 
 class _Command(NamedTuple):
@@ -77,4 +81,4 @@ class CommandQueue:
             except Empty:
                 return
             if future.set_running_or_notify_cancel():
-                future.set_exception(StreamsError("the worker has stopped"))
+                future.set_exception(QueueClosed("the worker has stopped"))

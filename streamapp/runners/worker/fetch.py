@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from confluent_kafka import KafkaError
 
@@ -54,6 +54,7 @@ class Fetcher:
         self._config = config
         self._admin = admin
         settings, ends = consumer_settings(config), LogEnds(admin).look
+        self._unread_ends = LogEnds(admin)
         if repartition_topics and COMPILED:  # other clients have one queue
             # librdkafka applies this limit to each of its two queues.
             settings["queued.max.messages.kbytes"] = max(1, settings["queued.max.messages.kbytes"] // 2)
@@ -173,7 +174,7 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the end offsets of all inputs for other threads, also of inputs that are not polled now.
+        """Notes the end offsets of all inputs for other threads, also of inputs that are not polled or not read now.
 
         An end is the larger one of two: the end that came with the last fetch, and the end that brokers have told. Only
         the data plane's thread may call this method. Other threads may call no methods of the consumer except `wake`,
@@ -182,13 +183,23 @@ class Fetcher:
         self._consumer.look()
         for tp in self._task_of:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
+        self._look_at_unread()
 
     def refresh_ends_beside(self) -> None:
         """Notes the ends of the logs that brokers have told. Another thread calls this while the data plane is held up.
 
         So the lag that users see follows the ends. The data plane itself uses the new ends when it goes on.
         """
-        for tp, end in self._consumer.look_beside().items():
+        self._note_ends(self._consumer.look_beside())
+        self._look_at_unread()
+
+    def _look_at_unread(self) -> None:
+        """Notes the ends of inputs that the consumer does not read now, because of a rebalance or a restore."""
+        reads = self._task_of
+        self._note_ends(self._unread_ends.look([tp for tp in list(self._next) if tp not in reads]))
+
+    def _note_ends(self, found: Mapping[TopicPartition, int]) -> None:
+        for tp, end in found.items():
             self.ends[tp] = max(end, self.ends.get(tp, -1))
 
     def _restart(self, tp: TopicPartition) -> None:

@@ -80,12 +80,18 @@ class Standbys(ChangelogReader):
         return self._remove(id) if id in self.tasks else None
 
     def warm(self) -> set[TaskId]:
-        """The copies that were at most ``acceptable_recovery_lag`` behind at the last look at the changelogs."""
-        lags = dict.fromkeys(list(self.tasks), 0)
+        """The copies that were at most ``acceptable_recovery_lag`` behind at the last look at the changelogs.
+
+        Any thread may ask. A copy counts only when the ends of all its changelogs are known.
+        """
+        unknown = {id: len(live.changelogs) for id, live in list(self.tasks.items())}
+        lags = dict.fromkeys(unknown, 0)
         for each in self.progress:
-            if each.task.id in lags:
+            if each.task.id in unknown:
+                unknown[each.task.id] -= 1
                 lags[each.task.id] += each.remaining
-        return {id for id, lag in lags.items() if lag <= self._config.acceptable_recovery_lag}
+        most = self._config.acceptable_recovery_lag
+        return {id for id, count in unknown.items() if not count and lags[id] <= most}
 
     def poll(self) -> None:
         """Applies records that have arrived, if the pause is over."""

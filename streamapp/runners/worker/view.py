@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from streamapp._base.partitioning import partition_for
 from streamapp.errors import InvalidStoreError
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.commands import QueueClosed
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask
@@ -279,18 +280,21 @@ class WorkerView:
         and must not keep the store. With ``stale``, a standby or a task that is being restored also answers, even
         during a rebalance (KIP-535). `standbys` and `tasks` have the lag of such copies.
 
-        Raises `StoreNotAvailable` when the partition is not here or not ready, and `InvalidStoreError` for an unknown
-        store.
+        Raises `StoreNotAvailable` when the partition is not here or not ready, or the worker has stopped. Raises
+        `InvalidStoreError` for an unknown store.
         """
         plane, global_stores = self._plane, self._global_stores
         if plane is None or global_stores is None:
             raise StoreNotAvailable("the worker is starting")
         if self._is_global(store):
-            return await asyncio.wrap_future(plane.call(lambda: fn(global_stores.state.stores[store])))
-        sub = self._subtopology(store)
-        return await asyncio.wrap_future(
-            plane.call(lambda: self._local(plane, sub, store, partition, stale).ask(fn))
-        )
+            answer = plane.call(lambda: fn(global_stores.state.stores[store]))
+        else:
+            sub = self._subtopology(store)
+            answer = plane.call(lambda: self._local(plane, sub, store, partition, stale).ask(fn))
+        try:
+            return await asyncio.wrap_future(answer)
+        except QueueClosed as exc:
+            raise StoreNotAvailable(str(exc)) from exc
 
     def _local(
         self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None, stale: bool

@@ -130,7 +130,7 @@ function showStatus(status) {
   $("workers").hidden = others.length === 0;
   text($("rate"), number(status.records_per_second));
   const dropped = status.dropped ? `, ${number(status.dropped)} dropped` : "";
-  text($("processed"), `${number(status.processed)} since the web server started${dropped}`);
+  text($("processed"), `${number(status.processed)} since the worker started${dropped}`);
   drawSpark(status.history);
   text($("lag"), number(status.lag));
   const behind = status.tasks.filter((task) => task.inputs.some((each) => each.lag > 0)).length;

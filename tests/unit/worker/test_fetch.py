@@ -136,6 +136,24 @@ def test_another_thread_may_ask_for_the_ends_of_the_logs(fetcher: Fetcher, broke
     assert brokers.restarted == []
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_lag_grows_during_a_rebalance(fetcher: Fetcher, brokers: Brokers, beside: bool) -> None:
+    wait(fetcher, brokers, 7)
+    fetcher.assign([])  # the tasks stay, but nothing is read
+    brokers.ends = {ONE: 50, TWO: 7}
+    for _ in range(12):
+        brokers.now += 1
+        if beside:
+            fetcher.refresh_ends_beside()
+        else:
+            fetcher.refresh_ends()
+    assert fetcher.ends == {ONE: 50, TWO: 7}
+    asked = brokers.asked
+    fetcher.forget([SimpleNamespace(inputs=(ONE, TWO))])  # type: ignore[list-item]
+    wait(fetcher, brokers, 20, poll=False)
+    assert brokers.asked == asked
+
+
 def test_an_input_of_which_nothing_arrives_is_fetched_anew(fetcher: Fetcher, brokers: Brokers) -> None:
     brokers.ends = {ONE: 50, TWO: 7}
     brokers.arrived = [(TWO, RecordBatch([b"k"], [b"v"], [1], [6]))]

@@ -350,6 +350,23 @@ def test_a_restore_of_which_nothing_arrives_is_fetched_anew(broker: Broker, cloc
     assert live not in restorer.restoring
 
 
+def test_a_copy_whose_changelogs_are_looked_up_is_not_warm(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member of the group tells the leader about warm copies in a thread of its own, at any time."""
+    world = World(broker)
+    broker.ends[world.changelog] = 10
+    list_offsets, told = standby.list_offsets, []
+
+    def while_others_ask(admin: Any, partitions: Any, *, latest: bool) -> Any:
+        told.append(world.standbys.warm())
+        return list_offsets(admin, partitions, latest=latest)
+
+    monkeypatch.setattr(standby, "list_offsets", while_others_ask)
+    world.standbys.assign({HOME: True})
+    assert told == [set(), set()]
+
+
 def test_a_copy_of_which_nothing_arrives_is_fetched_anew_and_knows_its_lag(
     broker: Broker, clock: Any
 ) -> None:
