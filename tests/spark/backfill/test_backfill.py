@@ -25,7 +25,7 @@ from streamapp import StreamsBuilder
 from streamapp._base import failpoints
 from streamapp.broker.requests import ask
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import ConfigError, StreamsError
+from streamapp.errors import ConfigError, StreamsError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.handover_group import Group
@@ -137,6 +137,15 @@ def test_nothing_is_handed_over_when_workers_ran_meanwhile(cluster: Cluster) -> 
     Group(cluster.config("raced")).commit({tp: Position(0)})
     with pytest.raises(ConfigError, match="have run since this backfill began"):
         backfill.run()
+
+
+def test_offsets_beyond_the_end_of_a_topic_are_refused(cluster: Cluster) -> None:
+    """A log loses its last records if a broker without them becomes the leader."""
+    cluster.send(HISTORY[:20])
+    tp = TopicPartition(cluster.topic("flights"), 0)
+    Group(cluster.config("short")).commit({tp: Position(1_000)})
+    with pytest.raises(TaskCorruptedError, match=f"position in {tp} is 1000, but the topic ends at .*reset"):
+        cluster.backfill("short")
 
 
 def alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
