@@ -30,6 +30,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.purge import RepartitionPurge
 from streamapp.runners.spark.batch_source import KafkaRange
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
@@ -103,6 +104,7 @@ class SparkStream:
         self._stopped = False
         self._group = Group(self._config)
         self._admin = admin_of(self._config)
+        self._purge = RepartitionPurge(self._admin, self._config.repartition_purge_interval_ms)
         self._membership: StreamingMembership | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
@@ -349,4 +351,5 @@ class SparkStream:
         committed = self._group.read(list(ends))
         positions = {tp: committed[tp].offset if tp in committed else 0 for tp in ends}
         self._refuse_beyond({tp: (positions[tp], end) for tp, end in ends.items() if positions[tp] > end})
+        self._purge.committed(positions)
         return {tp for tp, end in ends.items() if end > positions[tp]}

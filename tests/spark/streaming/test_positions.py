@@ -319,3 +319,23 @@ def test_a_run_with_another_topology_has_its_own_global_tables(cluster: Cluster)
             while app.values() != wanted:
                 assert time.monotonic() < deadline, app.values()
                 assert not running.wait(0.2)
+
+
+def test_a_run_deletes_the_records_of_repartition_topics_that_it_has_processed(cluster: Cluster) -> None:
+    app = Copy(cluster, "purged", repartition_purge_interval_ms=1)
+    builder = StreamsBuilder(app.config)
+    renamed = builder.stream(app.source, **TEXTS).select_key(lambda key, value: value)
+    renamed.repartition(name="renamed", **TEXTS).to(app.target, **TEXTS)
+    between = TopicPartition(f"{app.config.application_id}-renamed-repartition", 0)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    checkpoint = str(cluster.folder / "checkpoint")
+    app.send("abc")
+    with SparkStream(
+        builder.build(), app.config, cluster.spark, checkpoint=checkpoint, interval_ms=100
+    ) as running:
+        while app.values() != [b"a", b"b", b"c"] or app.admin.log_start_offsets([between])[between] < 3:
+            assert time.monotonic() < deadline, app.values()
+            assert not running.wait(0.2)
+        app.send("d")
+        while app.values() != [b"a", b"b", b"c", b"d"]:
+            assert not running.wait(0.2)

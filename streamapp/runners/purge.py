@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 60.0
 class RepartitionPurge:
     """Asks the brokers, at the first commit after each ``interval_ms``, to delete records below the commits.
 
-    The worker never waits for an answer.
+    The caller never waits for an answer.
     """
 
     def __init__(self, admin: LastingAdmin, interval_ms: int) -> None:
