@@ -25,6 +25,7 @@ from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
+from streamapp.engine.metadata import decode_metadata
 from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
@@ -167,6 +168,8 @@ class SparkStream:
         topics = {topic for topics in self._topics.values() for topic in topics}
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         committed = self._group.read_settled(every)
+        for position in committed.values():
+            decode_metadata(position.metadata)  # refuses the notes of an unfinished backfill
         check_not_anew(self._group.name, self._admin, committed)
         self._topic_ids = self._ids_now()
         outside = self._outside()

@@ -29,6 +29,7 @@ from streamapp.errors import ConfigError, StreamsError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.replay import Replay
 
 from ...processes import until
 from . import travels
@@ -85,6 +86,10 @@ def test_january_to_november_on_spark_and_december_on_workers_is_the_whole_year(
             cluster.backfill("travels", CUT).run()
     with pytest.raises(StreamsError, match="has not come to its end"), cluster.worker("travels"):
         pass
+    with pytest.raises(StreamsError, match="has not come to its end"):
+        cluster.live_tables("travels")
+    with pytest.raises(StreamsError, match="has not come to its end"):
+        Replay(cluster.topology(), cluster.config("travels"), "daily", spark=cluster.spark)
     last = cluster.backfill("travels")  # to the end of the topics, it seems; but it ends what has begun
     assert last.survey.note is not None
     report = last.run()

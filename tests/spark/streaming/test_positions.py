@@ -14,9 +14,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde, Topology
+from streamapp._base import failpoints
 from streamapp.broker import KafkaAdmin
 from streamapp.engine.metadata import topic_ids_in
-from streamapp.errors import BrokerError, TaskCorruptedError, TopologyError
+from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import streaming
 from streamapp.runners.spark.backfill import Backfill
@@ -143,6 +144,20 @@ def test_a_run_refuses_a_topic_that_was_created_anew(cluster: Cluster) -> None:
     group.commit({source: position._replace(offset=9, metadata="")})
     with pytest.raises(TaskCorruptedError, match="is 9, but the topic ends at 5"), app.stream():
         pass
+
+
+def test_a_run_refuses_an_unfinished_backfill_at_once(cluster: Cluster) -> None:
+    app = Copy(cluster, "unfinished")
+    app.send("abc")
+    failpoints.arm("backfill-written:raise")
+    with pytest.raises(failpoints.FailpointError):
+        Backfill(app.topology(), app.config, spark=cluster.spark).run()
+    unfinished = "a backfill of this application has not come to its end"
+    with pytest.raises(StreamsError, match=unfinished), app.stream():
+        pass
+    Backfill(app.topology(), app.config, spark=cluster.spark).run()
+    app.send("d")
+    app.run([b"a", b"b", b"c", b"d"])
 
 
 def test_offsets_of_a_backfill_know_their_topics(cluster: Cluster) -> None:
