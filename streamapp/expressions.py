@@ -133,10 +133,12 @@ class Both(Expression):
 
     def __call__(self, key: Any, value: Any) -> Any:
         left = self.left(key, value)
-        if left is False:
+        if left is not None and not left:  # comparisons of NumPy's numbers give no False of Python
             return False
         right = self.right(key, value)
-        return False if right is False else None if left is None or right is None else True
+        if right is not None and not right:
+            return False
+        return None if left is None or right is None else True
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -71,12 +71,19 @@ class Punctuators:
         return schedule
 
     def _remember(self, schedule: Schedule, numbers: Counter[str]) -> None:
-        """Each commit notes the time of the next call. A cancelled punctuator has no such time."""
+        """Each commit notes the time of the next call, or that the punctuator is cancelled.
+
+        The second note names the interval. So another punctuator, which a new version of the processor schedules in
+        the same place, is mostly not cancelled.
+        """
         name = f"{schedule.node}.punctuator-{numbers[schedule.node]}"
         numbers[schedule.node] += 1
         due = self._task.remember(name, lambda: -1 if schedule.cancelled else schedule.time)
         if due >= 0:
             schedule.time = due
+        cancelled = f"{name}.cancelled-{schedule.interval}"
+        if self._task.remember(cancelled, lambda: 1 if schedule.cancelled else -1) >= 0:
+            schedule.cancel()
 
     def require_wall_clock(self, node: str) -> None:
         """Raises `UnsupportedOperation` if the runner calls no wall-clock punctuators."""

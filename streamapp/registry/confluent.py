@@ -271,20 +271,27 @@ class ConfluentSchemaRegistry:
         body = question_of(text, format, others)
         path = path_of("subjects", subject)
         try:
-            try:
-                return field_of(self._looked_up(path + normal, body, patient), what)
-            except RegistryRefusal as refusal:
-                if refusal.status != 404:
-                    raise
-                if not (self.settings.auto_register_schemas if register is None else register):
-                    raise SchemaRegistryError(
-                        f"{subject} has no version with the schema that this application writes, and "
-                        "auto.register.schemas is off: register the schema first (streamapp schema register). "
-                        f"{self._difference(subject, text, format)}"
-                    ) from refusal
-            answer = self.client.ask(
-                "POST", f"{path}/versions{normal}", body, patient=patient, has={"id": int}
-            )
+            for again in (True, False):
+                try:
+                    return field_of(self._looked_up(path + normal, body, patient), what)
+                except RegistryRefusal as refusal:
+                    if refusal.status != 404:
+                        raise
+                    if not (self.settings.auto_register_schemas if register is None else register):
+                        raise SchemaRegistryError(
+                            f"{subject} has no version with the schema that this application writes, and "
+                            "auto.register.schemas is off: register the schema first (streamapp schema register). "
+                            f"{self._difference(subject, text, format)}"
+                        ) from refusal
+                try:
+                    answer = self.client.ask(
+                        "POST", f"{path}/versions{normal}", body, patient=patient, has={"id": int}
+                    )
+                    break
+                except RegistryRefusal as refusal:
+                    # Some registries refuse a subject or a version that another client registers at the same time.
+                    if refusal.status != 409 or not again:
+                        raise
             if what not in answer:  # the answer to a registration may have only the id
                 answer = self._looked_up(path + normal, body, patient)
             return field_of(answer, what)

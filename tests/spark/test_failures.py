@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+
+import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde, UnsupportedOperation
 from streamapp.errors import BrokerError, StreamsError
@@ -40,6 +46,20 @@ def test_code_that_executors_do_not_have_is_named_with_the_way_to_give_it_to_the
 
 def test_other_errors_stay_what_spark_made_of_them() -> None:
     assert type(raised("ZeroDivisionError: division by zero")) is PythonException
+
+
+def test_a_python_worker_that_is_killed_is_no_java_stack(spark: SparkSession) -> None:
+    def killed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from ()
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(killed, "id bigint")
+    with (
+        pytest.raises(StreamsError, match="a Python worker of Spark was killed.*memory.*run this again"),
+        raised_in_tasks(),
+    ):
+        frame.collect()
 
 
 async def looked_up(value: str) -> str:

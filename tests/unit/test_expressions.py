@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from streamapp import (
@@ -107,3 +108,11 @@ def test_a_topology_takes_them_like_functions() -> None:
         for origin, delay in [("JFK", None), ("JFK", 20), ("JFK", 3), ("LGA", 50), (None, 50), ("EWR", 16)]:
             topic.pipe_input("N1", {"origin": origin, "delay": delay}, timestamp=1)
         assert [(k, count) for k, (count, _) in driver.store("late").all()] == [("EWR", 1), ("JFK", 2)]
+
+
+def test_conditions_of_numpy_numbers() -> None:
+    """The comparison of a NumPy number gives no bool of Python."""
+    for number in (np.int64(15), np.float64(15)):
+        late = (value.delay > number) & (value.delay < 100)
+        assert [bool(late("k", Departure(delay))) for delay in (20, 10, 200)] == [True, False, False]
+        assert not (value.delay.is_null() & (value.delay > number))("k", Departure(None))

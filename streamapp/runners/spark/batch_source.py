@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -230,10 +230,23 @@ class KafkaPart:
 
 
 class KafkaReader:
-    """Reads one range of one partition, mostly in an executor."""
+    """Reads one range of one partition, mostly in an executor.
 
-    def __init__(self, client: Mapping[str, Any], partition: TopicPartition, start: int, end: int) -> None:
+    Records may be deleted from the log while the reader is on its way to them. ``first_left`` is then called with the
+    offset of the deleted records, and returns the offset at which reading goes on. Without ``first_left``, such a loss
+    is an error.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        first_left: Callable[[int], int] | None = None,
+    ) -> None:
         self._partition, self._end, self._next = partition, end, start
+        self._first_left = first_left
         self._consumer = open_consumer(
             {
                 **client,
@@ -254,13 +267,14 @@ class KafkaReader:
         if self._next >= self._end:
             return None
         found, events = self._consumer.poll(BATCH, 1.0)
+        for _, records in found:
+            self._next = max(self._next, records.offsets[-1] + 1)
         for event in events:
             self._on_event(event)
         if not found:
             return None if self._next >= self._end else RecordBatch([], [], [], [])
         ((_, records),) = found
-        self._next = max(self._next, records.offsets[-1] + 1)
-        if self._next <= self._end:
+        if records.offsets[-1] < self._end:
             return records
         inside = slice(bisect_left(records.offsets, self._end))
         keys, values, timestamps, offsets, headers = records
@@ -275,5 +289,18 @@ class KafkaReader:
         error = event.error
         if error.code() == KafkaError._PARTITION_EOF:
             self._next = max(self._next, event.offset)  # the position behind the markers of transactions
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._go_on_where_there_are_records()
         elif not passes(error):
             raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")
+
+    def _go_on_where_there_are_records(self) -> None:
+        if self._first_left is None:
+            raise BrokerError(
+                f"{self._partition} has no record at offset {self._next} any more, because records were deleted "
+                "(retention) before they were read. Give the topic a longer retention, and run this again"
+            )
+        self._next = self._first_left(self._next)
+        self._consumer.remove([self._partition])
+        if self._next < self._end:
+            self._consumer.add({self._partition: self._next})

@@ -14,6 +14,7 @@ __all__ = ["raised_in_tasks"]
 _LAST_LINE = re.compile(
     r"^streamapp(?:\.\w+)+\.(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
 )
+_KILLED = "Python worker exited unexpectedly"
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
@@ -22,13 +23,23 @@ def raised_in_tasks() -> Iterator[None]:
     """Raises streamapp's errors of executors again, with their own type and without Java's stack.
 
     An error of streamapp whose type is not in `streamapp.errors`, and an `UnsupportedOperation`, becomes a
-    `StreamsError`. A missing module becomes a `StreamsError` that says how to ship the code. Any other error, for
-    example a `KeyError`, stays Spark's `PythonException`, with the executor's traceback.
+    `StreamsError`. A missing module becomes a `StreamsError` that says how to ship the code. A Python worker that was
+    killed becomes a `StreamsError` that speaks about memory. Any other error, for example a `KeyError`, stays Spark's
+    `PythonException`, with the executor's traceback.
     """
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
 
     try:
         yield
+    except Py4JJavaError as error:
+        if _KILLED not in str(error):
+            raise
+        raise StreamsError(
+            "a Python worker of Spark was killed, or has crashed. A machine without free memory kills processes: give "
+            "executors more memory for Python (spark.executor.memoryOverhead, docs/spark.md), use fewer cores, or set "
+            "a smaller state_memory_bytes. Then run this again"
+        ) from error
     except PythonException as error:
         found = _LAST_LINE.findall(str(error))
         if not found:

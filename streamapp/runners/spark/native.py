@@ -17,8 +17,10 @@ from streamapp.dsl.aggregation import add_one
 from streamapp.engine.operators.aggregate import StreamAggregate
 from streamapp.engine.operators.aligned_windows import WindowAggregate
 from streamapp.engine.operators.stateless import DropNullKeys, Filter, PassThrough, SelectKey
-from streamapp.errors import StreamsError, UnsupportedOperation
+from streamapp.errors import StreamsError
 from streamapp.runners.spark.columns import ColumnSource
+from streamapp.runners.spark.expression_columns import Kind, Translation, Typed, kind_of, only_engine
+from streamapp.serdes import JsonSerde
 from streamapp.state.kinds import Table, TimestampedWindow
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan
@@ -49,44 +51,50 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     aggregate = owners[0]
     operator = aggregate.operator
     if not isinstance(operator, StreamAggregate | WindowAggregate):
-        raise _only_engine(aggregate, "it is no count or aggregate of a stream")
+        raise only_engine(aggregate, "it is no count or aggregate of a stream")
     spec = plan.store_subtopology[name].store(name)
     kind = spec.kind
     if kind.drops_rows or not isinstance(kind, Table | TimestampedWindow):
-        raise _only_engine(aggregate, "its store drops rows, or keeps their versions")
+        raise only_engine(aggregate, "its store drops rows, or keeps their versions")
     steps, begin = _upstream(aggregate, nodes)
     source.check(begin.topics[0])
     if source.corrupt is not None:
-        raise _only_engine(aggregate, "the error policy decides about rows that could not be parsed")
+        raise only_engine(aggregate, "the error policy decides about rows that could not be parsed")
     rows = _with_time(source, begin, plan.config)
-    given = source.value_columns
-    single = isinstance(source.value, str)
-    fields = {n: rows[n] for n in given}
-    key: Column = rows[source.key] if source.key is not None else F.lit(None).cast("string")
+    fields = _fields(source, rows, begin)
+    key = Typed(F.lit(None).cast("string"), Kind.NULL)
+    if source.key is not None:
+        key = Typed(rows[source.key], kind_of(rows.schema[source.key].dataType))
     keep = F.lit(True)
     for step in reversed(steps):
+        translation = Translation(step, key, fields)
         match step.operator:
             case Filter(predicate=ex.Expression() as predicate, negate=negate):
-                holds = _column(predicate, key, fields, step)
+                holds = translation.condition(predicate)
                 keep = keep & F.coalesce(~holds if negate else holds, F.lit(negate))
             case SelectKey(mapper=ex.Expression() as mapper):
-                key = _column(mapper, key, fields, step)
+                key = translation.column(mapper)
+                if key.kind is Kind.OTHER:
+                    raise only_engine(step, f"its keys are {key.kind.value}")
             case PassThrough() | DropNullKeys():
                 pass
             case _:
-                raise _only_engine(
+                raise only_engine(
                     step, "it has a Python function, and Spark SQL needs an expression in its place"
                 )
-    if single:
-        keep = keep & rows[given[0]].isNotNull()
-    chosen = rows.where(keep & key.isNotNull())
-    parts = _aggregates(aggregate, operator.aggregator, key, fields)
+    if key.kind is Kind.FLOAT:
+        raise only_engine(aggregate, "its keys are floats, and Spark SQL takes 0.0 and -0.0 as one key")
+    if isinstance(source.value, str):
+        keep = keep & rows[source.value].isNotNull()
+    chosen = rows.where(keep & key.column.isNotNull())
+    finite = isinstance(spec.value_serde, JsonSerde)
+    parts = _aggregates(aggregate, operator.aggregator, Translation(aggregate, key, fields, finite))
     time = source.time_column()
     timestamp = F.timestamp_millis(F.max(time)).alias("timestamp")
     value = parts["value"] if operator.aggregator is add_one else F.struct(*parts.values())
     if not isinstance(kind, TimestampedWindow):
-        return chosen.groupBy(key.alias("key")).agg(value.alias("value"), timestamp)
-    return _windowed(chosen, aggregate, key, time, value, timestamp, kind.retention_ms)
+        return chosen.groupBy(key.column.alias("key")).agg(value.alias("value"), timestamp)
+    return _windowed(chosen, aggregate, key.column, time, value, timestamp, kind.retention_ms)
 
 
 def _with_time(source: ColumnSource, node: SourceNode, config: StreamsConfig) -> DataFrame:
@@ -126,7 +134,7 @@ def _windowed(
 
     windows = node.operator.windows
     if not isinstance(windows, TimeWindows):
-        raise _only_engine(node, "its windows are neither tumbling nor hopping")
+        raise only_engine(node, "its windows are neither tumbling nor hopping")
     size, advance = windows.size_ms, windows.advance_ms
     last = time - F.pmod(time, F.lit(advance))
     if size > advance:
@@ -159,13 +167,13 @@ def _upstream(node: ProcessorNode, nodes: dict[str, Node]) -> tuple[list[Process
     at: Node = node
     while True:
         if len(at.parents) > 1:
-            raise _only_engine(at, "several streams come together in it")
+            raise only_engine(at, "several streams come together in it")
         if isinstance(at, SourceNode):
             if at.timestamp_extractor is not None and not _internal(at, nodes):
-                raise _only_engine(at, "it takes the times of records from a Python function")
+                raise only_engine(at, "it takes the times of records from a Python function")
             writers = [n for n in nodes.values() if isinstance(n, SinkNode) and n.topic in at.topics]
             if len(at.topics) != 1 or len(writers) > 1:
-                raise _only_engine(at, "several streams come together in it")
+                raise only_engine(at, "several streams come together in it")
             if not writers:
                 return steps, at
             at = writers[0]
@@ -179,51 +187,32 @@ def _internal(source: SourceNode, nodes: dict[str, Node]) -> bool:
     return any(isinstance(n, SinkNode) and n.topic in source.topics for n in nodes.values())
 
 
-def _aggregates(
-    node: ProcessorNode, aggregator: Any, key: Column, fields: dict[str, Column]
-) -> dict[str, Column]:
+def _aggregates(node: ProcessorNode, aggregator: Any, translation: Translation) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     if aggregator is add_one:
         return {"value": F.count("*")}
     if not isinstance(aggregator, ex.Aggregates):
-        raise _only_engine(node, "it aggregates with a Python function, and Spark SQL needs Aggregates(...)")
-    found = {}
-    for name, part in aggregator.parts.items():
-        column = F.lit(1) if part.of is None else _column(part.of, key, fields, node)
-        number = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg}[part.kind](column)
-        found[name] = number.alias(name)
-    return found
+        raise only_engine(node, "it aggregates with a Python function, and Spark SQL needs Aggregates(...)")
+    return {name: translation.aggregate(part).alias(name) for name, part in aggregator.parts.items()}
 
 
-def _column(expression: ex.Expression, key: Column, fields: dict[str, Column], node: Node) -> Column:
+def _fields(source: ColumnSource, rows: DataFrame, node: SourceNode) -> dict[str, Typed]:
+    """The fields of a value, as the serde of the source leaves them."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
 
-    def column(each: ex.Expression) -> Column:
-        match each:
-            case ex.Key():
-                return key
-            case ex.Constant(constant=constant):
-                return F.lit(constant)
-            case ex.Field(name=name):
-                if name not in fields:
-                    raise StreamsError(
-                        f"{node.name} names the field {name}, but the columns are {', '.join(fields)}"
-                    )
-                return fields[name]
-            case ex.Binary(symbol=symbol, left=left, right=right):
-                function = ex.OPERATORS[symbol]
-                return function(column(left), column(right))
-            case ex.Both(left=left, right=right):
-                return column(left) & column(right)
-            case ex.Not(inner=inner):
-                return ~column(inner)
-            case ex.IsNull(inner=inner):
-                return column(inner).isNull()
-        raise AssertionError(each)
-
-    return column(expression)
-
-
-def _only_engine(node: Node, why: str) -> UnsupportedOperation:
-    return UnsupportedOperation(node.name, "Spark SQL", why, "SparkRunner.batch computes it with the engine")
+    found = {name: (rows[name], rows.schema[name].dataType) for name in source.value_columns}
+    if isinstance(source.value, str):
+        column, type_ = found[source.value]
+        inner = type_.fields if isinstance(type_, StructType) else []
+        found = {field.name: (column[field.name], field.dataType) for field in inner}
+    fields = {}
+    for name, (column, type_) in found.items():
+        kind = kind_of(type_)
+        if kind is Kind.FLOAT:
+            column = column.cast("double")
+            if isinstance(node.value_serde, JsonSerde):  # JSON has null in place of NaN and infinity
+                column = F.when(~F.isnan(column) & (F.abs(column) != F.lit(float("inf"))), column)
+        fields[name] = Typed(column, kind)
+    return fields

@@ -150,8 +150,22 @@ class Replay:
         return found.tables[self.name].frame if self.name in self._stores else found.topics[self.name].frame
 
     def write_parquet(self, path: str) -> None:
-        """Writes `frame` as Parquet files below ``path``, which must not exist."""
+        """Writes `frame` as Parquet files below ``path``. Raises `ConfigError` if ``path`` exists.
+
+        Spark writes the file ``_SUCCESS`` last, so an interrupted run leaves a folder without this file.
+        """
+        self._check_no_folder(path)
         self.frame.write.parquet(path)
+
+    def _check_no_folder(self, path: str) -> None:
+        """Spark itself looks only after the computation, and advises a mode that users of a command cannot set."""
+        context = self._spark.sparkContext
+        place = context._jvm.org.apache.hadoop.fs.Path(path)
+        if place.getFileSystem(context._jsc.hadoopConfiguration()).exists(place):
+            raise ConfigError(
+                f"{path} exists: name a new folder, or delete this one. A folder without the file _SUCCESS is the "
+                "unfinished result of an interrupted run"
+            )
 
     def write_topic(self, topic: str) -> int:
         """Writes a new topic with as many partitions as the original, and returns the number of its records.
@@ -163,6 +177,12 @@ class Replay:
         """
         from pyspark.sql import functions as F
 
+        admin = KafkaAdmin(settings_of(self._config))
+        if topic in admin.partition_counts([topic]):
+            raise ConfigError(
+                f"the topic {topic} exists: name a new one, or delete it first. A run that was interrupted while it "
+                "wrote may have left an incomplete topic"
+            )
         frame = self.frame
         if self.name in self._stores:
             frame = frame.select(
@@ -175,9 +195,6 @@ class Replay:
                 F.lit(0).alias("src"),
                 F.lit(0).alias("seq"),
             )
-        admin = KafkaAdmin(settings_of(self._config))
-        if topic in admin.partition_counts([topic]):
-            raise ConfigError(f"the topic {topic} exists: name a new one, or delete it first")
         of = self._changelog() if self.name in self._stores else self.name
         partitions = (
             admin.partition_counts([of]).get(of) or (frame.agg(F.max("partition")).collect()[0][0] or 0) + 1

@@ -11,7 +11,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 
 from streamapp.errors import BrokerError
-from streamapp.runners.spark.batch_source import KafkaReader, Ranges
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges
 from streamapp.runners.spark.produce import TRANSACTION_TIMEOUT_MS, produce, transactional_producer
 
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ __all__ = ["TopicWriter", "read_topic"]
 
 @dataclass(frozen=True)
 class TopicWriter:
-    """Writes the rows of each Spark partition, in their order, in one transaction."""
+    """Writes the rows of each Spark partition, in their order, in one transaction.
+
+    The rows of Spark's partition p are those of the topic's partition p. Spark may run a task again after its commit,
+    if an executor ends before the driver has the result. Such a task finds the records, and writes nothing.
+    """
 
     client: Mapping[str, Any]
     topic: str
@@ -50,7 +55,9 @@ class TopicWriter:
             "delivery.report.only.error": True,
         }
         written = 0
-        with transactional_producer(settings) as producer:
+        with transactional_producer(settings) as producer:  # ends the transactions of earlier attempts
+            if before := self._records(task):
+                return before
             producer.begin_transaction()
             for batch in batches:
                 names = ("key", "value", "partition", "timestamp", "headers")
@@ -62,6 +69,17 @@ class TopicWriter:
                     written += 1
             producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
         return written
+
+    def _records(self, partition: int) -> int:
+        """The number of committed records in a partition of the topic."""
+        tp = TopicPartition(self.topic, partition)
+        kafka, found = KafkaRange(self.client), 0
+        if partition >= kafka.partition_counts().get(self.topic, 0):
+            return 0
+        with closing(KafkaReader(self.client, tp, *kafka.committed([tp])[tp])) as reader:
+            while (batch := reader.read()) is not None:
+                found += len(batch.offsets)
+        return found
 
 
 def read_topic(spark: SparkSession, client: Mapping[str, Any], ranges: Ranges) -> DataFrame:

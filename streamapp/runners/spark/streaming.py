@@ -22,13 +22,16 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError, TopologyError
+from streamapp.engine.metadata import decode_metadata
+from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["BatchMetrics", "SparkStream"]
+
+_COUNT_SECONDS = 30.0
+"""The time between two looks at the numbers of partitions of the inputs."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ class SparkStream:
         self._stopped = False
         self._group = Group(self._config)
         self._admin = admin_of(self._config)
+        self._purge = Purge(self._admin, self._config.repartition_purge_interval_ms)
         self._membership: StreamingMembership | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
@@ -106,6 +113,7 @@ class SparkStream:
         self._topics: dict[int, tuple[str, ...]] = {}
         self._id = str(uuid4())
         self._topic_ids: dict[str, str] = {}
+        self._counted_at = time.monotonic()
         self._begins: dict[TopicPartition, int] = {}
         """The first offsets of the partitions in which the group has no offset to go on from."""
 
@@ -160,6 +168,8 @@ class SparkStream:
         topics = {topic for topics in self._topics.values() for topic in topics}
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         committed = self._group.read_settled(every)
+        for position in committed.values():
+            decode_metadata(position.metadata)  # refuses the notes of an unfinished backfill
         check_not_anew(self._group.name, self._admin, committed)
         self._topic_ids = self._ids_now()
         outside = self._outside()
@@ -188,6 +198,31 @@ class SparkStream:
                 f"{self._group.name} do not fit its records any more. To begin anew with the new topic, run "
                 "`streamapp reset`"
             )
+
+    def _refuse_beyond(self, beyond: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Raises an error for positions that are beyond the ends of their logs. ``beyond`` has position and end."""
+        if beyond:
+            self._check_same_topics()
+        for tp, (position, end) in sorted(beyond.items()):
+            first_offset(self._config, tp, position, 0, end)
+
+    def _proof(self) -> bytes:
+        """The proof of membership. Raises `StreamsError` if the membership is lost.
+
+        Raises `TopologyError` if an input has more partitions than at the start. At the latest after some minutes, the
+        group's client finds the new partitions, and its membership is lost.
+        """
+        assert self._membership is not None
+        if self._membership.lost is not None or time.monotonic() - self._counted_at > _COUNT_SECONDS:
+            self._counted_at = time.monotonic()
+            now = KafkaRange(client_of(self._config)).partition_counts()
+            for topic in sorted({topic for topics in self._topics.values() for topic in topics}):
+                if now.get(topic, 0) > self._partitions[topic]:
+                    raise TopologyError(
+                        f"the topic {topic} had {counted(self._partitions[topic], 'partition')} when this run started, "
+                        f"and now has {now[topic]}. Start the run again, which then checks if the tables still fit"
+                    )
+        return self._membership.proof()
 
     def _outside(self) -> set[str]:
         """The inputs, except internal topics."""
@@ -245,6 +280,7 @@ class SparkStream:
             if self._stopped:
                 return
             started = time.monotonic()
+            self._proof()
             results: list[Any] = []
             ends, more = self._new()
             waiting, processed = ends.keys() | self._left(), True
@@ -268,24 +304,25 @@ class SparkStream:
             TopicPartition(topic, p) for topic in self._outside() for p in range(self._partitions[topic])
         ]
         committed = self._group.read(every)
-        found, more, beyond = {}, set(), False
+        found, more, beyond = {}, set(), {}
         for tp, (first, end) in KafkaRange(client_of(self._config)).committed(every).items():
             start = max(committed[tp].offset if tp in committed else -1, self._begins.get(tp, -1))
             if start < first:
                 start = self._begins[tp] = first_offset(self._config, tp, start, first, end)
-            beyond = beyond or start > end
+            if start > end:
+                beyond[tp] = start, end
             if start < end:
                 found[tp] = min(end, start + self._most)
                 if found[tp] < end:
                     more.add(tp)
-        if found or beyond:
+        self._refuse_beyond(beyond)
+        if found:
             self._check_same_topics()
         return found, frozenset(more)
 
     def _run_stage(
         self, sub: Subtopology, ends: Mapping[TopicPartition, int], more: frozenset[TopicPartition]
     ) -> list[Any]:
-        assert self._membership is not None
         topics = self._topics[sub.id]
         tasks = self._task_count(sub)
         mine = {tp: end for tp, end in ends.items() if tp.topic in topics}
@@ -298,11 +335,15 @@ class SparkStream:
             mine,
             more,
             self._topic_ids,
-            self._membership.proof(),
+            self._proof(),
             self._id,
         )
-        with raised_in_tasks():
-            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
+        try:
+            with raised_in_tasks():
+                rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
+        except StreamsError:
+            self._proof()  # brokers refuse the commits of tasks whose driver is no member any more
+            raise
         return list(rows)
 
     def _left(self) -> set[TopicPartition]:
@@ -311,4 +352,8 @@ class SparkStream:
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         ends = KafkaAdmin(settings_of(self._config)).log_end_offsets(every)
         committed = self._group.read(list(ends))
-        return {tp for tp, end in ends.items() if end > (committed[tp].offset if tp in committed else 0)}
+        positions = {tp: committed[tp].offset if tp in committed else 0 for tp in ends}
+        self._refuse_beyond({tp: (positions[tp], end) for tp, end in ends.items() if positions[tp] > end})
+        self._purge.note(positions)
+        self._purge.ask_if_due()
+        return {tp for tp, end in ends.items() if end > positions[tp]}

@@ -37,7 +37,8 @@ class StreamingMembership:
         self._name = f"{config.application_id}-spark"
         self._group = Group(config)
         self._wait_for_place(config.session_timeout_ms / 1000)
-        self._lost: str | None = None
+        self.lost: str | None = None
+        """The reason for which the membership has ended; None while the membership lasts."""
         self._proof = b""
         self._ended = threading.Event()
         self._joined = threading.Event()
@@ -59,7 +60,7 @@ class StreamingMembership:
         if not self._joined.wait(JOIN_SECONDS):
             self.leave()
             raise BrokerError(
-                f"the group {config.application_id} cannot be joined: {self._lost or 'no answer'}. "
+                f"the group {config.application_id} cannot be joined: {self.lost or 'no answer'}. "
                 "Is a worker running? Stop all workers first"
             )
 
@@ -68,9 +69,9 @@ class StreamingMembership:
 
         Raises `StreamsError` if the membership is lost.
         """
-        if self._lost is not None:
+        if self.lost is not None:
             raise StreamsError(
-                f"this run is no member of the group {self._group.name} any more: {self._lost}. "
+                f"this run is no member of the group {self._group.name} any more: {self.lost}. "
                 "Another run or a worker may have joined: stop all but one, then start again"
             )
         return self._proof
@@ -94,7 +95,7 @@ class StreamingMembership:
         while not self._ended.is_set():
             message = self._consumer.poll(POLL_SECONDS)
             if message is not None and message.error() is not None and message.error().fatal():
-                self._lost = message.error().str()
+                self.lost = message.error().str()
         self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
@@ -106,4 +107,4 @@ class StreamingMembership:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         if not self._ended.is_set():
-            self._lost = "the group was rebalanced"
+            self.lost = "the group was rebalanced"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from streamapp.engine.task_session import TaskSession, commit
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
+from streamapp.runners.first_offsets import first_offset
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.batch_rules import BATCH_RULES
 from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges
@@ -143,7 +145,9 @@ class _Attempt:
         session, restored = self._open(transaction, committed, ranges)
         with closing(session):
             readers = {
-                tp: KafkaReader(self._client, tp, *span) for tp, span in ranges.items() if span[0] < span[1]
+                tp: KafkaReader(self._client, tp, *span, partial(self._first_left, tp))
+                for tp, span in ranges.items()
+                if span[0] < span[1]
             }
             more = self._stage.more
             # Records that are left in the end wait for an input that goes on in the next micro-batch.
@@ -156,6 +160,11 @@ class _Attempt:
             letters.learn(letters.positions)
         metrics = session.task.metrics
         return metrics.processed, metrics.dropped_records, restored
+
+    def _first_left(self, tp: TopicPartition, offset: int) -> int:
+        """The offset at which an input goes on if its records at ``offset`` are deleted, as on workers."""
+        first, end = self._kafka.committed([tp])[tp]
+        return first_offset(self._config, tp, offset, first, end)
 
     def _global_letters(self) -> GlobalLetters:
         """The dead letters of global records to write in the commit of this task. Only the first task writes any."""

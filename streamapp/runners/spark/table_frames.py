@@ -11,15 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
+from streamapp.engine.metadata import decode_metadata
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.task_session import TaskSession
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.connection import client_of, connected
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource
 from streamapp.runners.spark.changelogs import KafkaChangelogs
+from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.result import OutputTable
 from streamapp.runners.spark.sessions import spark_session
 from streamapp.runners.spark.spill import SpillingHome
@@ -42,7 +46,8 @@ def live_tables(
     the table has all committed records of this topic. So the table may be ahead of the workers.
 
     A table whose store is not logged has no changelog, so the table is missing here. Compute such a table with
-    `SparkRunner.batch`.
+    `SparkRunner.batch`. Raises `StreamsError` if a backfill of the application has begun and not ended, because its
+    tables are incomplete.
 
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP
@@ -56,6 +61,7 @@ def live_tables(
     topics = sorted(counts.keys() & (logs | {store.topic for store in plan.global_stores}))
     every = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
     spans = kafka.resolve(KafkaSource(), every)
+    _check_no_backfill(plan, counts)
 
     def parts(topic: str) -> dict[int, KafkaPart]:
         client = client_of(plan.config)
@@ -76,6 +82,29 @@ def live_tables(
             frame = row_frame(spark, store.name, 1, GlobalRows(plan, store.name, records, now_ms))
             tables[store.name] = OutputTable(store.spec, frame)
     return tables
+
+
+def _check_no_backfill(plan: Plan, counts: Mapping[str, int]) -> None:
+    """Raises `StreamsError` if the offsets of the group have the notes of an unfinished backfill.
+
+    Readers of tables need no right to the group. Without the right, nothing is checked.
+    """
+    read = {
+        topic
+        for sub in plan.subtopologies
+        for topic in counts
+        if topic in sub.source_topics or any(n.pattern and n.pattern.fullmatch(topic) for n in sub.sources)
+    }
+    try:
+        found = Group(plan.config).read(
+            [TopicPartition(topic, p) for topic in read for p in range(counts[topic])]
+        )
+    except BrokerError as error:
+        if not isinstance(error.__cause__, GroupAuthorizationFailedError | TopicAuthorizationFailedError):
+            raise
+        return
+    for position in found.values():
+        decode_metadata(position.metadata)
 
 
 def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict[str, str]:

@@ -17,11 +17,11 @@ from streamapp.engine.runner_ports import Position
 from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
+from streamapp.runners.purge import Purge
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
 from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
-from streamapp.runners.worker.purge import Purge
 
 __all__ = ["Committer"]
 

@@ -25,10 +25,11 @@ from streamapp import StreamsBuilder
 from streamapp._base import failpoints
 from streamapp.broker.requests import ask
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import ConfigError, StreamsError
+from streamapp.errors import ConfigError, StreamsError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.replay import Replay
 
 from ...processes import until
 from . import travels
@@ -85,6 +86,10 @@ def test_january_to_november_on_spark_and_december_on_workers_is_the_whole_year(
             cluster.backfill("travels", CUT).run()
     with pytest.raises(StreamsError, match="has not come to its end"), cluster.worker("travels"):
         pass
+    with pytest.raises(StreamsError, match="has not come to its end"):
+        cluster.live_tables("travels")
+    with pytest.raises(StreamsError, match="has not come to its end"):
+        Replay(cluster.topology(), cluster.config("travels"), "daily", spark=cluster.spark)
     last = cluster.backfill("travels")  # to the end of the topics, it seems; but it ends what has begun
     assert last.survey.note is not None
     report = last.run()
@@ -137,6 +142,15 @@ def test_nothing_is_handed_over_when_workers_ran_meanwhile(cluster: Cluster) -> 
     Group(cluster.config("raced")).commit({tp: Position(0)})
     with pytest.raises(ConfigError, match="have run since this backfill began"):
         backfill.run()
+
+
+def test_offsets_beyond_the_end_of_a_topic_are_refused(cluster: Cluster) -> None:
+    """A log loses its last records if a broker without them becomes the leader."""
+    cluster.send(HISTORY[:20])
+    tp = TopicPartition(cluster.topic("flights"), 0)
+    Group(cluster.config("short")).commit({tp: Position(1_000)})
+    with pytest.raises(TaskCorruptedError, match=f"position in {tp} is 1000, but the topic ends at .*reset"):
+        cluster.backfill("short")
 
 
 def alter(cluster: Cluster, topic: str, name: str, value: str) -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from streamapp import StreamsBuilder, Topology
+from streamapp.broker import KafkaAdmin
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.replay import Replay, _row_time
+from streamapp.runners.spark.replay_write import TopicWriter
 from streamapp.state.row_shape import SESSIONS, VERSIONS, WINDOWS, RowShape
 
 from ..backfill import travels
@@ -54,6 +57,8 @@ def test_what_is_replayed_is_compared_and_written_beside_the_application(
         assert found.equal == len(cluster.live_tables("replayed")["daily"])
         daily.write_parquet(str(tmp_path / "daily"))
         assert cluster.spark.read.parquet(str(tmp_path / "daily")).count() == found.equal
+        with pytest.raises(ConfigError, match="daily exists: name a new folder.*_SUCCESS"):
+            daily.write_parquet(str(tmp_path / "daily"))
         assert daily.write_topic(cluster.topic("daily-again")) == found.equal
         with pytest.raises(ConfigError, match="exists: name a new one"):
             daily.write_topic(cluster.topic("daily-again"))
@@ -158,3 +163,24 @@ def test_an_application_that_has_not_run_has_no_output_to_compare_with(cluster: 
         pytest.raises(ConfigError, match="there is no topic .*unborn to compare with"),
     ):
         output.diff()
+
+
+def test_a_place_that_exists_is_refused_before_anything_is_computed(cluster: Cluster, tmp_path: Path) -> None:
+    with Replay(cluster.topology(), cluster.config("early"), "daily", spark=cluster.spark) as daily:
+        with pytest.raises(ConfigError, match="exists: name a new folder"):
+            daily.write_parquet(str(tmp_path))
+        with pytest.raises(ConfigError, match="exists: name a new one, or delete it first"):
+            daily.write_topic(cluster.topic("seen"))
+        assert daily._result is None
+
+
+def test_a_task_that_runs_again_after_its_commit_writes_nothing(cluster: Cluster) -> None:
+    """An executor may end between the commit of a task and its answer to the driver."""
+    topic = cluster.topic("again")
+    KafkaAdmin(cluster.settings).ensure_topics([(topic, 2, {})])
+    rows = pa.RecordBatch.from_pylist(
+        [{"key": b"k", "value": b"%d" % n, "partition": 1, "timestamp": n, "headers": None} for n in (5, 6)]
+    )
+    writer = TopicWriter({"bootstrap.servers": cluster.servers}, topic)
+    assert [writer.write(1, iter([rows])) for _ in range(2)] == [2, 2]
+    assert [value for _, value, _ in read(cluster.servers, topic)] == [b"5", b"6"]

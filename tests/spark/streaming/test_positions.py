@@ -5,19 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde, Topology
+from streamapp._base import failpoints
 from streamapp.broker import KafkaAdmin
 from streamapp.engine.metadata import topic_ids_in
-from streamapp.errors import TaskCorruptedError, TopologyError
+from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.spark import streaming
 from streamapp.runners.spark.backfill import Backfill
+from streamapp.runners.spark.batch_source import KafkaReader
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.streaming import BatchMetrics, SparkStream
 
@@ -65,6 +69,12 @@ class Copy:
             time.sleep(0.1)
         self.admin.ensure_topics([(self.source, 1, {})])
 
+    def delete_before(self, offset: int) -> None:
+        """As retention would."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.servers})
+        for future in admin.delete_records([KafkaPartition(self.source, 0, offset)]).values():
+            future.result()
+
     def values(self) -> list[bytes | None]:
         return [value for _, value, _ in read(self.cluster.servers, self.target)]
 
@@ -88,6 +98,14 @@ class Copy:
                 assert not running.wait(0.2)
 
 
+def offsets_of(reader: KafkaReader) -> list[int]:
+    """The offsets of the records that are left."""
+    found: list[int] = []
+    while (batch := reader.read()) is not None:
+        found += batch.offsets
+    return found
+
+
 def test_a_run_begins_where_the_configuration_says(cluster: Cluster) -> None:
     app = Copy(cluster, "latest", auto_offset_reset="latest")
     app.send(["old"])
@@ -103,9 +121,7 @@ def test_a_run_goes_on_behind_records_that_retention_has_removed(
     app.send(["a"])
     app.run([b"a"])
     app.send("bcd")
-    admin = AdminClient({"bootstrap.servers": cluster.servers})
-    for future in admin.delete_records([KafkaPartition(app.source, 0, 3)]).values():
-        future.result()
+    app.delete_before(3)
     app.run([b"a", b"d"])
     assert f"{app.source}-0: records 1 to 2 are gone (retention)" in caplog.text
 
@@ -128,6 +144,20 @@ def test_a_run_refuses_a_topic_that_was_created_anew(cluster: Cluster) -> None:
     group.commit({source: position._replace(offset=9, metadata="")})
     with pytest.raises(TaskCorruptedError, match="is 9, but the topic ends at 5"), app.stream():
         pass
+
+
+def test_a_run_refuses_an_unfinished_backfill_at_once(cluster: Cluster) -> None:
+    app = Copy(cluster, "unfinished")
+    app.send("abc")
+    failpoints.arm("backfill-written:raise")
+    with pytest.raises(failpoints.FailpointError):
+        Backfill(app.topology(), app.config, spark=cluster.spark).run()
+    unfinished = "a backfill of this application has not come to its end"
+    with pytest.raises(StreamsError, match=unfinished), app.stream():
+        pass
+    Backfill(app.topology(), app.config, spark=cluster.spark).run()
+    app.send("d")
+    app.run([b"a", b"b", b"c", b"d"])
 
 
 def test_offsets_of_a_backfill_know_their_topics(cluster: Cluster) -> None:
@@ -153,6 +183,101 @@ def test_a_run_ends_if_a_topic_is_created_anew(cluster: Cluster) -> None:
     with pytest.raises(TopologyError, match=f"{app.source} was deleted and created anew during this run"):
         app.run([b"never"], create_anew)
     assert app.values() == [b"a", b"b", b"c"]
+
+
+def commit_beside(config: StreamsConfig, position: KafkaPartition) -> None:
+    """Commits as a producer that is in no group: brokers take such an offset also while the group has members."""
+    client = {"bootstrap.servers": config.bootstrap_servers}
+    producer = Producer({**client, "transactional.id": f"{config.application_id}-beside"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    consumer = Consumer({**client, "group.id": config.application_id})
+    producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 60)
+    consumer.close()
+    producer.commit_transaction(60)
+
+
+def test_a_run_ends_if_a_topic_has_lost_records(cluster: Cluster) -> None:
+    """An offset beyond the end of a log stands for a log that has lost its last records (unclean leader election)."""
+    app = Copy(cluster, "short")
+    app.send("abc")
+
+    def lose_records() -> None:
+        while app.values() != [b"a", b"b", b"c"]:
+            time.sleep(0.2)
+        commit_beside(app.config, KafkaPartition(app.source, 0, 9))
+
+    with pytest.raises(TaskCorruptedError, match="is 9, but the topic ends at 3.*streamapp reset"):
+        app.run([b"never"], lose_records)
+    assert app.values() == [b"a", b"b", b"c"]
+
+
+def test_a_run_goes_on_if_records_are_removed_while_it_runs(cluster: Cluster) -> None:
+    app = Copy(cluster, "expiring")
+    app.send("abc")
+    with app.stream() as running:
+        while app.values() != [b"a", b"b", b"c"]:
+            assert not running.wait(0.2)
+        with running._one_batch:
+            app.send("def")
+            app.delete_before(5)
+        while app.values() != [b"a", b"b", b"c", b"f"]:
+            assert not running.wait(0.2)
+
+
+def test_records_that_are_removed_before_a_task_reads_them(cluster: Cluster) -> None:
+    app = Copy(cluster, "removed")
+    app.send("abcde")
+    source = TopicPartition(app.source, 0)
+    client = {"bootstrap.servers": cluster.servers}
+    app.delete_before(3)
+    with (
+        closing(KafkaReader(client, source, 0, 5)) as reader,
+        pytest.raises(BrokerError, match="no record at offset 0 any more.*longer retention"),
+    ):
+        offsets_of(reader)
+    with closing(KafkaReader(client, source, 0, 5, lambda offset: 3)) as reader:
+        assert offsets_of(reader) == [3, 4]
+    with closing(KafkaReader(client, source, 0, 2, lambda offset: 3)) as reader:
+        assert offsets_of(reader) == []
+
+
+def test_a_run_ends_if_an_input_gets_partitions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_COUNT_SECONDS", 0.5)
+    app = Copy(cluster, "grown")
+    app.send("abc")
+
+    def add_partitions() -> None:
+        while app.values() != [b"a", b"b", b"c"]:
+            time.sleep(0.2)
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        for future in admin.create_partitions([NewPartitions(app.source, 3)]).values():
+            future.result()
+
+    message = (
+        f"the topic {app.source} had 1 partition when this run started, and now has 3. Start the run again"
+    )
+    with pytest.raises(TopologyError, match=message):
+        app.run([b"never"], add_partitions)
+
+
+def test_new_partitions_are_named_as_the_reason_for_a_lost_membership(cluster: Cluster) -> None:
+    app = Copy(cluster, "rebalanced")
+    app.send("abc")
+
+    def lose_membership() -> None:
+        while app.values() != [b"a", b"b", b"c"]:
+            time.sleep(0.2)
+        with running._one_batch:
+            admin = AdminClient({"bootstrap.servers": cluster.servers})
+            for future in admin.create_partitions([NewPartitions(app.source, 2)]).values():
+                future.result()
+            assert running._membership is not None
+            running._membership.lost = "the group was rebalanced"
+
+    with app.stream() as running, pytest.raises(TopologyError, match="had 1 partition .* now has 2"):
+        lose_membership()
+        running.wait(PATIENCE_SECONDS)
 
 
 def test_a_run_waits_for_the_last_commit_of_a_worker(cluster: Cluster) -> None:
@@ -209,3 +334,23 @@ def test_a_run_with_another_topology_has_its_own_global_tables(cluster: Cluster)
             while app.values() != wanted:
                 assert time.monotonic() < deadline, app.values()
                 assert not running.wait(0.2)
+
+
+def test_a_run_deletes_the_records_of_repartition_topics_that_it_has_processed(cluster: Cluster) -> None:
+    app = Copy(cluster, "purged", repartition_purge_interval_ms=1)
+    builder = StreamsBuilder(app.config)
+    renamed = builder.stream(app.source, **TEXTS).select_key(lambda key, value: value)
+    renamed.repartition(name="renamed", **TEXTS).to(app.target, **TEXTS)
+    between = TopicPartition(f"{app.config.application_id}-renamed-repartition", 0)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    checkpoint = str(cluster.folder / "checkpoint")
+    app.send("abc")
+    with SparkStream(
+        builder.build(), app.config, cluster.spark, checkpoint=checkpoint, interval_ms=100
+    ) as running:
+        while app.values() != [b"a", b"b", b"c"] or app.admin.log_start_offsets([between])[between] < 3:
+            assert time.monotonic() < deadline, app.values()
+            assert not running.wait(0.2)
+        app.send("d")
+        while app.values() != [b"a", b"b", b"c", b"d"]:
+            assert not running.wait(0.2)

@@ -159,6 +159,41 @@ def test_punctuators_go_on_only_if_the_rules_of_the_runner_say_so(go_on: bool) -
         assert times["ten"] == list(range(1, 31))
 
 
+class Once(Ticking):
+    """Sends the time at one call, or at none if the key of the first record is "stop"."""
+
+    def init(self, context: ProcessorContext[str, str]) -> None:
+        self.context = context
+        self.once = context.schedule(10, PunctuationType.STREAM_TIME, lambda time: self.tick("once", time))
+        self.never = context.schedule(
+            10, PunctuationType.STREAM_TIME, lambda time: self.tick("never", time), start_time=20
+        )
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.key == "stop":
+            self.never.cancel()
+
+    def tick(self, key: str, time: int) -> None:
+        super().tick(key, time)
+        self.once.cancel()
+
+
+def test_a_cancelled_punctuator_stays_cancelled_if_punctuators_go_on() -> None:
+    builder = StreamsBuilder(CONFIG)
+    builder.stream("in", **TEXTS).process(Once).to("out", **TEXTS)
+    topology, sent, rules = builder.build(), Sent(), TaskRules(punctuators_go_on=True)
+    metadata: Any = {}
+    for time in range(1, 41):
+        task, _ = task_of(topology, config=CONFIG, collector=sent, init=False, rules=rules)
+        task.continue_from(metadata)
+        task.init()
+        feed(task, "in", [("stop" if time == 5 else "go on", "b", time)], offset=time)
+        task.process()
+        commit(task)
+        metadata = task.commit_metadata
+    assert [(key, at) for key, _, at in sent.to("out")] == [("once", 1)]
+
+
 def test_a_record_that_cannot_be_read_moves_no_time() -> None:
     """Otherwise the stream time after a restart is larger than without it."""
     config = CONFIG.replace(deserialization_exception_handler="continue")

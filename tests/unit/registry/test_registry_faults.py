@@ -12,6 +12,7 @@ from streamapp import BytesSerde, JsonSerde, StreamsBuilder, StreamsConfig, Stri
 from streamapp.errors import SchemaRegistryError, SerializationError
 from streamapp.records import Windowed
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
+from streamapp.registry.questions import schema_text
 from streamapp.registry.rest import RestClient
 from streamapp.serdes import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde, TimeWindowedSerde
 from tests.unit.serdes.protos import shop
@@ -277,6 +278,25 @@ def test_another_server_of_the_registry_answers(server: ScriptedRegistry) -> Non
     both = client_of(server, clock, url=f"http://127.0.0.1:9,{server.url}/")
     assert both.id_of("flights-value", FLIGHT) == 1
     assert clock.now == 0
+
+
+def test_a_subject_that_another_client_registers_at_the_same_time(server: ScriptedRegistry) -> None:
+    """Several tasks write the first records of a topic. Apicurio refuses all registrations but the first."""
+
+    def conflict(number: int) -> None:
+        if number == 2:
+            server.add("orders-value", {"schema": schema_text(FLIGHT, "AVRO")})
+            raise Refused(409, 409, "An artifact with ID 'orders-value' already exists.")
+
+    server.fault = conflict
+    registry = client_of(server)
+    schema_id = registry.id_of("orders-value", FLIGHT)
+    assert [(method, path) for method, path, _ in server.requests] == [
+        ("POST", "/subjects/orders-value"),
+        ("POST", "/subjects/orders-value/versions"),
+        ("POST", "/subjects/orders-value"),
+    ]
+    assert registry.schema_of(schema_id) == FLIGHT
 
 
 def test_409_names_both_schemas_and_their_difference(server: ScriptedRegistry) -> None:

@@ -19,10 +19,11 @@ from streamapp.engine.collector import NoWayOut
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import purge, restore, standby
+from streamapp.runners import purge
+from streamapp.runners.purge import Purge
+from streamapp.runners.worker import restore, standby
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.purge import Purge
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.serdes import StringSerde

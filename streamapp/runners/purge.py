@@ -33,7 +33,7 @@ _ANSWER_SECONDS = 60.0
 class Purge:
     """Asks the brokers, at the first commit after each ``interval_ms``, to delete records that no task reads again.
 
-    The worker never waits for an answer.
+    The caller never waits for an answer.
     """
 
     def __init__(self, admin: LastingAdmin, interval_ms: int) -> None:
