@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any
 
 from streamapp._base.aside import MustAsk, aside, unless_asking
@@ -64,11 +65,17 @@ class Handling:
         """The schema ids of records that coroutines have got."""
         self.timed_out: set[Unit] = set()
         """Units whose coroutine is cancelled because it takes too long."""
+        self.decoded: dict[Unit, float] = {}
+        """The time (monotonic, s) at which the records of a unit were decoded; infinity while a serde is at work.
+
+        A registry that is away has a patience of its own, so its time does not count for ``handler_timeout_ms``.
+        """
 
     def run(self, unit: Unit) -> None:
         """Runs a unit on this thread, and reports its outcome to the dispatcher."""
+        self.decoded[unit] = inf
         pairs, wrong = self._prepared(unit)
-        began = time.monotonic()
+        began = self.decoded[unit] = time.monotonic()
         error: Exception | None = None
         sent = self._transaction()
         try:
@@ -171,7 +178,9 @@ class Handling:
         if not self._may_ask(unit):
             with suppress(MustAsk):  # a serde inside another one, or the words of an error
                 return unless_asking(partial(self._prepared, unit))
+        self.decoded[unit] = inf
         pairs, wrong = await aside(partial(self._prepared, unit), f"{self._options.name}-registry")
+        self.decoded[unit] = time.monotonic()
         if len(self._known_frames) > _MOST_FRAMES:
             self._known_frames.clear()
         self._known_frames.update(_frames(unit, item) for item, _ in pairs)

@@ -123,6 +123,39 @@ def test_a_registry_that_does_not_answer_does_not_stop_the_event_loop(
     run.stop()
 
 
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_the_time_of_a_serde_is_not_that_of_the_handler(
+    loop: asyncio.AbstractEventLoop, asynchronous: bool
+) -> None:
+    """While the registry was away for longer than the time-out, coroutines began again and again, and a consumer with a
+    plain function ended."""
+    answer = threading.Event()
+    serde = AsksARegistry(answer)
+    seen: list[Any] = []
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        seen.append(record.value)
+        await asyncio.sleep(0.1)
+
+    def handle_in_thread(record: ConsumerRecord[Any, Any]) -> None:
+        seen.append(record.value)
+
+    run = Running(
+        loop,
+        handler=handle if asynchronous else handle_in_thread,
+        value_serde=serde,
+        handler_timeout_ms=300,
+    )
+    run.take_in(b"k", b"\0\0\0\0\7x")
+    until(lambda: bool(serde.threads), 60, lambda: "nothing is read")
+    threading.Event().wait(1.5)
+    answer.set()
+    until(lambda: run.done() == 1, 60, lambda: run.dispatcher.look())
+    assert (len(serde.threads), len(seen), run.dispatcher.failure) == (1, 1, None)
+    until(lambda: not run.handling.decoded, 60, lambda: run.handling.decoded)
+    run.stop()
+
+
 class Server:
     """A registry whose server answers when the event loop says so."""
 
