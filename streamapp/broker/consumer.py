@@ -12,6 +12,7 @@ columns from confluent-kafka's message objects, which takes about five times the
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -19,10 +20,11 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from streamapp._base.counted import counted
 from streamapp.broker.batches import split
 from streamapp.broker.librdkafka import COMPILED, pass_on_log
 from streamapp.broker.requests import NO_ANSWER
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 
 if COMPILED:
@@ -35,6 +37,7 @@ __all__ = [
     "MessageConsumer",
     "RecordConsumer",
     "Records",
+    "check_size",
     "committed_metadata",
     "goes_away",
     "next_message",
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 _logger = logging.getLogger(__name__)
+_TOO_LARGE = re.compile(r"Invalid response size (\d+) \(0\.\.(\d+)\): .* in state UP\)")
 _POLL_SECONDS = 0.5
 """Between two polls, Ctrl-C can end a command."""
 _PASSING = (
@@ -150,7 +154,10 @@ class ColumnConsumer:
 
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
         batches, events = self._client.poll(most, timeout)
-        pass_on_log(self._client.take_log(), self._logger)
+        lines = self._client.take_log()
+        pass_on_log(lines, self._logger)
+        for _, line in lines:
+            check_size(line)
         return (
             [
                 (TopicPartition(topic, number), RecordBatch(keys, values, timestamps, offsets, headers))
@@ -192,10 +199,13 @@ class MessageConsumer:
 
     def __init__(self, settings: Mapping[str, Any], logger: logging.Logger = _logger) -> None:
         self._lost = False
+        self._said = ""
         theirs = settings.get("error_cb")
 
         def on_error(error: KafkaError) -> None:
             self._lost |= error.code() == KafkaError._ALL_BROKERS_DOWN
+            if error.code() == KafkaError._BAD_MSG:
+                self._said = error.str()
             if theirs is None:
                 logger.warning("%s", error.str())
             else:
@@ -220,6 +230,7 @@ class MessageConsumer:
 
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
         first = self._client.poll(timeout)
+        check_size(self._said)
         if first is None:
             return [], []
         batches, events = split([first, *(self._client.consume(most - 1, 0) if most > 1 else ())])
@@ -253,6 +264,23 @@ class MessageConsumer:
 
     def close(self) -> None:
         self._client.close()
+
+
+def check_size(said: str) -> None:
+    """Raises `ConfigError` if librdkafka says that an answer of brokers is larger than ``receive.message.max.bytes``.
+
+    librdkafka closes the connection then, and asks again without end. A limit below the size of a record is the cause.
+    Before the state UP, the cause is another one: brokers that speak TLS, for example.
+
+    >>> check_size("Receive failed: Disconnected (after 4ms in state UP)")
+    """
+    found = _TOO_LARGE.search(said)
+    if found is not None:
+        raise ConfigError(
+            f"a record cannot be read: brokers answer with {counted(int(found[1]), 'byte')}, and "
+            f"receive.message.max.bytes in client_properties is {found[2]}. Raise receive.message.max.bytes above "
+            "max.message.bytes of all topics, by 1,000 or more"
+        )
 
 
 def no_right_to_group(error: KafkaError) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from math import inf
 from typing import Any
 
+from streamapp._base.aside import MustAsk, aside, unless_asking
 from streamapp._base.cancellation import own_cancellation
 from streamapp._base.failpoints import hit
 from streamapp.consumer.consume_options import ConsumeOptions
@@ -62,11 +65,17 @@ class Handling:
         """The schema ids of records that coroutines have got."""
         self.timed_out: set[Unit] = set()
         """Units whose coroutine is cancelled because it takes too long."""
+        self.decoded: dict[Unit, float] = {}
+        """The time (monotonic, s) at which the records of a unit were decoded; infinity while a serde is at work.
+
+        A registry that is away has a patience of its own, so its time does not count for ``handler_timeout_ms``.
+        """
 
     def run(self, unit: Unit) -> None:
         """Runs a unit on this thread, and reports its outcome to the dispatcher."""
+        self.decoded[unit] = inf
         pairs, wrong = self._prepared(unit)
-        began = time.monotonic()
+        began = self.decoded[unit] = time.monotonic()
         error: Exception | None = None
         sent = self._transaction()
         try:
@@ -98,7 +107,7 @@ class Handling:
 
     async def run_async(self, unit: Unit) -> None:
         """Runs a unit on this event loop, and reports its outcome to the dispatcher."""
-        pairs, wrong = await self._prepared_aside(unit) if self._may_ask(unit) else self._prepared(unit)
+        pairs, wrong = await self._prepared_beside_loop(unit)
         began = time.monotonic()
         error: Exception | None = None
         sent = self._transaction()
@@ -164,19 +173,14 @@ class Handling:
             return False
         return any(_frames(unit, item) not in self._known_frames for item in unit.items)
 
-    async def _prepared_aside(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
-        """The result of `_prepared` from another thread. A registry that is away must not stop the event loop."""
-        outcome: Future[tuple[Pairs, list[tuple[Item, Exception]]]] = Future()
-        outcome.set_running_or_notify_cancel()
-
-        def prepare() -> None:
-            try:
-                outcome.set_result(self._prepared(unit))
-            except BaseException as exc:
-                outcome.set_exception(exc)
-
-        threading.Thread(target=prepare, name=f"{self._options.name}-registry", daemon=True).start()
-        pairs, wrong = await asyncio.wrap_future(outcome)
+    async def _prepared_beside_loop(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
+        """The result of `_prepared`. If a serde waits for its registry, the event loop goes on meanwhile."""
+        if not self._may_ask(unit):
+            with suppress(MustAsk):  # a serde inside another one, or the words of an error
+                return unless_asking(partial(self._prepared, unit))
+        self.decoded[unit] = inf
+        pairs, wrong = await aside(partial(self._prepared, unit), f"{self._options.name}-registry")
+        self.decoded[unit] = time.monotonic()
         if len(self._known_frames) > _MOST_FRAMES:
             self._known_frames.clear()
         self._known_frames.update(_frames(unit, item) for item, _ in pairs)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from math import inf
 from queue import SimpleQueue
 
 from streamapp._base.failpoints import hit
@@ -23,6 +25,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _SLOW_SECONDS = 30.0
+_SERDE_SECONDS = 300.0
+"""The least time for the serdes of a call. A registry that is away answers or fails sooner (``patience.ms``)."""
 
 
 class Pump:
@@ -116,6 +120,8 @@ class Pump:
                 self._handling.run(unit)
             except BaseException as exc:  # SystemExit, for example, would end the thread without a message
                 self._broken(unit, exc)
+            finally:
+                self._handling.decoded.pop(unit, None)
 
     def _begin(self, unit: Unit) -> None:
         assert self._loop is not None
@@ -125,6 +131,7 @@ class Pump:
         def over(task: asyncio.Task[None]) -> None:
             del self._tasks[unit]
             self._handling.timed_out.discard(unit)
+            self._handling.decoded.pop(unit, None)
             if task.cancelled():  # perhaps before its first step
                 self._dispatcher.finished(unit, Settled(back=unit.items), 0.0, 0)
             elif (error := task.exception()) is not None:
@@ -168,7 +175,13 @@ class Pump:
                     where,
                     seconds,
                 )
-            if seconds < limit:
+            decoded = self._handling.decoded.get(unit, -inf)
+            over = (
+                seconds >= max(limit, _SERDE_SECONDS)
+                if decoded == inf
+                else time.monotonic() - decoded >= limit
+            )
+            if seconds < limit or not over:
                 continue
             if self._options.asynchronous:
                 assert self._loop is not None

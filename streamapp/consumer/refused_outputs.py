@@ -128,7 +128,10 @@ def _with_clock(step: Step, refused: RecordsRefused) -> list[tuple[Output, Outpu
     again = [
         (output, letter)
         for output in step.outputs
-        if output.letter and output.record.topic in topics and (letter := with_clock(output.record, now))
+        if output.letter is not None
+        and output.record is output.letter.record  # otherwise the letter has the time of the clock already
+        and output.record.topic in topics
+        and (letter := with_clock(output.record, now))
     ]
     ahead = [(output, letter) for output, letter in again if (output.record.timestamp or 0) > now]
     return ahead or again

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.batches import split
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.consumer import check_size, committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import NO_TOPIC
 from streamapp.broker.requests import committed
@@ -68,6 +68,8 @@ class Subscription:
         If the poll still returns a record of such a partition, the record is dropped.
         """
         self._gone_since: float | None = None
+        self._said = ""
+        """The last error of a connection that brings unreadable bytes."""
         self._asked_at = 0.0
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
         self._files = CertificateFiles(self._settings)
@@ -119,6 +121,7 @@ class Subscription:
         if resume:
             self._flow(self._client.resume, resume)
         first = self._client.poll(self._poll_seconds)
+        check_size(self._said)
         if first is not None:
             self._moved.clear()
             more = self._client.consume(_MOST_RECORDS - 1, 0)
@@ -153,6 +156,8 @@ class Subscription:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._gone_since is None:
             self._gone_since = time.monotonic()
+        if error.code() == KafkaError._BAD_MSG:
+            self._said = error.str()
 
     def _look_for_brokers(self) -> None:
         now, since = time.monotonic(), self._gone_since

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from streamapp._base.aside import MustAsk, aside, unless_asking
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
 from streamapp.producer.parcel import Parcel
 from streamapp.producer.report import DeliveryReport
-from streamapp.records import NO_HEADERS, Headers
+from streamapp.records import NO_HEADERS, Headers, OutputRecord
+from streamapp.registry.rest import RegistryAway
 
 __all__ = ["ReliableProducer", "Transaction"]
 
@@ -54,6 +57,7 @@ class ReliableProducer(ProducerFace[K, V]):
     """
 
     async def __aenter__(self) -> Self:
+        self._waiting: dict[str, _Waiting] = {}
         await asyncio.to_thread(self._core.open)
         return self
 
@@ -80,10 +84,40 @@ class ReliableProducer(ProducerFace[K, V]):
 
         Raises `DeliveryError` if the record was not confirmed, and `SerializationError` if a serde refuses key or
         value. Raises `BufferFull` if the buffer has no space and the call does not wait (``when_full``), or if the
-        record is larger than the buffer.
+        record is larger than the buffer. Raises `SchemaRegistryError` if the registry of a serde does not answer. The
+        event loop goes on while a call waits for the registry.
         """
-        parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
-        return (await _deliver(self._core, parcel))[0]
+        self._core.check_open()
+        make = partial(self._core.record, topic, key, value, timestamp, headers, partition)
+        record = await self._serialized(topic, make)
+        return (await _deliver(self._core, self._core.parcel([record])))[0]
+
+    async def _serialized(self, topic: str, make: Callable[[], OutputRecord]) -> OutputRecord:
+        """The result of ``make``. While a call waits for a registry, later calls for the topic wait, too: the order of
+        a partition is the order of the calls."""
+        waiting = self._waiting.get(topic)
+        if waiting is None:
+            with suppress(MustAsk):
+                return unless_asking(make)
+            waiting = self._waiting[topic] = _Waiting()
+        waiting.calls += 1
+        try:
+            async with waiting.turn:
+                if waiting.away is not None:
+                    raise RegistryAway(str(waiting.away)) from waiting.away
+                with suppress(MustAsk):
+                    return unless_asking(make)
+                try:
+                    return await aside(make, f"{self._core.options.name}-registry")
+                except RegistryAway as away:
+                    # Otherwise each of the calls that have waited would be patient, one after the other.
+                    waiting.away = away
+                    self._waiting.pop(topic)
+                    raise
+        finally:
+            waiting.calls -= 1
+            if not waiting.calls and self._waiting.get(topic) is waiting:
+                del self._waiting[topic]
 
     def send_soon(
         self,
@@ -98,7 +132,8 @@ class ReliableProducer(ProducerFace[K, V]):
         """Takes a record without waiting, and returns a future of its report.
 
         The records of a partition arrive in the order of these calls. Raises `BufferFull` if the buffer is full,
-        because the call cannot wait for space, as `send` does.
+        because the call cannot wait for space, as `send` does. The first record of a topic may need an answer of the
+        schema registry, for which the event loop stands still. So send the first record with `send`.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
@@ -140,6 +175,15 @@ class ReliableProducer(ProducerFace[K, V]):
         Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit).
         """
         return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
+
+
+class _Waiting:
+    """The calls of `ReliableProducer.send` for a topic that wait for the answer of a registry."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.calls = 0
+        self.away: RegistryAway | None = None
 
 
 class Transaction(TransactionFace[K, V]):

@@ -109,7 +109,7 @@ class Core:
         Raises `BufferFull` if the buffer is full and ``when_full`` is "refuse", or if the parcel is larger than the
         buffer.
         """
-        self._check_open()
+        self.check_open()
         if self.options.when_full == "refuse":
             self.reserve_now(parcel)
             place: Future[None] = Future()
@@ -119,7 +119,7 @@ class Core:
 
     def reserve_now(self, parcel: Parcel) -> None:
         """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
-        self._check_open()
+        self.check_open()
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
             self._counts.refused(len(parcel.records))
             raise BufferFull(
@@ -134,13 +134,13 @@ class Core:
 
     def put(self, parcel: Parcel) -> None:
         """Sends a parcel whose buffer space is reserved."""
-        channel = self._check_open()
+        channel = self.check_open()
         self._counts.accepted(len(parcel.records))
         channel.put(parcel)
 
     def partition_count(self, topic: str) -> int:
         """The partition count of a topic. Raises `BrokerError` if brokers do not tell."""
-        self._check_open()
+        self.check_open()
         return self._partitions.of(topic)
 
     def check_transactions(self) -> None:
@@ -177,7 +177,8 @@ class Core:
             self._closed = True
             self._channel.close(seconds)
 
-    def _check_open(self) -> Channel:
+    def check_open(self) -> Channel:
+        """The open channel. Raises `BrokerError` outside the producer's ``with`` block."""
         if self._channel is None or self._closed:
             raise BrokerError(
                 f"the producer {self.options.name} is {'closed' if self._closed else 'not open'}: "

@@ -22,8 +22,23 @@ from streamapp.records import Headers, OutputRecord
 __all__ = ["OutboxDatabase", "OutboxRow", "PostgresOutbox", "SqliteOutbox", "UnreadableRow"]
 
 _TABLE = "streamapp_outbox"
+_MOST_BYTES = 16 << 20
+"""The largest size of the rows that are read together, unless the first row alone is larger."""
+_SILENT_SECONDS = 30
+"""The time after which a connection counts as broken if the other machine acknowledges nothing."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes | None], ...]).decode
+
+
+_CONNECTION = {
+    "connect_timeout": 10,
+    "keepalives_idle": _SILENT_SECONDS // 3,
+    "keepalives_interval": _SILENT_SECONDS // 6,
+    "keepalives_count": 4,
+    "tcp_user_timeout": _SILENT_SECONDS * 1000,
+}
+"""libpq's settings, unless the address has others. Without them, a machine that vanishes is noticed after 15 minutes,
+and by a reader after 2 hours."""
 
 
 class OutboxRow(NamedTuple):
@@ -52,6 +67,8 @@ class OutboxDatabase(ABC):
     errors: tuple[type[Exception], ...]
     _mark: str
     """A parameter in a statement."""
+    _among: str
+    """The condition for rows whose ids are in a parameter that `_ids` makes."""
 
     def __init__(self, table: str) -> None:
         if not _NAME.fullmatch(table):
@@ -74,8 +91,11 @@ class OutboxDatabase(ABC):
         """The SQL statements that create the outbox table, and the table with its identity."""
 
     @abstractmethod
+    def _ids(self, ids: Collection[int]) -> Any: ...
+
     def delete(self, ids: Collection[int]) -> int:
         """Deletes the rows with these ids. Returns the number of rows that existed."""
+        return int(self._execute(f"DELETE FROM {self.table} WHERE {self._among}", (self._ids(ids),)).rowcount)
 
     def lead(self) -> bool:
         """Claims the table for one relay while the connection lasts. Returns False if another relay has the table."""
@@ -98,16 +118,34 @@ class OutboxDatabase(ABC):
         return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
 
     def first(self, most: int) -> list[OutboxRow]:
-        """The rows with the smallest ids, at most ``most``, without refused rows.
+        """The rows with the smallest ids, at most ``most``, without refused rows. Fewer if they are large.
 
         Raises `UnreadableRow` for the first of these rows that is not a record.
         """
-        rows = self._run(
-            "SELECT id, topic, key, value, timestamp_ms, headers, partition "
+        sizes = self._run(
+            "SELECT id, coalesce(length(key), 0) + coalesce(length(value), 0) + length(headers) "
             f"FROM {self.table} WHERE refused IS NULL ORDER BY id LIMIT {self._mark}",
             most,
         )
-        return [OutboxRow(row[0], _record(*row)) for row in rows]
+        ids: list[int] = []
+        room = _MOST_BYTES
+        for row, size in sizes:
+            room -= size
+            if ids and room < 0:
+                break
+            ids.append(row)
+        return self.rows(ids)
+
+    def rows(self, ids: Collection[int]) -> list[OutboxRow]:
+        """The rows that have one of these ids, in order. Raises `UnreadableRow` as `first` does."""
+        if not ids:
+            return []
+        found = self._run(
+            "SELECT id, topic, key, value, timestamp_ms, headers, partition "
+            f"FROM {self.table} WHERE {self._among} ORDER BY id",
+            self._ids(ids),
+        )
+        return [OutboxRow(row[0], _record(*row)) for row in found]
 
     def topics(self) -> list[str]:
         """The topics of all rows, refused ones included, without topics that are not text (`UnreadableRow`)."""
@@ -135,9 +173,6 @@ class OutboxDatabase(ABC):
         cursor = self._execute(statement, parameters)
         return list(cursor.fetchall()) if cursor.description else []
 
-    def _change(self, statement: str, *parameters: Any) -> int:
-        return int(self._execute(statement, parameters).rowcount)
-
     def _execute(self, statement: str, parameters: Any) -> Any:
         if self._connection is None:
             self._connection = self._connect()
@@ -160,15 +195,14 @@ class SqliteOutbox(OutboxDatabase):
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     _mark = "?"
+    _among = "id IN (SELECT value FROM json_each(?))"
 
     def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
         super().__init__(table)
         self.path: str = os.fspath(path)
 
-    def delete(self, ids: Collection[int]) -> int:
-        return self._change(
-            f"DELETE FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))", json.dumps([*ids])
-        )
+    def _ids(self, ids: Collection[int]) -> Any:
+        return json.dumps([*ids])
 
     def _connect(self) -> Any:
         return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
@@ -194,6 +228,7 @@ class PostgresOutbox(OutboxDatabase):
     """
 
     _mark = "%s"
+    _among = "id = ANY(%s)"
 
     def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
         super().__init__(table)
@@ -201,16 +236,32 @@ class PostgresOutbox(OutboxDatabase):
         self._conninfo = conninfo
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
-    def delete(self, ids: Collection[int]) -> int:
-        return self._change(f"DELETE FROM {self.table} WHERE id = ANY(%s)", [*ids])
+    def _ids(self, ids: Collection[int]) -> Any:
+        return [*ids]
+
+    def create(self) -> None:
+        # CREATE TABLE IF NOT EXISTS fails if another process creates the table at the same time.
+        lock = zlib.crc32(self.table.encode())
+        self._run("SELECT pg_advisory_lock(%s)", lock)
+        try:
+            super().create()
+        finally:
+            if self._connection is not None:
+                self._run("SELECT pg_advisory_unlock(%s)", lock)
 
     def lead(self) -> bool:
         return bool(self._run("SELECT pg_try_advisory_lock(%s)", zlib.crc32(self.identity().encode()))[0][0])
 
     def _connect(self) -> Any:
-        return self._psycopg.connect(
-            self._conninfo, autocommit=True, application_name="streamapp outbox", connect_timeout=10
+        given = self._psycopg.conninfo.conninfo_to_dict(self._conninfo)
+        settings = {**_CONNECTION, **given, "application_name": "streamapp outbox"}
+        connection = self._psycopg.connect(autocommit=True, **settings)
+        # The server, too, has to notice that this machine is gone, because the connection keeps other relays waiting.
+        connection.execute(
+            f"SET tcp_keepalives_idle = {_SILENT_SECONDS // 3}; "
+            f"SET tcp_keepalives_interval = {_SILENT_SECONDS // 6}; SET tcp_keepalives_count = 4"
         )
+        return connection
 
     @property
     def _tables(self) -> tuple[str, str]:

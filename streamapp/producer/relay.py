@@ -2,26 +2,31 @@
 
 A Kafka transaction has the records of some rows, and their ids in a bookmark (an offset with metadata that the same
 transaction commits). The relay deletes the rows after the transaction. At its start, a relay first reads the bookmarks
-of all topics in the table, and deletes the rows that the bookmarks name. So no row is lost or committed twice, even if
-the relay, the database or the brokers are killed at any moment.
+of all topics in the table, and deletes the rows that the bookmarks name. A bookmark also has a checksum of the rows, so
+that other rows with their ids stay. So no row is lost or committed twice, even if the relay, the database or the
+brokers are killed at any moment.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import msgspec
+
 from streamapp._base.failpoints import hit
 from streamapp._base.prometheus import Metric, exposition
+from streamapp.broker.refused import OF_THE_TOPIC
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.producer.databases import OutboxDatabase, OutboxRow, UnreadableRow, as_ranges, of_ranges
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics
+from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics, Unsettled
 
 __all__ = ["OUTBOX", "OutboxRelay", "RelayMetrics"]
 
@@ -96,6 +101,8 @@ class OutboxRelay:
         self._failure: Exception | None = None
         self._unknown = UnknownTopics()
         self._alone_through = 0
+        """The largest id of the rows that go out alone, because one of them was refused; 0: none."""
+        self._most_rows = _MOST_ROWS
         self._relayed = self._found_sent = self._refused = self._failures = 0
 
     @property
@@ -170,12 +177,11 @@ class OutboxRelay:
             unknown=self._unknown,
         )
         try:
-            marks = session.bookmarks(database.topics(), _ATTEMPT_SECONDS)
-            sent = {each for mark in marks for each in of_ranges(mark.note)}
-            self._found_sent += database.delete(sent)
+            for mark in session.bookmarks(database.topics(), _ATTEMPT_SECONDS):
+                self._found_sent += self._delete_sent(mark.note)
             while not self._stopping.is_set():
                 try:
-                    rows = database.first(_MOST_ROWS)
+                    rows = database.first(1 if self._alone_through else self._most_rows)
                 except UnreadableRow as exc:
                     self._refuse(exc.row, exc.reason)
                     continue
@@ -190,27 +196,69 @@ class OutboxRelay:
 
     def _send(self, session: BookmarkedSession, rows: Sequence[OutboxRow]) -> bool:
         """Sends the first rows in one transaction. Returns False if brokers refuse a row; the session is then over."""
-        if rows[0].id <= self._alone_through:
-            rows = rows[:1]
+        if rows[0].id > self._alone_through:
+            self._alone_through = 0
         ids = [row.id for row in rows]
         while len(note := as_ranges(ids)) > _NOTE_BYTES:
             del ids[len(ids) // 2 :]
         rows = rows[: len(ids)]
+        mark = Bookmark(ids[-1], f"{note};{_digest(rows)}")
         try:
-            session.send([row.record for row in rows], Bookmark(ids[-1], note), _ATTEMPT_SECONDS)
+            session.send([row.record for row in rows], mark, _ATTEMPT_SECONDS)
+        except Unsettled:  # perhaps the brokers are too slow for so many rows
+            self._most_rows = max(1, len(rows) // 2)
+            raise
         except RecordsRefused as exc:
-            if len(rows) > 1:
+            topics = {
+                rows[index].record.topic: error
+                for index, error in exc.errors.items()
+                if error.code() in OF_THE_TOPIC
+            }
+            if topics:
+                for row in rows:
+                    if row.record.topic in topics:
+                        self._refuse(row.id, topics[row.record.topic].str())
+            elif len(rows) > 1:
                 self._alone_through = ids[-1]
-                return False
-            reason = next(iter(exc.errors.values())).str()
-            self._refuse(ids[0], reason)
+            else:
+                self._refuse(ids[0], exc.errors[0].str())
             return False
         self._database.delete(ids)
         hit("outbox-deleted")
+        self._most_rows = min(2 * self._most_rows, _MOST_ROWS)
         self._relayed += len(ids)
         return True
+
+    def _delete_sent(self, note: str) -> int:
+        """Deletes the rows of a committed bookmark that are still in the table, and returns their number.
+
+        A restored backup, or a copy that became primary, may give the ids of sent rows to other rows. These rows stay.
+        """
+        ranges, _, digest = note.partition(";")
+        ids = of_ranges(ranges)
+        if digest:  # the notes of earlier releases have none
+            try:
+                rows = self._database.rows(ids)
+            except UnreadableRow:  # no relay has sent such a row
+                return 0
+            if not rows:
+                return 0
+            if _digest(rows) != digest:
+                logger.warning(
+                    "relay %s: rows with the ids %d to %d were sent before; these rows have other content, and are "
+                    "sent, too",
+                    self._options.name,
+                    rows[0].id,
+                    rows[-1].id,
+                )
+                return 0
+        return self._database.delete(ids)
 
     def _refuse(self, row: int, reason: str) -> None:
         logger.error("relay %s cannot send row %d: %s", self._options.name, row, reason)
         self._database.refuse(row, reason)
         self._refused += 1
+
+
+def _digest(rows: Sequence[OutboxRow]) -> str:
+    return f"{zlib.crc32(msgspec.msgpack.encode(rows)):08x}"

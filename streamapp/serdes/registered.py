@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal
 from uuid import UUID
 
+from streamapp._base.aside import before_asking
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, guid_frame, id_frame, shown_frame
 from streamapp.serdes.references import check_references
@@ -110,6 +111,14 @@ class Registered:
             found = self._own_registry = LocalSchemaRegistry()
         return found
 
+    @property
+    def _asked_registry(self) -> SchemaRegistry:
+        """``registry``, for a question that may have to wait for a server."""
+        found = self.registry
+        if not isinstance(found, LocalSchemaRegistry):
+            before_asking()
+        return found
+
     def subject_for(self, topic: str, is_key: bool) -> str:
         if self.strategy == "topic":
             return f"{topic}-{'key' if is_key else 'value'}"
@@ -120,7 +129,7 @@ class Registered:
         if self.version is None:
             self._compare_with_latest()
             return (self._guid_frame() if self.schema_id_in == "header" else self._id_frame()), self.whole
-        found = self.registry.version_of(self.subject, self.version)
+        found = self._asked_registry.version_of(self.subject, self.version)
         if found.format != self.format:
             raise SchemaRegistryError(
                 f"version {found.version} of {self.subject} is {found.format}, not {self.format}"
@@ -136,7 +145,7 @@ class Registered:
         if self.objection is None or isinstance(self.registry, LocalSchemaRegistry):
             return
         with suppress(VersionMissing):
-            self._object_to(self.registry.version_of(self.subject))
+            self._object_to(self._asked_registry.version_of(self.subject))
 
     def _object_to(self, other: SchemaVersion) -> None:
         if self.objection is not None and (why := self.objection(other.schema)):
@@ -158,16 +167,16 @@ class Registered:
                     f"no schema has id {schema_id}, because ids have at most 31 bits: "
                     "read this topic with the serde of its writer"
                 )
-            return self.registry.schema_of(schema_id, *self._other_format)
-        return _guids(self.registry).schema_of_guid(UUID(bytes=data[1:GUID_BYTES]), self.format)
+            return self._asked_registry.schema_of(schema_id, *self._other_format)
+        return _guids(self._asked_registry).schema_of_guid(UUID(bytes=data[1:GUID_BYTES]), self.format)
 
     def _id_frame(self) -> bytes:
-        return id_frame(self.registry.id_of(*self._asked()))
+        return id_frame(self._asked_registry.id_of(*self._asked()))
 
     def _guid_frame(self) -> bytes:
         subject, schema, *_ = asked = self._asked()
         references = asked[3:] and self.references
-        return guid_frame(_guids(self.registry).guid_of(subject, schema, self.format, references))
+        return guid_frame(_guids(self._asked_registry).guid_of(subject, schema, self.format, references))
 
     def _asked(self) -> tuple[Any, ...]:
         """The arguments of ``id_of`` and ``guid_of``. A `LocalSchemaRegistry` does not resolve references, so it gets

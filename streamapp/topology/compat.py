@@ -244,6 +244,13 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
     for name, store in before.items():
         if name in after:
             yield from _store(name, store, after[name], old, new)
+        elif name not in renamed and _keeps_records_for_a_retry(name, store):
+            yield Finding(
+                Need.MIGRATION,
+                f"store {name}",
+                "removed: nobody tries the records again that wait in it for a retry",
+                "Wait until no record waits (streamapp_parked_records in /metrics), then deploy",
+            )
         elif name not in renamed:
             topic = store["changelog"]
             left = f"; its changelog {topic} is left over" if topic and topic.endswith("-changelog") else ""
@@ -269,6 +276,11 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             )
         else:
             yield Finding(Need.NOTHING, f"store {name}", "new")
+
+
+def _keeps_records_for_a_retry(name: str, store: Snapshot) -> bool:
+    of_bytes = store["key_serde"] == store["value_serde"] == "BytesSerde"
+    return store["operators"] == ["Delayed"] or (of_bytes and name.endswith("-parked"))
 
 
 def _renamed(before: Snapshot, after: Snapshot) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import defaultdict
 from typing import Any
@@ -14,7 +15,7 @@ from streamapp import AvroSerde, JsonSerde, Retry, StringSerde
 from streamapp.consumer import Batch, ConsumerMetrics, ConsumerRecord, ReliableConsumer, SyncReliableConsumer
 from streamapp.desk.desk import FailureDesk
 from streamapp.engine.judging import ProcessingFailed
-from streamapp.errors import StreamsError
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.on_error import Backoff
 from streamapp.serdes import LocalSchemaRegistry
 from streamapp.serdes.framing import ID_BYTES, VALUE_FRAME
@@ -85,6 +86,15 @@ def test_every_record_once_in_order(feed: Feed, ordered_by: Any, batch: Batch | 
         feed.send([("last", "7")])
         until(lambda: "last" in seen.by_key, SECONDS, lambda: again.status)
         assert again.metrics.taken == 1
+
+
+def test_a_record_that_is_larger_than_all_answers_may_be_ends_the_consumer(feed: Feed) -> None:
+    """Its state was "running" for ever, and nothing came."""
+    feed.create(1)
+    feed.send([("k", os.urandom(50_000))])
+    small = {"message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "receive.message.max.bytes": 20_000}
+    with pytest.raises(ConfigError, match="receive.message.max.bytes in client_properties is 20000"):
+        consumer(feed, Seen(), client_properties=small).run()
 
 
 async def test_coroutines_run_on_the_loop_up_to_parallelism(feed: Feed) -> None:

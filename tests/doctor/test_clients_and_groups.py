@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
 from streamapp import App, StreamsConfig
 from streamapp.engine.metadata import TOPIC_ID, encode_metadata
@@ -51,6 +51,29 @@ def test_offsets_of_an_earlier_topic(patient: Patient) -> None:
         at = TopicPartition(patient.source, 1, 2, metadata=metadata)
         commit_offsets(patient.bootstrap, patient.id, [at])
         assert patient.findings() == expected
+
+
+@provokes("SA407")
+def test_records_of_a_retry_that_is_gone(patient: Patient) -> None:
+    parked, waiting = (f"{patient.id}-look-up-{kind}-changelog" for kind in ("parked", "retry-1-waiting"))
+    topics = [parked, waiting, f"{patient.id}-look-up-retry-1", f"{patient.id}-look-up-retry-back"]
+    for topic in topics:
+        patient.create(topic)
+    assert patient.findings() == set()
+    for topic in topics:
+        patient.feed(4, topic=topic, **({"partition": 1} if topic == topics[2] else {}))
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(topics[2], 1, 4)])
+    producer = Producer({"bootstrap.servers": patient.bootstrap, "partitioner": "murmur2_random"})
+    for number in range(4):
+        producer.produce(waiting, None, f"k{number}")
+    producer.flush()
+    found = {("SA407", parked), ("SA407", topics[3])}
+    assert patient.findings() == found
+    seen = {each["subject"]: each["seen"] for each in patient.report()["findings"]}
+    assert seen == {parked: "4 records", topics[3]: "4 records"}
+    other = f"{patient.id}-look"  # another application, whose operator is called "up"
+    commit_offsets(patient.bootstrap, other, [TopicPartition(patient.source, 0, 1)])
+    assert patient.findings() == set()
 
 
 @provokes("SA403")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
 
 from streamapp import ConfigError, SerializationError, StringSerde
 from streamapp.cli import main
-from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox
+from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox, session
 from streamapp.producer.databases import as_ranges, of_ranges
 
 from ..brokers import LightKafka
@@ -221,6 +223,99 @@ def test_a_row_that_brokers_refuse_stays_with_the_reason(topics: Topics, address
     assert [row[0] for row in rows] == [2]
     assert "MSG_SIZE_TOO_LARGE" in rows[0][1] or "too large" in rows[0][1].lower()
     assert topics.values(topic) == [b"a", b"b"]
+
+
+def test_rows_of_a_topic_that_is_missing_are_refused_together(
+    topics: Topics, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row of such a topic held up all rows for 4 s."""
+    monkeypatch.setattr(session, "_UNKNOWN_SECONDS", 1.0)
+    topic = topics.create(1)
+    for number in range(20):
+        add(address, f"{topic}-missing", range(1))
+        add(address, topic, range(number, number + 1))
+    database = database_at(address)
+    with OutboxRelay("orders", database_at(address), bootstrap_servers=topics.bootstrap) as running:
+        until(lambda: not database.count(), 60, lambda: running.metrics)
+    assert running.metrics.refused == 20
+    assert running.metrics.failures <= 3
+    assert topics.values(topic) == [b"%d" % number for number in range(20)]
+    database.close()
+
+
+def test_rows_that_get_the_ids_of_sent_rows_are_sent(topics: Topics, address: str) -> None:
+    """After the restore of a backup, ids begin at an earlier number. The relay deleted the rows and did not send them."""
+    topic = topics.create(1)
+    add(address, topic, range(3))
+    assert relay_all(topics.bootstrap, address)[:2] == [3, 0]
+    with closing(connect(address)) as connection:
+        if "host=" in address:
+            connection.execute("ALTER TABLE streamapp_outbox ALTER id RESTART WITH 2")
+        else:
+            connection.execute("UPDATE sqlite_sequence SET seq = 1")
+        connection.commit()
+    add(address, topic, range(10, 13))
+    assert relay_all(topics.bootstrap, address)[:2] == [3, 0]
+    assert topics.values(topic) == [b"0", b"1", b"2", b"10", b"11", b"12"]
+
+
+def test_a_note_of_an_earlier_release_is_known(topics: Topics, address: str) -> None:
+    topic = topics.create(1)
+    add(address, topic, range(3))
+    database = database_at(address)
+    name = f"orders-outbox-{database.identity()}"
+    client = {"bootstrap.servers": topics.bootstrap}
+    with closing(Consumer({**client, "group.id": name})) as group:
+        group.commit(offsets=[TopicPartition(topic, 0, 2, metadata="1-2")], asynchronous=False)
+    database.close()
+    assert relay_all(topics.bootstrap, address)[:2] == [1, 2]
+    assert topics.values(topic) == [b"2"]
+
+
+def test_large_rows_are_read_a_few_at_a_time(address: str) -> None:
+    """A relay held a thousand rows in memory, however large they were."""
+    outbox, database = Outbox(database_at(address)), database_at(address)
+    with closing(connect(address)) as connection:
+        for size in (20 << 20, 10 << 20, 5 << 20, 2 << 20, 1):
+            outbox.add(connection, "orders", value=bytes(size))
+        connection.commit()
+    for expected in ([1], [2, 3], [4, 5], []):
+        assert [row.id for row in database.first(1_000)] == expected
+        database.delete(expected)
+    database.close()
+
+
+def test_several_instances_create_the_tables_at_once(server: PostgreSQL) -> None:
+    """PostgreSQL refused some of them, although the statements say IF NOT EXISTS."""
+    with psycopg.connect(server.conninfo) as connection:
+        connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
+    barrier = threading.Barrier(8)
+
+    def create() -> str:
+        with closing(PostgresOutbox(server.conninfo)) as database:
+            barrier.wait()
+            database.create()
+            return database.identity()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: create(), range(8)))) == 1
+
+
+def test_a_connection_notices_that_the_other_machine_is_gone(server: PostgreSQL) -> None:
+    """A relay waited for 15 minutes for a server that had vanished, and a server kept the lock of a vanished relay for
+    2 hours."""
+    with closing(PostgresOutbox(f"{server.conninfo} keepalives_idle=7 application_name=mine")) as database:
+        database.create()
+        found = dict(
+            database._run("SELECT name, setting FROM pg_settings WHERE starts_with(name, 'tcp_keepalives')")
+        )
+        assert found == {
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "4",
+        }
+        ours = database._connection.info.get_parameters()
+        assert (ours["tcp_user_timeout"], ours["keepalives_idle"]) == ("30000", "7")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +23,9 @@ from streamapp.producer import (
     UnsentRecords,
     partition_counts,
 )
+from streamapp.registry.rest import RegistryAway
+from streamapp.serdes import AvroSerde, ListSerde, LocalSchemaRegistry
+from streamapp.serdes.schema_registry import SchemaFormat, SchemaVersion
 
 from .topics import PARTITIONS, Topics
 
@@ -296,3 +299,62 @@ def test_prometheus_reads_the_account(topics: Topics) -> None:
     lines = producer.exposition().splitlines()
     assert 'streamapp_producer_events_total{producer="orders"} 1' in lines
     assert 'streamapp_producer_confirmed_total{producer="orders"} 1' in lines
+
+
+class Server:
+    """A registry whose server answers when the event loop says so."""
+
+    def __init__(self, away: bool = False) -> None:
+        self.inner, self.answer = LocalSchemaRegistry(), threading.Event()
+        self.away, self.asked = away, 0
+
+    def id_of(self, subject: str, schema: Any, format: SchemaFormat = "AVRO") -> int:
+        self.asked += 1
+        assert self.answer.wait(10), "the event loop stood still"
+        if self.away:
+            raise RegistryAway("the registry does not answer")
+        return self.inner.id_of(subject, schema, format)
+
+    def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Any:
+        return self.inner.schema_of(schema_id, format)
+
+    def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
+        return self.inner.version_of(subject, version)
+
+
+async def test_the_event_loop_goes_on_while_a_registry_is_away(topics: Topics) -> None:
+    topic, other = topics.create(1), topics.create(1)
+    registry = Server()
+    serde = ListSerde(AvroSerde[Any]('"string"', registry=registry))
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap
+    ) as producer:
+        sends = [asyncio.create_task(producer.send(topic, value=[str(n)])) for n in range(20)]
+        elsewhere = asyncio.create_task(producer.send(other, value=["x"]))
+        while registry.asked < 2:
+            await asyncio.sleep(0.01)
+        sends += [asyncio.create_task(producer.send(topic, value=[str(n)])) for n in range(20, 40)]
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        await sends[0]
+        sends += [asyncio.create_task(producer.send(topic, value=[str(n)])) for n in range(40, 60)]
+        await asyncio.gather(*sends, elsewhere)
+    assert registry.asked == 2  # once for each topic
+    read = serde.bind(topic, False).deserialize
+    assert [read(value or b"") for value in topics.values(topic)] == [[str(n)] for n in range(60)]
+
+
+async def test_calls_that_wait_for_a_registry_share_its_failure(topics: Topics) -> None:
+    topic = topics.create(1)
+    registry = Server(away=True)
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap
+    ) as producer:
+        sends = [asyncio.create_task(producer.send(topic, value=str(n))) for n in range(5)]
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [RegistryAway] * 5
+        assert registry.asked == 1
+        registry.away = False
+        await producer.send(topic, value="5")
+    assert len(topics.values(topic)) == 1

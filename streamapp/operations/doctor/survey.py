@@ -19,6 +19,7 @@ from streamapp.broker.requests import ask, describe_brokers, list_offsets
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
+from streamapp.operations.doctor.left_retries import left_retries
 from streamapp.operations.doctor.samples import Sample, sample
 from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.operations.offsets.positions import Position, positions
@@ -214,6 +215,15 @@ class Survey:
         samples, problems = sample(self.subject.client, found)
         self.unseen += problems
         return samples
+
+    @cached_property
+    def left_retries(self) -> Mapping[str, int]:
+        """The number of records that wait for a retry which the topology does not make any more, by topic."""
+        if self.plan is None:
+            return {}
+        found, problems = left_retries(self.subject)
+        self.unseen += problems
+        return found
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:

@@ -391,6 +391,19 @@ def test_a_partition_that_the_client_has_stopped_to_fetch_is_fetched_anew(
     consumer.close()
 
 
+def test_a_record_that_is_larger_than_all_answers_may_be_is_an_error(
+    kind: type[Client], broker: MockKafka
+) -> None:
+    """The connection was closed and opened again without end, and only librdkafka's log named the setting."""
+    broker.write(0, b"k", bytes(50_000), 1)
+    small = {"message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "receive.message.max.bytes": 20_000}
+    consumer = open_consumer({**broker.settings, **small})
+    consumer.assign({DELAYS[0]: 0})
+    with pytest.raises(ConfigError, match="receive.message.max.bytes in client_properties is 20000. Raise"):
+        _until(consumer, lambda records, events: False)
+    consumer.close()
+
+
 INTERNAL, EXTERNAL = DELAYS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,7 +14,8 @@ from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.handling import Handling
 from streamapp.consumer.pump import Pump
 from streamapp.records import Headers, RecordBatch
-from streamapp.serdes import BytesSerde, Serde
+from streamapp.serdes import AvroSerde, BytesSerde, JsonSchemaSerde, ListSerde, LocalSchemaRegistry, Serde
+from streamapp.serdes.schema_registry import SchemaFormat, SchemaVersion
 
 from ...processes import until
 from .test_dispatcher import SOURCES, options
@@ -119,4 +120,97 @@ def test_a_registry_that_does_not_answer_does_not_stop_the_event_loop(
     until(lambda: run.done() == 2, 60, lambda: run.dispatcher.look())
     assert serde.threads[0] is not threads[0]
     assert serde.threads[1] is threads[1]  # a schema that is known needs no other thread
+    run.stop()
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_the_time_of_a_serde_is_not_that_of_the_handler(
+    loop: asyncio.AbstractEventLoop, asynchronous: bool
+) -> None:
+    """While the registry was away for longer than the time-out, coroutines began again and again, and a consumer with a
+    plain function ended."""
+    answer = threading.Event()
+    serde = AsksARegistry(answer)
+    seen: list[Any] = []
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        seen.append(record.value)
+        await asyncio.sleep(0.1)
+
+    def handle_in_thread(record: ConsumerRecord[Any, Any]) -> None:
+        seen.append(record.value)
+
+    run = Running(
+        loop,
+        handler=handle if asynchronous else handle_in_thread,
+        value_serde=serde,
+        handler_timeout_ms=300,
+    )
+    run.take_in(b"k", b"\0\0\0\0\7x")
+    until(lambda: bool(serde.threads), 60, lambda: "nothing is read")
+    threading.Event().wait(1.5)
+    answer.set()
+    until(lambda: run.done() == 1, 60, lambda: run.dispatcher.look())
+    assert (len(serde.threads), len(seen), run.dispatcher.failure) == (1, 1, None)
+    until(lambda: not run.handling.decoded, 60, lambda: run.handling.decoded)
+    run.stop()
+
+
+class Server:
+    """A registry whose server answers when the event loop says so."""
+
+    def __init__(self) -> None:
+        self.inner, self.answer = LocalSchemaRegistry(), threading.Event()
+        self.asked, self.stood_still = threading.Event(), False
+
+    def id_of(self, subject: str, schema: Any, format: SchemaFormat = "AVRO") -> int:
+        return self.inner.id_of(subject, schema, format)
+
+    def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Any:
+        self.asked.set()
+        self.stood_still = not self.answer.wait(5)
+        return self.inner.schema_of(schema_id, format)
+
+    def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
+        return self.inner.version_of(subject, version)
+
+
+def test_a_serde_inside_another_one_does_not_stop_the_event_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """A list does not begin with the id of a schema, so nothing but the registry tells that a record needs an answer."""
+    server = Server()
+    serde = ListSerde(AvroSerde[Any]('"string"', registry=server))
+    seen: list[Any] = []
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        seen.append(record.value)
+
+    run = Running(loop, handler=handle, value_serde=serde)
+    run.take_in(b"k", serde.bind("orders", False).serialize(["a"]))
+    assert server.asked.wait(60)
+    loop.call_soon_threadsafe(server.answer.set)
+    until(lambda: run.done() == 1, 60, lambda: run.dispatcher.look())
+    assert seen == [["a"]]
+    assert not server.stood_still
+    run.stop()
+
+
+def test_the_words_of_an_error_do_not_stop_the_event_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """The first record with an id is readable, the second is not: the error names the schema of its writer."""
+    server = Server()
+    serde = JsonSchemaSerde[Any]({"type": "integer"}, registry=server)
+    seen: list[Any] = []
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        seen.append(record.value)
+
+    run = Running(loop, handler=handle, value_serde=serde, on_error="skip")
+    value = serde.bind("orders", False).serialize(7)
+    run.take_in(b"k", value)
+    until(lambda: run.done() == 1, 60, lambda: run.dispatcher.look())
+    run.take_in(b"k", value[:5] + b"no")
+    assert server.asked.wait(60)
+    loop.call_soon_threadsafe(server.answer.set)
+    until(lambda: run.dispatcher.look()[0].skipped == 1, 60, lambda: run.dispatcher.look())
+    assert seen == [7]
+    assert not server.stood_still
     run.stop()

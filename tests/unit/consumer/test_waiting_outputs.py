@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from streamapp import StreamsConfig, StringSerde
 from streamapp.consumer import Batch, KafkaOutput, output_commits
+from streamapp.consumer import refused_outputs as refused_outputs_module
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.handling import Handling
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.output_commits import OutputCommits
 from streamapp.consumer.outputs import HandlerOutputs, Letter
+from streamapp.consumer.refused_outputs import RefusedOutputs
 from streamapp.consumer.verdicts import Settled
 from streamapp.errors import SchemaRegistryError, SerializationError, StreamsError
-from streamapp.producer.session import TransactionSession
+from streamapp.producer.session import RecordsRefused, TransactionSession
 from streamapp.records import OutputRecord
 
 from .test_dispatcher import SOURCES, options, records
@@ -205,6 +207,25 @@ def test_a_refused_call_that_is_given_up_leaves_its_letters_and_the_other_output
     assert calls.dispatcher.look()[0][1:6] == (2, 0, 0, 0, 1)
     calls.commit()
     assert calls.step() == ({}, [])
+
+
+def test_a_letter_gets_the_time_of_the_clock_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If each answer of the brokers took more than 10 s, a letter that they refuse for another reason came again and
+    again."""
+    calls = Calls(handler=lambda record, transaction: None)
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a"))
+    (unit,) = calls.begin()
+    letter = Letter(OutputRecord("dead", None, b"letter", 500), unit.items[0], "failed")
+    calls.dispatcher.finished(unit, Settled(dead=unit.items, letters=[letter]), 0.01, 1)
+    refused_outputs = RefusedOutputs(calls.options, calls.dispatcher)
+    for now in (1_000, 1_060):
+        monkeypatch.setattr(refused_outputs_module.time, "time", lambda now=now: float(now))
+        assert calls.dispatcher.failure is None
+        (output,) = (step := calls.dispatcher.step()).outputs
+        refused_outputs.judge(step, RecordsRefused({0: KafkaError(KafkaError.INVALID_RECORD)}))
+    assert output.record.timestamp == 1_000_000
+    assert "a dead letter that dead does not take" in str(calls.dispatcher.failure)
 
 
 def test_nothing_of_a_partition_is_committed_while_a_refused_call_waits() -> None:

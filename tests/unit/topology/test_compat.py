@@ -13,6 +13,7 @@ from streamapp import (
     LongSerde,
     Materialized,
     Need,
+    Retry,
     SessionWindows,
     StreamsBuilder,
     StreamsConfig,
@@ -34,6 +35,12 @@ def plan(describe, **config):
 
 def counts(name="counts", topic="in", **kept):
     return lambda b: b.stream(topic, **TEXT).group_by_key().count(materialized=Materialized(name, **kept))
+
+
+def tried_again(retry):
+    return lambda b: (
+        b.stream("in", **TEXT).map_values(str.upper, on_error=retry, name="look-up").to("out", **TEXT)
+    )
 
 
 def windows(size):
@@ -127,6 +134,18 @@ def test_functions_are_not_compared():
         (counts(logging=False), counts(), Need.RESET, "would lack the rows of before"),
         (counts(), both(counts(), counts("more")), Need.MIGRATION, "begins empty at the committed offsets"),
         (rekeyed("by-value"), rekeyed("other"), Need.MIGRATION, "wait until its lag is 0"),
+        (
+            tried_again(Retry.by_key(then="skip")),
+            tried_again("skip"),
+            Need.MIGRATION,
+            "store look-up-parked: removed: nobody tries the records again that wait in it",
+        ),
+        (
+            tried_again(Retry.topics(5, 10, then="skip")),
+            tried_again(Retry.topics(5, then="skip")),
+            Need.MIGRATION,
+            "store look-up-retry-2-waiting: removed: nobody tries the records again",
+        ),
         (rekeyed("r", 4), rekeyed("r", 8), Need.RESET, "partitions change from 4 to 8"),
     ],
 )

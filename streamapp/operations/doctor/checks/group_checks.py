@@ -100,6 +100,22 @@ def created_anew(survey: Survey) -> Found:
             yield str(each.partition), f"committed {each.committed:,} in an earlier topic of this name"
 
 
+@check(
+    "SA407",
+    "records wait for a retry that nobody makes",
+    "loses",
+    reason="An earlier version of the topology has parked these records. The present version has no operator of this "
+    "name with this Retry, so nobody tries the records again.",
+    remedy="Deploy the earlier version of the operator, with its name and its Retry, and wait until no record waits "
+    "(streamapp_parked_records in /metrics). Give this Retry a limit (times, max_age) so that records that still fail "
+    "become dead letters. Or, to give up the records, delete the topic.",
+    page="failures.md#four-ways-to-try-again",
+)
+def left_retries(survey: Survey) -> Found:
+    for topic, count in survey.left_retries.items():
+        yield topic, counted(count, "record")
+
+
 def _numbers(survey: Survey, setting: str) -> list[int]:
     return [int(value) for value in survey.broker_setting(setting).values()]
 
