@@ -240,6 +240,14 @@ class Window(_ByTime):
         return self.time_ordered and not self.advance_ms
 
     @property
+    def changelog_rows(self) -> str:
+        if self.retain_duplicates:
+            return "records by time"  # their operator decides about windows when it reads them
+        kind = "sliding windows" if self.indexed else "windows"
+        every = f" every {self.advance_ms} ms" if 0 < self.advance_ms != self.size_ms else ""
+        return f"{kind} of {self.size_ms} ms{every}"
+
+    @property
     def window_size_ms(self) -> int:
         return self.size_ms
 

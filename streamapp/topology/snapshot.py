@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamapp._base.names import persistent_name
+from streamapp._base.names import persistent_name, persistent_serde_name
 from streamapp.state.backend import STATE_FORMAT
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -107,17 +107,11 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
 def _layout(spec: StoreSpec) -> dict[str, Any]:
     return {
         "kind": spec.kind.persistent_name,
-        "key_serde": _serde_name(spec.key_serde),
-        "value_serde": _serde_name(spec.value_serde),
+        "key_serde": persistent_serde_name(spec.key_serde),
+        "value_serde": persistent_serde_name(spec.value_serde),
         "persistent": spec.persistent,
         **spec.kind.remembered,
     }
-
-
-def _serde_name(serde: object) -> str:
-    inner = getattr(serde, "inner", None)
-    name = persistent_name(serde)
-    return name if inner is None else f"{name}({_serde_name(inner)})"
 
 
 def _topics_above(node: Node, by_name: Mapping[str, Node]) -> set[str]:

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaException
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
+from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
@@ -161,6 +162,7 @@ class SparkStream:
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         committed = self._group.read_settled(every)
         check_not_anew(self._group.name, self._admin, committed)
+        check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()})
         self._topic_ids = self._ids_now()
         outside = self._outside()
         read = [tp for tp in every if tp.topic in outside]

@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
+from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
@@ -47,7 +48,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - `TopologyError`: a source topic is missing, or no topic matches the pattern of a source. An output topic or the
       dead-letter topic is missing, and the brokers do not create topics themselves. An internal topic has a wrong
       number of partitions. A changelog is missing although the group has committed offsets of its input. A source topic
-      is not the one in which the group has committed its offsets.
+      is not the one in which the group has committed its offsets. A store would read rows that another definition has
+      written.
     - `CopartitionError`: joined topics have different numbers of partitions.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
@@ -62,6 +64,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
+    check_stores(plan, {tp: text for tp, (_, text) in there.items()})
     known = {**existing, **counts}
     for sub in plan.subtopologies:
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)

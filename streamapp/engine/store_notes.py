@@ -1,0 +1,152 @@
+"""The notes about stores in the metadata of committed offsets. Each note says how the rows of one changelog are read.
+
+Rows of a changelog do not say everything about themselves. A window, for example, has only its start. A worker without
+a state folder restores such rows by the definition of its own version. So the version before leaves notes, and a
+version whose store would read other rows is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from streamapp.engine.metadata import BACKFILL, decode_metadata
+from streamapp.errors import TopologyError
+from streamapp.records import TopicPartition
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["check_notes", "check_stores", "not_of_this_store", "notes_for", "unnoted"]
+
+_STORE = "store "
+_ALL = "all stores"
+"""The last note: the metadata has a note about each store of the sub-topology."""
+_REMEDY = (
+    "Give the store of this version another name, or go back to the version before. To compute all tables anew, stop "
+    "all workers and run `streamapp reset`"
+)
+
+
+class _Found(NamedTuple):
+    rows: Mapping[str, frozenset[str]]
+    """Store -> the rows that the notes name. Kafka Streams copies unknown names, so a store may have several notes."""
+    all: bool
+    """True if the notes name each store that the sub-topology had."""
+
+
+def notes_for(plan: Plan, topic: str) -> tuple[str, ...]:
+    """The notes in the metadata of a topic: one about each store of the sub-topology that reads the topic.
+
+    Stores without a changelog have no note, and neither have stores whose changelog is a source topic.
+    """
+    found = _reader(plan, topic)
+    if found is None:
+        return ()
+    notes = [f"{_STORE}{store}: {found.store(store).changelog_rows}" for store in _logged(found)]
+    return (*notes, _ALL)
+
+
+def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
+    """Raises `TopologyError` if a store would read rows of its changelog that another definition has written.
+
+    ``committed`` has the metadata of committed offsets. Metadata without notes, as of earlier releases and of Kafka
+    Streams, raises no error.
+    """
+    for sub in plan.subtopologies:
+        for found in _by_partition(plan, sub, committed).values():
+            for store in _logged(sub):
+                rows, written = sub.store(store).changelog_rows, found.rows.get(store, frozenset())
+                if written and rows not in written:
+                    raise _other_rows(sub, store, min(written), rows)
+
+
+def check_stores(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
+    """Raises `TopologyError` if a store would read rows of another definition, or of records of other topics.
+
+    A generated name of a store has a number, so a new operator may take the name of another one. ``committed`` has the
+    metadata of all inputs.
+    """
+    check_notes(plan, committed)
+    noted: dict[str, set[str]] = {}
+    for tp, text in committed.items():
+        for store in _found([text]).rows:
+            noted.setdefault(store, set()).add(tp.topic)
+    for sub in plan.subtopologies:
+        for store in _logged(sub):
+            topics = noted.get(store, set())
+            if topics and not any(_reader(plan, topic) is sub for topic in topics):
+                raise TopologyError(
+                    f"the changelog {sub.changelog_topics[store].name} has rows that an operator has made of records "
+                    f"of {', '.join(sorted(topics))}, and the store {store} of this version reads {sub.name}. A "
+                    "generated name belongs to another operator if operators are added or change places. Name the "
+                    f"stores. {_REMEDY}"
+                )
+
+
+def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[str]:
+    """The stores of which the last commit knows nothing: the version that made the commit did not have them.
+
+    Such a store has to begin with an empty changelog.
+    """
+    missing: set[str] = set()
+    for sub in plan.subtopologies:
+        found = _by_partition(plan, sub, committed).values()
+        if any(each.all for each in found):
+            missing.update(store for store in _logged(sub) if not any(store in each.rows for each in found))
+    return frozenset(missing)
+
+
+def not_of_this_store(store: str, changelog: str) -> TopologyError:
+    """The error for an `unnoted` store whose changelog has rows."""
+    return TopologyError(
+        f"the changelog {changelog} has rows, but the last commit of the group is of a version without the store "
+        f"{store}. The rows are of another operator, or lack all records since an earlier version. Give the store "
+        f"another name. If the store may begin empty, stop all workers, delete the topic {changelog}, and start again. "
+        "To compute all tables anew, stop all workers and run `streamapp reset`"
+    )
+
+
+def _other_rows(sub: Subtopology, store: str, written: str, rows: str) -> TopologyError:
+    hint = ""
+    if written.partition(", ")[2] != rows.partition(", ")[2]:
+        hint = (
+            ". If a new class of a serde reads the old bytes, give the class the attribute persistent_name with the "
+            "old name"
+        )
+    return TopologyError(
+        f"the changelog {sub.changelog_topics[store].name} has {written}, but the store {store} of this version "
+        f"would read {rows}. {_REMEDY}{hint}"
+    )
+
+
+def _reader(plan: Plan, topic: str) -> Subtopology | None:
+    """The sub-topology that reads a topic. A pattern finds no internal topics."""
+    found = next((sub for sub in plan.subtopologies if topic in sub.source_topics), None)
+    if found is not None or topic in {each.name for each in plan.internal_topics}:
+        return found
+    return next((sub for sub in plan.subtopologies if sub.source_of(topic) is not None), None)
+
+
+def _logged(sub: Subtopology) -> list[str]:
+    return [store for store, topic in sub.changelog_topics.items() if topic.name not in sub.source_topics]
+
+
+def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartition, str]) -> dict[int, _Found]:
+    """The notes in the inputs of each task of a sub-topology."""
+    texts: dict[int, list[str]] = {}
+    for tp, text in committed.items():
+        if _reader(plan, tp.topic) is sub:
+            texts.setdefault(tp.partition, []).append(text)
+    return {partition: _found(each) for partition, each in texts.items()}
+
+
+def _found(texts: Iterable[str]) -> _Found:
+    rows: dict[str, set[str]] = {}
+    whole = False
+    for text in texts:
+        names = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
+        whole = whole or _ALL in names
+        for name in names:
+            store, found, written = name.removeprefix(_STORE).partition(": ")
+            if found and name.startswith(_STORE):
+                rows.setdefault(store, set()).add(written)
+    return _Found({store: frozenset(each) for store, each in rows.items()}, whole)

@@ -1,0 +1,164 @@
+"""The notes about stores in committed offsets, by which a version with other stores is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamapp import (
+    IntegerSerde,
+    Materialized,
+    Serde,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TimeWindows,
+)
+from streamapp.engine.metadata import RememberedTimes, encode_metadata
+from streamapp.engine.store_notes import check_notes, check_stores, notes_for, unnoted
+from streamapp.errors import TopologyError
+from streamapp.records import TopicPartition
+from streamapp.topology.plan import Plan
+
+TEXT = StringSerde()
+INPUT = TopicPartition("in", 0)
+
+
+def plan(build: Callable[[StreamsBuilder], object]) -> Plan:
+    builder = StreamsBuilder()
+    build(builder)
+    return builder.build().plan(StreamsConfig("app"))
+
+
+def windowed(windows: object, store: str = "counts", topic: str = "in") -> Plan:
+    return plan(
+        lambda builder: (
+            builder.stream(topic, key_serde=TEXT, value_serde=TEXT)
+            .group_by_key()
+            .windowed_by(windows)
+            .count(materialized=Materialized(store))
+        )
+    )
+
+
+def committed(old: Plan, *topics: str) -> dict[TopicPartition, str]:
+    return {TopicPartition(t, 0): RememberedTimes().encode(5, "A1", notes_for(old, t)) for t in topics}
+
+
+MINUTES = TimeWindows.of_size_with_no_grace(600_000)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "had", "reads"),
+    [
+        (
+            MINUTES,
+            TimeWindows.of_size_with_no_grace(300_000),
+            "windows of 600000 ms",
+            "windows of 300000 ms",
+        ),
+        (MINUTES, MINUTES.advance_by(60_000), "windows of 600000 ms", "windows of 600000 ms every 60000 ms"),
+        (
+            MINUTES,
+            SlidingWindows.of_time_difference_with_no_grace(600_000),
+            "windows of 600000 ms",
+            "sliding windows of 600000 ms",
+        ),
+        (MINUTES, SessionWindows.of_inactivity_gap_with_no_grace(600_000), "windows of 600000 ms", "session"),
+    ],
+)
+def test_windows_of_another_kind_are_refused(old: object, new: object, had: str, reads: str) -> None:
+    """A worker without a state folder took the old rows for windows of its own version."""
+    with pytest.raises(TopologyError) as refused:
+        check_notes(windowed(new), committed(windowed(old), "in"))
+    message = str(refused.value)
+    assert f"app-counts-changelog has {had}, StringSerde/LongSerde, but the store counts of this" in message
+    assert f"would read {reads}, StringSerde/LongSerde" in message
+    assert "Give the store of this version another name" in message
+    assert "persistent_name" not in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (MINUTES, TimeWindows.of_size_and_grace(600_000, 5_000)),
+        (
+            SessionWindows.of_inactivity_gap_with_no_grace(600_000),
+            SessionWindows.of_inactivity_gap_and_grace(300_000, 10),
+        ),
+    ],
+)
+def test_grace_and_the_gap_of_sessions_may_change(old: object, new: object) -> None:
+    check_notes(windowed(new), committed(windowed(old), "in"))
+
+
+def counted(topic: str, store: str | None, value: Serde[Any] = TEXT) -> Callable[[StreamsBuilder], object]:
+    return lambda builder: (
+        builder.stream(topic, key_serde=TEXT, value_serde=value)
+        .group_by_key()
+        .reduce(lambda old, new: new, materialized=Materialized(store))
+    )
+
+
+def test_another_serde_is_refused_unless_its_class_has_the_old_name() -> None:
+    class OldText(StringSerde):
+        persistent_name = "StringSerde"
+
+    old = committed(plan(counted("in", "last")), "in")
+    check_notes(plan(counted("in", "last", OldText())), old)
+    with pytest.raises(
+        TopologyError, match="has values by key, StringSerde/StringSerde.*attribute persistent_name"
+    ):
+        check_notes(plan(counted("in", "last", IntegerSerde())), old)
+
+
+def test_kinds_with_the_same_changelog_may_follow_each_other() -> None:
+    def table(history: int | None) -> Plan:
+        kept = Materialized("planes", history_retention=history)
+        return plan(lambda builder: builder.table("in", key_serde=TEXT, value_serde=TEXT, materialized=kept))
+
+    check_notes(table(60_000), committed(table(None), "in"))
+    check_notes(table(None), committed(table(60_000), "in"))
+
+
+def test_names_that_change_places_are_refused() -> None:
+    """Generated names have numbers. After the swap, each table went on with the rows of the other."""
+
+    def two(first: str, second: str) -> Plan:
+        return plan(lambda builder: (counted(first, None)(builder), counted(second, None)(builder)))
+
+    old, new = two("a", "b"), two("b", "a")
+    check_stores(old, committed(old, "a", "b"))
+    with pytest.raises(TopologyError, match="of records of a, and the store KSTREAM-REDUCE.* reads b"):
+        check_stores(new, committed(old, "a", "b"))
+
+
+def test_a_store_of_which_the_last_commit_knows_nothing() -> None:
+    old, new = windowed(MINUTES), windowed(MINUTES, "five")
+    assert unnoted(new, committed(old, "in")) == {"five"}
+    assert unnoted(old, committed(old, "in")) == frozenset()
+
+
+def test_commits_without_notes_are_taken() -> None:
+    new = windowed(MINUTES)
+    for text in ("", encode_metadata(5, {"topic id A1": 0}), "backfill:{}"):
+        check_stores(new, {INPUT: text})
+        assert not unnoted(new, {INPUT: text})
+
+
+def test_notes_that_do_not_fit_are_left_out_from_the_end() -> None:
+    def many(builder: StreamsBuilder) -> None:
+        grouped = builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key()
+        for number in range(80):
+            grouped.count(materialized=Materialized(f"store-{number}"))
+
+    old = plan(many)
+    text = committed(old, "in")
+    assert len(text[INPUT]) <= 2_000
+    assert not unnoted(windowed(MINUTES, "new"), text)
+    with pytest.raises(TopologyError, match="store-0-changelog has values by key"):
+        check_notes(windowed(MINUTES, "store-0"), text)
