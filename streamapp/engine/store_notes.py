@@ -18,6 +18,8 @@ from streamapp.topology.plan import Plan, Subtopology
 __all__ = ["check_notes", "check_stores", "not_of_this_store", "notes_for", "unnoted"]
 
 _STORE = "store "
+_ELSEWHERE = "other store "
+"""The beginning of a note about a store whose rows come from another input of the task than the topic of the note."""
 _ALL = "all stores"
 """The last note: the metadata has a note about each store of the sub-topology."""
 _REMEDY = (
@@ -29,6 +31,8 @@ _REMEDY = (
 class _Found(NamedTuple):
     rows: Mapping[str, frozenset[str]]
     """Store -> the rows that the notes name. Kafka Streams copies unknown names, so a store may have several notes."""
+    origins: frozenset[str]
+    """The stores whose rows come from the topics of the notes."""
     all: bool
     """True if the notes name each store that the sub-topology had."""
 
@@ -41,7 +45,10 @@ def notes_for(plan: Plan, topic: str) -> tuple[str, ...]:
     found = _reader(plan, topic)
     if found is None:
         return ()
-    notes = [f"{_STORE}{store}: {found.store(store).changelog_rows}" for store in _logged(found)]
+    notes = [
+        f"{_STORE if _comes_from(found, store, topic) else _ELSEWHERE}{store}: {found.store(store).changelog_rows}"
+        for store in _logged(found)
+    ]
     return (*notes, _ALL)
 
 
@@ -68,15 +75,15 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
     check_notes(plan, committed)
     noted: dict[str, set[str]] = {}
     for tp, text in committed.items():
-        for store in _found([text]).rows:
+        for store in _found([text]).origins:
             noted.setdefault(store, set()).add(tp.topic)
     for sub in plan.subtopologies:
         for store in _logged(sub):
             topics = noted.get(store, set())
-            if topics and not any(_reader(plan, topic) is sub for topic in topics):
+            if topics and not any(_comes_from(sub, store, topic) for topic in topics):
                 raise TopologyError(
                     f"the changelog {sub.changelog_topics[store].name} has rows that an operator has made of records "
-                    f"of {', '.join(sorted(topics))}, and the store {store} of this version reads {sub.name}. A "
+                    f"of {', '.join(sorted(topics))}, and the store {store} of this version reads other topics. A "
                     "generated name belongs to another operator if operators are added or change places. Name the "
                     f"stores. {_REMEDY}"
                 )
@@ -139,14 +146,26 @@ def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartitio
     return {partition: _found(each) for partition, each in texts.items()}
 
 
+def _comes_from(sub: Subtopology, store: str, topic: str) -> bool:
+    """True if the operator that writes a store gets records of a topic."""
+    return any(
+        source.name in sub.origins[store]
+        for source in sub.sources
+        if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic))
+    )
+
+
 def _found(texts: Iterable[str]) -> _Found:
     rows: dict[str, set[str]] = {}
+    origins: set[str] = set()
     whole = False
     for text in texts:
         names = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
         whole = whole or _ALL in names
         for name in names:
-            store, found, written = name.removeprefix(_STORE).partition(": ")
-            if found and name.startswith(_STORE):
+            store, found, written = name.removeprefix(_ELSEWHERE).removeprefix(_STORE).partition(": ")
+            if found and name.startswith((_STORE, _ELSEWHERE)):
                 rows.setdefault(store, set()).add(written)
-    return _Found({store: frozenset(each) for store, each in rows.items()}, whole)
+                if name.startswith(_STORE):
+                    origins.add(store)
+    return _Found({store: frozenset(each) for store, each in rows.items()}, frozenset(origins), whole)

@@ -17,8 +17,9 @@ from streamapp.serdes.avro import full_name, unresolvable
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import same_changelog
+from streamapp.topology.nodes import USER_PROCESSOR
 from streamapp.topology.plan import Plan
-from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
+from streamapp.topology.snapshot import FORMAT, snapshot
 from streamapp.topology.topology import Topology
 
 __all__ = ["Compatibility", "Finding", "Need", "compare_topologies"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from confluent_kafka import Consumer, TopicPartition
+
 from .conftest import PARTITIONS, Cluster
 
 
@@ -64,3 +66,44 @@ def test_a_new_store_with_an_empty_changelog_is_taken(cluster: Cluster) -> None:
         cluster.feed(100)
         cluster.counted()
         assert worker.terminate() == 0
+
+
+def test_a_generated_name_that_changes_behind_a_repartition_topic_is_refused(cluster: Cluster) -> None:
+    """The table of the new version silently began empty, although the group had read half of the input."""
+    cluster.feed(200)
+    first = cluster.start(app="versions_app", VERSION="rekeyed")
+    cluster.counted()
+    assert first.terminate() == 0
+
+    later = cluster.start("later", app="versions_app", VERSION="rekeyed-later")
+    assert later.wait() != 0
+    said = " ".join(later.text().split())
+    assert "-changelog does not exist, but the group" in said
+    assert f"has committed offsets of {cluster.source}. The table would begin empty" in said
+
+
+def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster: Cluster) -> None:
+    """The new version read a repartition topic of another name, and the records that waited were silently lost."""
+    left = f"{cluster.id}-by-value-repartition"
+    cluster.create(left)
+    cluster.feed(3, topic=left)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": cluster.id})
+    at = [TopicPartition(left, number, 0) for number in range(PARTITIONS)]
+    consumer.commit(offsets=at, asynchronous=False)
+
+    worker = cluster.start(app="versions_app", VERSION="one")
+    assert worker.wait() != 0
+    said = " ".join(worker.text().split())
+    assert (
+        f"the repartition topic {left} has records of an earlier version, from offset 0 of partition" in said
+    )
+    assert "To give the records up, delete the topic" in said
+
+    for tp in at:
+        tp.offset = consumer.get_watermark_offsets(tp)[1]
+    consumer.commit(offsets=at, asynchronous=False)
+    consumer.close()
+    cluster.feed(20)
+    worker = cluster.start("drained", app="versions_app", VERSION="one")
+    cluster.counted()
+    assert worker.terminate() == 0

@@ -16,6 +16,7 @@ from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.worker.clients import find_committed, find_topics
+from streamapp.runners.worker.leftovers import check_nothing_left
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "create_topics", "prepare_topics"]
@@ -75,7 +76,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
             )
     _check_counts(existing, counts)
     for sub in plan.subtopologies:
-        _check_changelogs(plan, sub, committed.intersection(sources[sub.id]), existing, counts)
+        _check_changelogs(plan, sub, committed.intersection(_above(plan, sub, sources)), existing, counts)
+    check_nothing_left(plan, admin, existing, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources, ids)
@@ -141,6 +143,18 @@ def _check_changelogs(
             f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
             f"--partitions {counts[name]} --config cleanup.policy={policy}"
         )
+
+
+def _above(plan: Plan, sub: Subtopology, sources: Mapping[int, Sequence[str]]) -> set[str]:
+    """The topics that a sub-topology reads, with all topics whose records come there through repartition topics."""
+    found, waiting = set(sources[sub.id]), [sub]
+    while waiting:
+        internal = {topic.name for topic in waiting.pop().repartition_topics}
+        for writer in plan.subtopologies:
+            if internal.intersection(writer.sink_topics) and not found.issuperset(sources[writer.id]):
+                found.update(sources[writer.id])
+                waiting.append(writer)
+    return found
 
 
 def _sources(sub: Subtopology, existing: Mapping[str, int], internal: Mapping[str, int]) -> tuple[str, ...]:

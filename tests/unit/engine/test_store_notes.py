@@ -9,14 +9,19 @@ import pytest
 
 from streamapp import (
     IntegerSerde,
+    JoinWindows,
     Materialized,
+    Processor,
+    Record,
     Serde,
     SessionWindows,
     SlidingWindows,
+    Stores,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
     TimeWindows,
+    Topology,
 )
 from streamapp.engine.metadata import RememberedTimes, encode_metadata
 from streamapp.engine.store_notes import check_notes, check_stores, notes_for, unnoted
@@ -133,8 +138,52 @@ def test_names_that_change_places_are_refused() -> None:
 
     old, new = two("a", "b"), two("b", "a")
     check_stores(old, committed(old, "a", "b"))
-    with pytest.raises(TopologyError, match="of records of a, and the store KSTREAM-REDUCE.* reads b"):
+    with pytest.raises(
+        TopologyError, match="of records of a, and the store KSTREAM-REDUCE.* reads other topics"
+    ):
         check_stores(new, committed(old, "a", "b"))
+
+
+def test_joins_that_change_places_are_refused() -> None:
+    """Generated names have numbers. After the swap, the records of one topic were joined as those of the other."""
+
+    def joined(*others: str) -> Plan:
+        def build(builder: StreamsBuilder) -> None:
+            left = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+            windows = JoinWindows.of_time_difference_with_no_grace(60_000)
+            for other in others:
+                right = builder.stream(other, key_serde=TEXT, value_serde=TEXT)
+                left.join(right, lambda one, two: one + two, windows)
+                table = builder.table(f"{other}-table", key_serde=TEXT, value_serde=TEXT)
+                left.join(table, lambda one, two: one + two)
+
+        return plan(build)
+
+    topics = ["in", "a", "b", "a-table", "b-table"]
+    check_stores(joined("a", "b"), committed(joined("a", "b"), *topics))
+    with pytest.raises(
+        TopologyError, match="records of a, and the store KSTREAM-JOINOTHER.*reads other topics"
+    ):
+        check_stores(joined("b", "a"), committed(joined("a", "b"), *topics))
+
+
+class Nothing(Processor):
+    def process(self, record: Record) -> None: ...
+
+
+def test_processors_that_share_a_store_may_change_places() -> None:
+    def shared(*topics: str) -> Plan:
+        topology = Topology()
+        for topic in topics:
+            topology.add_source(f"from-{topic}", topic, key_serde=TEXT, value_serde=TEXT)
+            topology.add_processor(f"count-{topic}", Nothing, f"from-{topic}")
+        store = Stores.key_value("counts", TEXT, TEXT)
+        topology.add_state_store(store, *(f"count-{topic}" for topic in topics))
+        return topology.plan(StreamsConfig("app"))
+
+    check_stores(shared("b", "a"), committed(shared("a", "b"), "a", "b"))
+    check_stores(shared("b"), committed(shared("a", "b"), "a", "b"))
+    check_stores(shared("a", "b"), committed(shared("b"), "b"))
 
 
 def test_a_store_of_which_the_last_commit_knows_nothing() -> None:
