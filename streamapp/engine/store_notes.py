@@ -7,9 +7,10 @@ version whose store would read other rows is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from streamapp._base.counted import counted
 from streamapp.engine.metadata import BACKFILL, decode_metadata
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
@@ -20,6 +21,8 @@ __all__ = ["check_notes", "check_stores", "not_of_this_store", "notes_for", "unn
 _STORE = "store "
 _ELSEWHERE = "other store "
 """The beginning of a note about a store whose rows come from another input of the task than the topic of the note."""
+_PARTITIONS = "partitions "
+"""The beginning of a note about the partition count of a topic that serves as the changelog of a table."""
 _ALL = "all stores"
 """The last note: the metadata has a note about each store of the sub-topology."""
 _REMEDY = (
@@ -31,16 +34,19 @@ _REMEDY = (
 class _Found(NamedTuple):
     rows: Mapping[str, frozenset[str]]
     """Store -> the rows that the notes name. Kafka Streams copies unknown names, so a store may have several notes."""
+    partitions: frozenset[int]
+    """The partition counts of the topic, if it serves as the changelog of a table."""
     origins: frozenset[str]
     """The stores whose rows come from the topics of the notes."""
     all: bool
     """True if the notes name each store that the sub-topology had."""
 
 
-def notes_for(plan: Plan, topic: str) -> tuple[str, ...]:
+def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str, ...]:
     """The notes in the metadata of a topic: one about each store of the sub-topology that reads the topic.
 
-    Stores without a changelog have no note, and neither have stores whose changelog is a source topic.
+    Stores without a changelog have no note, and neither have stores whose changelog is a source topic. The note of such
+    a topic has its partition count, which ``count`` gives.
     """
     found = _reader(plan, topic)
     if found is None:
@@ -49,6 +55,8 @@ def notes_for(plan: Plan, topic: str) -> tuple[str, ...]:
         f"{_STORE if _comes_from(found, store, topic) else _ELSEWHERE}{store}: {found.store(store).changelog_rows}"
         for store in _logged(found)
     ]
+    if _restores(found, topic):
+        notes.insert(0, f"{_PARTITIONS}{count(topic)}")
     return (*notes, _ALL)
 
 
@@ -66,13 +74,23 @@ def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
                     raise _other_rows(sub, store, min(written), rows)
 
 
-def check_stores(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
+def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Mapping[str, int]) -> None:
     """Raises `TopologyError` if a store would read rows of another definition, or of records of other topics.
 
     A generated name of a store has a number, so a new operator may take the name of another one. ``committed`` has the
-    metadata of all inputs.
+    metadata of all inputs. ``counts`` has the partition counts of the topics. If a topic serves as the changelog of a
+    table, its count must stay: a key would belong to another partition than its row.
     """
     check_notes(plan, committed)
+    for tp, text in committed.items():
+        sub, before = _reader(plan, tp.topic), _found([text]).partitions
+        if sub is not None and _restores(sub, tp.topic) and before and counts[tp.topic] not in before:
+            raise TopologyError(
+                f"the topic {tp.topic}, which restores a table, had {counted(min(before), 'partition')}, and has "
+                f"{counts[tp.topic]} now. Keys belong to other partitions than their rows, so the table would not find "
+                "these rows. Copy the records into a new topic with the new number of partitions, and read the new "
+                "topic. Or make the table with stream(...).repartition().to_table()"
+            )
     noted: dict[str, set[str]] = {}
     for tp, text in committed.items():
         for store in _found([text]).origins:
@@ -137,6 +155,11 @@ def _logged(sub: Subtopology) -> list[str]:
     return [store for store, topic in sub.changelog_topics.items() if topic.name not in sub.source_topics]
 
 
+def _restores(sub: Subtopology, topic: str) -> bool:
+    """True if a source topic serves as the changelog of a table."""
+    return any(each.name == topic for each in sub.changelog_topics.values())
+
+
 def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartition, str]) -> dict[int, _Found]:
     """The notes in the inputs of each task of a sub-topology."""
     texts: dict[int, list[str]] = {}
@@ -157,15 +180,19 @@ def _comes_from(sub: Subtopology, store: str, topic: str) -> bool:
 
 def _found(texts: Iterable[str]) -> _Found:
     rows: dict[str, set[str]] = {}
+    partitions: set[int] = set()
     origins: set[str] = set()
     whole = False
     for text in texts:
         names = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
         whole = whole or _ALL in names
         for name in names:
+            if name.startswith(_PARTITIONS):
+                partitions.add(int(name.removeprefix(_PARTITIONS)))
             store, found, written = name.removeprefix(_ELSEWHERE).removeprefix(_STORE).partition(": ")
             if found and name.startswith((_STORE, _ELSEWHERE)):
                 rows.setdefault(store, set()).add(written)
                 if name.startswith(_STORE):
                     origins.add(store)
-    return _Found({store: frozenset(each) for store, each in rows.items()}, frozenset(origins), whole)
+    by_store = {store: frozenset(each) for store, each in rows.items()}
+    return _Found(by_store, frozenset(partitions), frozenset(origins), whole)

@@ -83,7 +83,7 @@ class Task(CurrentRecord):
             if inputs is not None
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
-        self._notes = {topic: notes_for(plan, topic) for topic in {tp.topic for tp in self.inputs}}
+        self._notes: dict[str, Sequence[str]] = {}
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
         self._punctuators = Punctuators(self, self._failures, rules)
@@ -303,6 +303,8 @@ class Task(CurrentRecord):
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
+        for topic in {tp.topic for tp in self._loop.queues} - self._notes.keys():
+            self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         return {
             partition: self._times.encode(
                 queue.partition_time, self._topic_ids.get(partition.topic), self._notes[partition.topic]

@@ -305,6 +305,10 @@ class Versioned(StoreKind):
     shape: ClassVar[RowShape | None] = row_shape.VERSIONS
     store_class: ClassVar[Callable[..., Store]] = VersionedStore
     latest_is_enough = False
+    # Every version is a record, but compaction keeps only the last record of a key, so it must never begin. With a
+    # shorter lag, brokers would compact old versions at once, because they compare timestamps with their clock.
+    changelog_settings: ClassVar[Mapping[str, str]] = {"min.compaction.lag.ms": str(2**63 - 1)}
+    """The settings by which the changelog differs from that of a table without history."""
 
     retention_ms: int
     segment_interval_ms: int = 0
@@ -328,6 +332,4 @@ class Versioned(StoreKind):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        # Every version is a record, but compaction keeps only the last record of a key, so it must never begin. With a
-        # shorter lag, brokers would compact old versions at once, because they compare timestamps with their clock.
-        return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}
+        return {**super().topic_config, **self.changelog_settings}

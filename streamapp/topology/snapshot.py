@@ -90,6 +90,14 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
         "subtopology": sub.id,
         "operators": sorted({node.operator_name for node in owners}),
         "reads": sorted({topic for node in owners for topic in _topics_above(node, by_name)}),
+        "origins": sorted(
+            {
+                topic
+                for source in sub.sources
+                if source.name in sub.origins.get(spec.name, ())
+                for topic in (*source.topics, *([source.pattern.pattern] if source.pattern else []))
+            }
+        ),
         "changelog": None if changelog is None else changelog.name,
     }
 
@@ -99,6 +107,7 @@ def _layout(spec: StoreSpec) -> dict[str, Any]:
         "kind": spec.kind.persistent_name,
         "key_serde": persistent_serde_name(spec.key_serde),
         "value_serde": persistent_serde_name(spec.value_serde),
+        "rows": spec.kind.changelog_rows,
         "persistent": spec.persistent,
         **spec.kind.remembered,
     }

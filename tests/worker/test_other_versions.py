@@ -80,6 +80,9 @@ def test_a_generated_name_that_changes_behind_a_repartition_topic_is_refused(clu
     said = " ".join(later.text().split())
     assert "-changelog does not exist, but the group" in said
     assert f"has committed offsets of {cluster.source}. The table would begin empty" in said
+    assert (
+        f"--partitions {PARTITIONS} --config cleanup.policy=compact --config message.timestamp.type" in said
+    )
 
 
 def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster: Cluster) -> None:

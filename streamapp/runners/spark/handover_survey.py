@@ -160,7 +160,7 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     if metadata:
-        check_stores(plan, metadata)
+        check_stores(plan, metadata, partitions)
         _check_not_anew(
             plan, {tp: (committed[tp].offset, text) for tp, text in metadata.items()}, bool(notes)
         )

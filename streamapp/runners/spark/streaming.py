@@ -162,7 +162,7 @@ class SparkStream:
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         committed = self._group.read_settled(every)
         check_not_anew(self._group.name, self._admin, committed)
-        check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()})
+        check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()}, self._partitions)
         self._topic_ids = self._ids_now()
         outside = self._outside()
         read = [tp for tp in every if tp.topic in outside]

@@ -65,7 +65,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
-    check_stores(plan, {tp: text for tp, (_, text) in there.items()})
+    check_stores(plan, {tp: text for tp, (_, text) in there.items()}, existing)
     known = {**existing, **counts}
     for sub in plan.subtopologies:
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)
@@ -134,14 +134,15 @@ def _check_changelogs(
 ) -> None:
     gone = [t for t in sub.changelog_topics.values() if t.name in counts and t.name not in existing]
     if gone and committed:
-        name, policy = gone[0].name, gone[0].config.get("cleanup.policy", "compact")
+        name = gone[0].name
+        settings = "".join(f" --config {setting}={value}" for setting, value in gone[0].config.items())
         raise TopologyError(
             f"the changelog {name} does not exist, but the group {plan.application_id} has committed offsets of "
             f"{', '.join(sorted(committed))}. The table would begin empty in the middle of its input. If the changelog "
             "was deleted, restore the topic; or, to compute the tables anew, stop all workers and run `streamapp "
             "reset`. If the store is new in this version and may begin empty, create its changelog first: "
             f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
-            f"--partitions {counts[name]} --config cleanup.policy={policy}"
+            f"--partitions {counts[name]}{settings}"
         )
 
 

@@ -51,9 +51,13 @@ def windowed(windows: object, store: str = "counts", topic: str = "in") -> Plan:
 
 
 def committed(old: Plan, *topics: str) -> dict[TopicPartition, str]:
-    return {TopicPartition(t, 0): RememberedTimes().encode(5, "A1", notes_for(old, t)) for t in topics}
+    return {
+        TopicPartition(t, 0): RememberedTimes().encode(5, "A1", notes_for(old, t, lambda topic: 2))
+        for t in topics
+    }
 
 
+COUNTS = dict.fromkeys(["in", "a", "b", "a-table", "b-table"], 2)
 MINUTES = TimeWindows.of_size_with_no_grace(600_000)
 
 
@@ -137,11 +141,11 @@ def test_names_that_change_places_are_refused() -> None:
         return plan(lambda builder: (counted(first, None)(builder), counted(second, None)(builder)))
 
     old, new = two("a", "b"), two("b", "a")
-    check_stores(old, committed(old, "a", "b"))
+    check_stores(old, committed(old, "a", "b"), COUNTS)
     with pytest.raises(
         TopologyError, match="of records of a, and the store KSTREAM-REDUCE.* reads other topics"
     ):
-        check_stores(new, committed(old, "a", "b"))
+        check_stores(new, committed(old, "a", "b"), COUNTS)
 
 
 def test_joins_that_change_places_are_refused() -> None:
@@ -160,11 +164,11 @@ def test_joins_that_change_places_are_refused() -> None:
         return plan(build)
 
     topics = ["in", "a", "b", "a-table", "b-table"]
-    check_stores(joined("a", "b"), committed(joined("a", "b"), *topics))
+    check_stores(joined("a", "b"), committed(joined("a", "b"), *topics), COUNTS)
     with pytest.raises(
         TopologyError, match="records of a, and the store KSTREAM-JOINOTHER.*reads other topics"
     ):
-        check_stores(joined("b", "a"), committed(joined("a", "b"), *topics))
+        check_stores(joined("b", "a"), committed(joined("a", "b"), *topics), COUNTS)
 
 
 class Nothing(Processor):
@@ -181,9 +185,9 @@ def test_processors_that_share_a_store_may_change_places() -> None:
         topology.add_state_store(store, *(f"count-{topic}" for topic in topics))
         return topology.plan(StreamsConfig("app"))
 
-    check_stores(shared("b", "a"), committed(shared("a", "b"), "a", "b"))
-    check_stores(shared("b"), committed(shared("a", "b"), "a", "b"))
-    check_stores(shared("a", "b"), committed(shared("b"), "b"))
+    check_stores(shared("b", "a"), committed(shared("a", "b"), "a", "b"), COUNTS)
+    check_stores(shared("b"), committed(shared("a", "b"), "a", "b"), COUNTS)
+    check_stores(shared("a", "b"), committed(shared("b"), "b"), COUNTS)
 
 
 def test_a_store_of_which_the_last_commit_knows_nothing() -> None:
@@ -195,7 +199,7 @@ def test_a_store_of_which_the_last_commit_knows_nothing() -> None:
 def test_commits_without_notes_are_taken() -> None:
     new = windowed(MINUTES)
     for text in ("", encode_metadata(5, {"topic id A1": 0}), "backfill:{}"):
-        check_stores(new, {INPUT: text})
+        check_stores(new, {INPUT: text}, COUNTS)
         assert not unnoted(new, {INPUT: text})
 
 
@@ -211,3 +215,16 @@ def test_notes_that_do_not_fit_are_left_out_from_the_end() -> None:
     assert not unnoted(windowed(MINUTES, "new"), text)
     with pytest.raises(TopologyError, match="store-0-changelog has values by key"):
         check_notes(windowed(MINUTES, "store-0"), text)
+
+
+def test_a_table_whose_topic_has_got_partitions_is_refused() -> None:
+    """The table was restored from the old partitions, and did not find the rows whose keys belong to new ones."""
+    builder = StreamsBuilder(StreamsConfig("app", topology_optimization="all"))
+    builder.table("in", key_serde=TEXT, value_serde=TEXT, materialized=Materialized("planes"))
+    optimized = builder.build().plan()
+    check_stores(optimized, committed(optimized, "in"), {"in": 2})
+    with pytest.raises(
+        TopologyError, match="topic in, which restores a table, had 2 partitions, and has 4 now"
+    ):
+        check_stores(optimized, committed(optimized, "in"), {"in": 4})
+    check_stores(windowed(MINUTES), committed(windowed(MINUTES), "in"), {"in": 4})
