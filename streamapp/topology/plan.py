@@ -202,6 +202,15 @@ class Plan:
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
 
     @cached_property
+    def task_names(self) -> str:
+        """A hash that is the same for two plans if the ids of tasks, such as ``0_3``, mean the same tasks in both."""
+        parts = [self.fingerprint]
+        for sub in self.subtopologies:
+            patterns = [source.pattern.pattern for source in sub.sources if source.pattern]
+            parts.append(f"{sub.id} {sorted([*sub.source_topics, *patterns])}")
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    @cached_property
     def _pattern_sources(self) -> tuple[SourceNode, ...]:
         return tuple(source for sub in self.subtopologies for source in sub.sources if source.pattern)
 
