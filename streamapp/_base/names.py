@@ -16,6 +16,7 @@ __all__ = [
     "did_you_mean",
     "of_topics",
     "persistent_name",
+    "persistent_serde_name",
     "unknown_attribute",
 ]
 
@@ -100,3 +101,15 @@ def persistent_name(part: object) -> str:
     kind = type(part)
     name = kind.__dict__.get("persistent_name", kind.__name__)
     return str(name)
+
+
+def persistent_serde_name(serde: object) -> str:
+    """The `persistent_name` of a serde, with that of the serde inside.
+
+    >>> from streamapp import ListSerde, LongSerde
+    >>> persistent_serde_name(ListSerde(LongSerde()))
+    'ListSerde(LongSerde)'
+    """
+    inner = getattr(serde, "inner", None)
+    name = persistent_name(serde)
+    return name if inner is None else f"{name}({persistent_serde_name(inner)})"

@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from streamapp._base.names import NO_TOPIC_ID
 from streamapp.errors import StreamsError
@@ -36,6 +36,8 @@ TOPIC_ID = "topic id "
 METADATA_LIMIT = 4_000
 """The most bytes of metadata. Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
 
+_NOTES_LIMIT = 2_000
+"""The most bytes of metadata with notes. A backfill adds its own notes, and needs the room up to `METADATA_LIMIT`."""
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
 _INT = struct.Struct(">i")
@@ -144,17 +146,26 @@ class RememberedTimes:
         self._readers[name] = read
         return self._recalled.get(name, -1)
 
-    def encode(self, partition_time: int, topic_id: str | None) -> str:
-        """The metadata for the offset of one input. ``topic_id`` is the id of its topic, if known.
+    def encode(self, partition_time: int, topic_id: str | None, notes: Sequence[str] = ()) -> str:
+        """The metadata for the offset of one input.
 
-        The metadata leaves out the id if the text would be longer than `METADATA_LIMIT`.
+        ``topic_id`` is the id of its topic, if known. ``notes`` are those about stores (`store_notes`). The metadata
+        leaves out the id if the text would be longer than `METADATA_LIMIT`. Notes that do not fit into `_NOTES_LIMIT`
+        are left out from the end.
         """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
+        text = encode_metadata(partition_time, known)
         if topic_id is not None:
-            text = encode_metadata(partition_time, {**known, f"{TOPIC_ID}{topic_id}": 0})
-            if len(text) <= METADATA_LIMIT:
+            known[f"{TOPIC_ID}{topic_id}"] = 0
+            with_id = encode_metadata(partition_time, known)
+            if len(with_id) > METADATA_LIMIT:
                 return text
-        return encode_metadata(partition_time, known)
+            text = with_id
+        for count in range(len(notes), 0, -1):
+            with_notes = encode_metadata(partition_time, {**known, **dict.fromkeys(notes[:count], 0)})
+            if len(with_notes) <= _NOTES_LIMIT:
+                return with_notes
+        return text
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""

@@ -26,6 +26,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.record_loop import RecordLoop
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
+from streamapp.engine.store_notes import notes_for
 from streamapp.engine.task_stores import TaskStores
 from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.records import Headers, RecordBatch, TopicPartition, batch_bytes
@@ -82,6 +83,7 @@ class Task(CurrentRecord):
             if inputs is not None
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
+        self._notes: dict[str, Sequence[str]] = {}
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
         self._punctuators = Punctuators(self, self._failures, rules)
@@ -304,13 +306,17 @@ class Task(CurrentRecord):
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
         """The metadata texts of all inputs, to commit with their positions. In Kafka Streams' encoding, the texts have
-        the times that no changelog has, and the ids of the topics.
+        the times that no changelog has, the ids of the topics, and notes about the stores.
 
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
+        for topic in {tp.topic for tp in self._loop.queues} - self._notes.keys():
+            self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         return {
-            partition: self._times.encode(queue.partition_time, self._topic_ids.get(partition.topic))
+            partition: self._times.encode(
+                queue.partition_time, self._topic_ids.get(partition.topic), self._notes[partition.topic]
+            )
             for partition, queue in self._loop.queues.items()
         }
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streamapp.engine.runner_ports import Changelogs, Position, StateHome, TaskEnvironment, Transaction
+from streamapp.engine.store_notes import check_notes, not_of_this_store, unnoted
 from streamapp.engine.task import Task
 from streamapp.errors import StreamsError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
@@ -66,6 +67,8 @@ class TaskSession:
         """The store of each changelog partition."""
         self.starts: dict[TopicPartition, int] = {}
         """The first offset to read, by input: the committed offset, or the one that ``auto_offset_reset`` gives."""
+        self._unnoted: frozenset[str] = frozenset()
+        """The stores of which the commit of the earlier session knows nothing."""
         self.running: bool = False
         """True between `start` and `close`."""
         backend = self._open_state()
@@ -92,9 +95,15 @@ class TaskSession:
         ``starts`` are the first offsets to read, if the runner knows them before the restore. A source topic may serve
         as a changelog (``topology_optimization``). The restore of such a topic ends at its start, because the task
         reads the later records as input.
+
+        Raises `TopologyError` if the stores of the earlier session had other definitions.
         """
         self.starts = dict(starts or {})
         self.task.continue_from(metadata)
+        check_notes(self.task.plan, metadata)
+        self._unnoted = unnoted(self.task.plan, metadata)
+        for store in self._unnoted & {name for name, offset in self.task.changelog_offsets.items() if offset}:
+            raise not_of_this_store(store, self.subtopology.changelog_topics[store].name)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
         """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
@@ -140,9 +149,14 @@ class TaskSession:
         return max(local, first)
 
     def restore(self, store: str, batch: RecordBatch) -> None:
-        """Applies changelog records of a store, in order, before `start`."""
+        """Applies changelog records of a store, in order, before `start`.
+
+        Raises `TopologyError` if the store has no rows at the committed positions, because it is new.
+        """
         if self.running:
             raise StreamsError(f"task {self.name} runs already: its stores cannot be restored any more")
+        if store in self._unnoted and batch.offsets:
+            raise not_of_this_store(store, self.subtopology.changelog_topics[store].name)
         self.task.restore(store, batch)
 
     def restore_from(self, changelogs: Changelogs) -> int:

@@ -241,6 +241,14 @@ class Window(_ByTime):
         return self.time_ordered and not self.advance_ms
 
     @property
+    def changelog_rows(self) -> str:
+        if self.retain_duplicates:
+            return "records by time"  # their operator decides about windows when it reads them
+        kind = "sliding windows" if self.indexed else "windows"
+        every = f" every {self.advance_ms} ms" if 0 < self.advance_ms != self.size_ms else ""
+        return f"{kind} of {self.size_ms} ms{every}"
+
+    @property
     def window_size_ms(self) -> int:
         return self.size_ms
 
@@ -298,6 +306,10 @@ class Versioned(StoreKind):
     shape: ClassVar[RowShape | None] = row_shape.VERSIONS
     store_class: ClassVar[Callable[..., Store]] = VersionedStore
     latest_is_enough = False
+    # Every version is a record, but compaction keeps only the last record of a key, so it must never begin. With a
+    # shorter lag, brokers would compact old versions at once, because they compare timestamps with their clock.
+    changelog_settings: ClassVar[Mapping[str, str]] = {"min.compaction.lag.ms": str(2**63 - 1)}
+    """The settings by which the changelog differs from that of a table without history."""
 
     retention_ms: int
     segment_interval_ms: int = 0
@@ -321,6 +333,4 @@ class Versioned(StoreKind):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        # Every version is a record, but compaction keeps only the last record of a key, so it must never begin. With a
-        # shorter lag, brokers would compact old versions at once, because they compare timestamps with their clock.
-        return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}
+        return {**super().topic_config, **self.changelog_settings}

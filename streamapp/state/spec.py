@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
+from streamapp._base.names import persistent_serde_name
 from streamapp.errors import InvalidStoreError
 from streamapp.serdes.base import Serde
 from streamapp.state.store_kind import StoreKind
@@ -59,6 +60,17 @@ class StoreSpec(Generic[S]):
     Views list the store after the tables of the application. DataFrames, SQL and replays do not have the store."""
     topic_config: dict[str, str] = field(default_factory=dict)
     """Settings of the changelog, which override the settings of the kind."""
+
+    @property
+    def changelog_rows(self) -> str:
+        """The words for the rows of the changelog, with the names of the serdes.
+
+        >>> from streamapp import LongSerde, Stores, StringSerde
+        >>> Stores.window("days", StringSerde(), LongSerde(), retention=60_000, window_size=6_000).changelog_rows
+        'windows of 6000 ms, StringSerde/LongSerde'
+        """
+        serdes = f"{persistent_serde_name(self.key_serde)}/{persistent_serde_name(self.value_serde)}"
+        return f"{self.kind.changelog_rows}, {serdes}"
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, StoreKind):

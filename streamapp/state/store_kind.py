@@ -61,6 +61,15 @@ class StoreKind:
         return {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 
     @property
+    def changelog_rows(self) -> str:
+        """The words for the rows of the changelog, with all that a reader has to know and that no row says.
+
+        Committed offsets contain these words, and a version with other words is refused. So the words of a kind must
+        never change.
+        """
+        return self.changelog_format or self.persistent_name.replace("_", " ")
+
+    @property
     def window_size_ms(self) -> int:
         """The length of the store's windows in ms; 0 if rows are not windows, or have no length (a join of equal
         timestamps)."""

@@ -16,9 +16,10 @@ from streamapp.errors import ConfigError
 from streamapp.serdes.avro import full_name, unresolvable
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.schema_diff import summary
-from streamapp.state.kinds import same_changelog
+from streamapp.state.kinds import Versioned, same_changelog
+from streamapp.topology.nodes import USER_PROCESSOR
 from streamapp.topology.plan import Plan
-from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
+from streamapp.topology.snapshot import FORMAT, snapshot
 from streamapp.topology.topology import Topology
 
 __all__ = ["Compatibility", "Finding", "Need", "compare_topologies"]
@@ -317,10 +318,18 @@ _REBUILD = (
 )
 
 
+_RESTORE = "Let it be restored from there, without the old state folder"
+_KEEP_VERSIONS = (
+    "First set "
+    + ",".join(f"{name}={value}" for name, value in Versioned.changelog_settings.items())
+    + " for the changelog: otherwise brokers compact old versions away. "
+)
+
+
 def _changes(
     old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[tuple[Need, str, str]]:
-    if old["operators"] != new["operators"] or not set(old["reads"]) & set(new["reads"]):
+    if old["operators"] != new["operators"] or _from_elsewhere(old, new):
         yield (
             Need.RESET,
             f"the name belongs to something else now: it was {_origin(old)}, it is {_origin(new)}",
@@ -340,7 +349,7 @@ def _changes(
             yield (
                 Need.MIGRATION,
                 f"its kind changes from {old['kind']} to {new['kind']}; the changelog serves both",
-                "Let it be restored from there, without the old state folder",
+                _KEEP_VERSIONS + _RESTORE if new["kind"] == Versioned.persistent_name else _RESTORE,
             )
         else:
             yield Need.RESET, f"its kind changes from {old['kind']} to {new['kind']}", _REBUILD
@@ -349,17 +358,32 @@ def _changes(
         yield (
             Need.MIGRATION,
             "its rows on disk have an index by time only with final results; the changelog serves both",
-            "Let it be restored from there, without the old state folder",
+            _RESTORE,
         )
-    if old["window_size_ms"] != new["window_size_ms"]:
+    # Snapshots from before 27 November 2026 have no "rows".
+    same_rows = old["rows"] == new["rows"] if "rows" in old and "rows" in new else None
+    if old["window_size_ms"] != new["window_size_ms"] and not same_rows:
         yield (
             Need.RESET,
             f"its windows change from {old['window_size_ms']} to {new['window_size_ms']} ms: "
             "old windows would be read as if they had the new size",
             _REBUILD,
         )
+    elif same_rows is False and old["kind"] == new["kind"]:
+        yield (
+            Need.RESET,
+            f"its rows change from {old['rows']} to {new['rows']}: old rows would be read like new ones",
+            _REBUILD,
+        )
     yield from _kept(old, new)
     yield from _inputs(old, new, old_plan, new_plan)
+
+
+def _from_elsewhere(old: Snapshot, new: Snapshot) -> bool:
+    """True if the rows of the two versions come from records of other topics."""
+    # Snapshots from before 27 November 2026 have no "origins".
+    part = "origins" if old.get("origins") and new.get("origins") else "reads"
+    return not set(old[part]) & set(new[part])
 
 
 def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp._base.names import persistent_name
 from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 
-__all__ = ["Node", "ProcessorNode", "SinkNode", "SourceNode"]
+__all__ = ["USER_PROCESSOR", "Node", "ProcessorNode", "SinkNode", "SourceNode"]
+
+USER_PROCESSOR = "ProcessorOperator"
+"""The name of all users' processors in a snapshot, whether their supplier is a class, a function or a lambda."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,14 @@ class ProcessorNode:
     operator: Any
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
+
+    @property
+    def operator_name(self) -> str:
+        """The persistent name of the operator; `USER_PROCESSOR` for a user's processor."""
+        operator = self.operator
+        while hasattr(operator, "operator"):  # a ttl, or an answer to exceptions
+            operator = operator.operator
+        return persistent_name(operator) if hasattr(operator, "persistent_name") else USER_PROCESSOR
 
 
 @dataclass(frozen=True)

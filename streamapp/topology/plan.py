@@ -9,15 +9,19 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 from streamapp._base.names import persistent_name
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
 from streamapp.state.spec import StoreSpec
-from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.nodes import USER_PROCESSOR, Node, ProcessorNode, SinkNode, SourceNode
 
 __all__ = ["GlobalStore", "InternalTopic", "Plan", "Subtopology"]
+
+_OF_USERS = {USER_PROCESSOR, "TableTransformValues"}
+"""The names of operators with functions of users, which may write to any of their stores."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,28 @@ class Subtopology:
         stores = tuple(specs[name] for name in of_nodes)
         return replace(self, nodes=tuple(nodes), stores=stores)
 
+    @cached_property
+    def origins(self) -> Mapping[str, frozenset[str]]:
+        """Store -> the names of the sources whose records reach the operator that writes the store.
+
+        Among the operators of the DSL, the first one with the store writes, and the others read. Each processor of a
+        user may write.
+        """
+        above: dict[str, frozenset[str]] = {}
+        found: dict[str, frozenset[str]] = {}
+        of_users: set[str] = set()
+        for node in self.nodes:
+            inherited = (above[parent] for parent in node.parents)
+            above[node.name] = frozenset([node.name] if isinstance(node, SourceNode) else chain(*inherited))
+            if not isinstance(node, ProcessorNode):
+                continue
+            for store in node.stores:
+                if store not in found and node.operator_name in _OF_USERS:
+                    of_users.add(store)
+                if store not in found or store in of_users:
+                    found[store] = found.get(store, frozenset()) | above[node.name]
+        return found
+
     def store(self, name: str) -> StoreSpec:
         """The store with this name, which the sub-topology must have."""
         return next(spec for spec in self.stores if spec.name == name)
@@ -174,6 +200,15 @@ class Plan:
                 parts.append(f"store {sub.id} {spec.name} {layout} {serdes}")
             parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+
+    @cached_property
+    def task_names(self) -> str:
+        """A hash that is the same for two plans if the ids of tasks, such as ``0_3``, mean the same tasks in both."""
+        parts = [self.fingerprint]
+        for sub in self.subtopologies:
+            patterns = [source.pattern.pattern for source in sub.sources if source.pattern]
+            parts.append(f"{sub.id} {sorted([*sub.source_topics, *patterns])}")
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
     def _pattern_sources(self) -> tuple[SourceNode, ...]:

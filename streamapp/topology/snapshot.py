@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamapp._base.names import persistent_name
+from streamapp._base.names import persistent_serde_name
 from streamapp.state.backend import STATE_FORMAT
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -16,9 +16,6 @@ __all__ = ["FORMAT", "snapshot"]
 
 FORMAT = 2
 """The form of new snapshots. In format 1, a subject has one schema instead of a list."""
-
-USER_PROCESSOR = "ProcessorOperator"
-"""The name of all users' processors in a snapshot, whether their supplier is a class, a function or a lambda."""
 
 
 def snapshot(plan: Plan) -> dict[str, Any]:
@@ -81,14 +78,7 @@ def _node(node: Node) -> dict[str, Any]:
         return {"kind": "source", "topics": list(node.topics), **parents}
     if isinstance(node, SinkNode):
         return {"kind": "sink", "topic": node.topic if isinstance(node.topic, str) else None, **parents}
-    return {"kind": _operator_name(node), "stores": list(node.stores), **parents}
-
-
-def _operator_name(node: ProcessorNode) -> str:
-    operator = node.operator
-    while hasattr(operator, "operator"):  # a ttl, or an answer to exceptions
-        operator = operator.operator
-    return persistent_name(operator) if hasattr(operator, "persistent_name") else USER_PROCESSOR
+    return {"kind": node.operator_name, "stores": list(node.stores), **parents}
 
 
 def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
@@ -98,8 +88,16 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
     return {
         **_layout(spec),
         "subtopology": sub.id,
-        "operators": sorted({_operator_name(node) for node in owners}),
+        "operators": sorted({node.operator_name for node in owners}),
         "reads": sorted({topic for node in owners for topic in _topics_above(node, by_name)}),
+        "origins": sorted(
+            {
+                topic
+                for source in sub.sources
+                if source.name in sub.origins.get(spec.name, ())
+                for topic in (*source.topics, *([source.pattern.pattern] if source.pattern else []))
+            }
+        ),
         "changelog": None if changelog is None else changelog.name,
     }
 
@@ -107,17 +105,12 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
 def _layout(spec: StoreSpec) -> dict[str, Any]:
     return {
         "kind": spec.kind.persistent_name,
-        "key_serde": _serde_name(spec.key_serde),
-        "value_serde": _serde_name(spec.value_serde),
+        "key_serde": persistent_serde_name(spec.key_serde),
+        "value_serde": persistent_serde_name(spec.value_serde),
+        "rows": spec.kind.changelog_rows,
         "persistent": spec.persistent,
         **spec.kind.remembered,
     }
-
-
-def _serde_name(serde: object) -> str:
-    inner = getattr(serde, "inner", None)
-    name = persistent_name(serde)
-    return name if inner is None else f"{name}({_serde_name(inner)})"
 
 
 def _topics_above(node: Node, by_name: Mapping[str, Node]) -> set[str]:

@@ -66,6 +66,20 @@ def test_windows_and_what_is_repartitioned(patient: Patient) -> None:
     assert patient.findings() == {("SA204", changelog), ("SA206", repartition)}
 
 
+@provokes("SA211")
+def test_a_changelog_of_versions_that_brokers_compact(patient: Patient) -> None:
+    """A table that got a history went on with a changelog in which brokers compact versions away."""
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    kept = Materialized("versions", history_retention=DAY_MS)
+    builder.stream(patient.source).group_by_key().count(materialized=kept)
+    patient.configure(builder.build())
+    prepared(patient)
+    assert patient.findings() == set()
+    changelog = f"{patient.id}-versions-changelog"
+    patient.alter(changelog, min_compaction_lag_ms="0")
+    assert patient.findings() == {("SA211", changelog)}
+
+
 @provokes("SA210")
 def test_internal_topics_with_the_time_of_brokers(patient: Patient) -> None:
     patient.configure(windows(patient))

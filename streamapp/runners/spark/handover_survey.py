@@ -16,6 +16,7 @@ import msgspec
 from streamapp._base.counted import counted
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
+from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
@@ -162,6 +163,7 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     if metadata:
+        check_stores(plan, metadata, partitions)
         _check_not_anew(
             plan, {tp: (committed[tp].offset, text) for tp, text in metadata.items()}, bool(notes)
         )

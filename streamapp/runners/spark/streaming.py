@@ -26,6 +26,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import decode_metadata
+from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
@@ -171,6 +172,7 @@ class SparkStream:
         for position in committed.values():
             decode_metadata(position.metadata)  # refuses the notes of an unfinished backfill
         check_not_anew(self._group.name, self._admin, committed)
+        check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()}, self._partitions)
         self._topic_ids = self._ids_now()
         outside = self._outside()
         read = [tp for tp in every if tp.topic in outside]

@@ -41,10 +41,14 @@ class _Metadata(  # type: ignore[call-arg]
     - ``rack``, the member's rack;
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
-    - ``moved``, the number of changes of the member's address.
+    - ``moved``, the number of changes of the member's address;
+    - ``names``, the `Plan.task_names` of the member.
 
     In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
-    addresses of the workers with a copy.
+    addresses of the workers with a copy. ``names`` are those of the leader.
+
+    During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
+    standbys, offsets and copies from members with other ``names``. Members of earlier releases have no ``names``.
     """
 
     streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
@@ -74,7 +78,12 @@ class StreamsAssignor(AgentAssignor):
         mine = super()._metadata
         warm = sorted(map(str, runtime.warm_tasks()))
         streams = {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm, "moved": self._moved}
+        streams["names"] = self._names
         return _Metadata(**mine.asdict(), streams=streams)
+
+    @property
+    def _names(self) -> str:
+        return self.app.streams.plan.task_names  # type: ignore[no-any-return]
 
     @classmethod
     def _get_client_metadata(cls, metadata: Any) -> _Metadata:
@@ -91,7 +100,7 @@ class StreamsAssignor(AgentAssignor):
                 assignment.version, assignment.assignment, self._compress(metadata.dumps())
             )
         super().on_assignment(assignment)
-        streams = metadata.streams or {}
+        streams = _understood(metadata, self._names)
         self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
@@ -149,7 +158,9 @@ class StreamsAssignor(AgentAssignor):
             tasks,
             ends,
             {
-                member: _candidate(self._clients[member], topics, ends, config.acceptable_recovery_lag)
+                member: _candidate(
+                    self._clients[member], self._names, topics, ends, config.acceptable_recovery_lag
+                )
                 for member in members
             },
             standby_replicas=config.num_standby_replicas,
@@ -176,18 +187,26 @@ class StreamsAssignor(AgentAssignor):
                 "standby": sorted(map(str, placement.standby.get(member, ()))),
                 "warmup": sorted(map(str, placement.warmup.get(member, ()))),
                 "copies": copies,
+                "names": self._names,
             }
             result[member] = type(told)(told.version, told.assignment, self._compress(metadata.dumps()))
         return result
 
 
+def _understood(metadata: _Metadata, names: str) -> Mapping[str, Any]:
+    """The data of another worker; none if the ids of tasks in the data have another meaning than here."""
+    streams: Mapping[str, Any] = metadata.streams or {}
+    return streams if streams.get("names", names) == names else {}
+
+
 def _candidate(
     client: _Metadata,
+    names: str,
     topics: Mapping[int, list[str]],
     ends: Mapping[TaskId, int],
     acceptable_lag: int,
 ) -> Candidate:
-    said = client.streams or {}
+    said = _understood(client, names)
     active = {
         TaskId(subtopology, partition)
         for subtopology, names in topics.items()
@@ -205,4 +224,4 @@ def _candidate(
     for task in map(TaskId.parse, said.get("warm", ())):
         if task in lags:
             lags[task] = min(lags[task], acceptable_lag)
-    return Candidate(frozenset(active), lags, said.get("rack"))
+    return Candidate(frozenset(active), lags, (client.streams or {}).get("rack"))

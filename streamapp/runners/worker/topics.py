@@ -11,10 +11,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
+from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.worker.clients import find_committed, find_topics
+from streamapp.runners.worker.leftovers import check_nothing_left
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "create_topics", "prepare_topics"]
@@ -47,7 +49,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - `TopologyError`: a source topic is missing, or no topic matches the pattern of a source. An output topic or the
       dead-letter topic is missing, and the brokers do not create topics themselves. An internal topic has a wrong
       number of partitions. A changelog is missing although the group has committed offsets of its input. A source topic
-      is not the one in which the group has committed its offsets.
+      is not the one in which the group has committed its offsets. A store would read rows that another definition has
+      written.
     - `CopartitionError`: joined topics have different numbers of partitions.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
@@ -62,6 +65,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
+    check_stores(plan, {tp: text for tp, (_, text) in there.items()}, existing)
     known = {**existing, **counts}
     for sub in plan.subtopologies:
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)
@@ -72,7 +76,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
             )
     _check_counts(existing, counts)
     for sub in plan.subtopologies:
-        _check_changelogs(plan, sub, committed.intersection(sources[sub.id]), existing, counts)
+        _check_changelogs(plan, sub, committed.intersection(_above(plan, sub, sources)), existing, counts)
+    check_nothing_left(plan, admin, existing, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources, ids)
@@ -129,15 +134,28 @@ def _check_changelogs(
 ) -> None:
     gone = [t for t in sub.changelog_topics.values() if t.name in counts and t.name not in existing]
     if gone and committed:
-        name, policy = gone[0].name, gone[0].config.get("cleanup.policy", "compact")
+        name = gone[0].name
+        settings = "".join(f" --config {setting}={value}" for setting, value in gone[0].config.items())
         raise TopologyError(
             f"the changelog {name} does not exist, but the group {plan.application_id} has committed offsets of "
             f"{', '.join(sorted(committed))}. The table would begin empty in the middle of its input. If the changelog "
             "was deleted, restore the topic; or, to compute the tables anew, stop all workers and run `streamapp "
             "reset`. If the store is new in this version and may begin empty, create its changelog first: "
             f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
-            f"--partitions {counts[name]} --config cleanup.policy={policy}"
+            f"--partitions {counts[name]}{settings}"
         )
+
+
+def _above(plan: Plan, sub: Subtopology, sources: Mapping[int, Sequence[str]]) -> set[str]:
+    """The topics that a sub-topology reads, with all topics whose records come there through repartition topics."""
+    found, waiting = set(sources[sub.id]), [sub]
+    while waiting:
+        internal = {topic.name for topic in waiting.pop().repartition_topics}
+        for writer in plan.subtopologies:
+            if internal.intersection(writer.sink_topics) and not found.issuperset(sources[writer.id]):
+                found.update(sources[writer.id])
+                waiting.append(writer)
+    return found
 
 
 def _sources(sub: Subtopology, existing: Mapping[str, int], internal: Mapping[str, int]) -> tuple[str, ...]:

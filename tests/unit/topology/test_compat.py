@@ -9,6 +9,7 @@ import pytest
 from streamapp import (
     ConfigError,
     EmitStrategy,
+    JoinWindows,
     JsonSerde,
     LongSerde,
     Materialized,
@@ -43,14 +44,21 @@ def tried_again(retry):
     )
 
 
-def windows(size):
+def windows(size, advance=None):
     def describe(builder):
-        windowed = (
-            builder.stream("in", **TEXT)
-            .group_by_key()
-            .windowed_by(TimeWindows.of_size_and_grace(size, 100 - size))
-        )
+        hopping = TimeWindows.of_size_and_grace(size, 100 - size).advance_by(advance or size)
+        windowed = builder.stream("in", **TEXT).group_by_key().windowed_by(hopping)
         windowed.count(materialized=Materialized("w"))
+
+    return describe
+
+
+def joined(*others, within=10):
+    def describe(builder):
+        stream = builder.stream("in", **TEXT)
+        for other in others:
+            near = JoinWindows.of_time_difference_with_no_grace(within)
+            stream.join(builder.stream(other, **TEXT), lambda one, two: one + two, near)
 
     return describe
 
@@ -123,7 +131,21 @@ def test_functions_are_not_compared():
             "its values were written by StringSerde and would be read by JsonSerde",
         ),
         (windows(10), windows(20), Need.RESET, "its windows change from 10 to 20 ms"),
+        (
+            windows(10),
+            windows(10, advance=5),
+            Need.RESET,
+            "from windows of 10 ms to windows of 10 ms every 5 ms",
+        ),
+        (joined("a", within=10), joined("a", within=20), Need.MIGRATION, "workers refuse the state folder"),
+        (joined("a", "b"), joined("b", "a"), Need.RESET, "the name belongs to something else now"),
         (counts(), counts(history_retention=50), Need.MIGRATION, "the changelog serves both"),
+        (
+            counts(),
+            counts(history_retention=50),
+            Need.MIGRATION,
+            "First set min.compaction.lag.ms=9223372036854775807 for the changelog",
+        ),
         (
             sessions(EmitStrategy.ON_WINDOW_UPDATE),
             sessions(EmitStrategy.ON_WINDOW_CLOSE),

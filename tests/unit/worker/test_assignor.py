@@ -8,7 +8,8 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from faust.assignor.client_assignment import ClientAssignment
 
 from streamapp import App, StreamsBuilder, StringSerde
-from streamapp.runners.worker.assignor import _Metadata
+from streamapp.runners.worker.assignor import _candidate, _Metadata
+from streamapp.runners.worker.placement import TaskId
 
 
 def describe(builder: StreamsBuilder) -> None:
@@ -17,14 +18,15 @@ def describe(builder: StreamsBuilder) -> None:
     )
 
 
-def assigned(assignor: Any, url: str) -> ConsumerProtocolMemberAssignment:
-    """Nothing, to a member at that address."""
+def assigned(assignor: Any, url: str, **streams: Any) -> ConsumerProtocolMemberAssignment:
+    """No partitions, to a member at that address."""
     metadata = _Metadata(
         assignment=ClientAssignment(actives={}, standbys={}),
         url=url,
         changelog_distribution={},
         external_topic_distribution={},
         topic_groups={},
+        streams=streams,
     )
     return ConsumerProtocolMemberAssignment(0, [], assignor._compress(metadata.dumps()))
 
@@ -45,3 +47,44 @@ def test_a_member_under_another_address_says_something_new() -> None:
     assignor.on_assignment(assigned(assignor, str(assignor._url)))
     assert asked == [None]
     assert assignor.metadata({"in"}).user_data == second
+
+
+def test_the_standbys_of_another_version_are_other_tasks() -> None:
+    """A worker of a new version opened the state of a task twice and ended: its task 0_0 was another one than the
+    leader's."""
+    app = App("rolling", topology=describe)
+    assignor: Any = app.assignor
+    url, names = str(assignor._url), app.streams.plan.task_names
+    told = {"standby": ["0_0"], "warmup": ["0_1"], "copies": {"0_0": ["http://elsewhere:6066"]}}
+    for sender, standbys in ((names, {TaskId(0, 0): False, TaskId(0, 1): True}), ("other", {})):
+        assignor.on_assignment(assigned(assignor, url, **told, names=sender))
+        assert assignor.standbys == standbys
+        assert assignor.copies_of(TaskId(0, 0)) == (("http://elsewhere:6066",) if standbys else ())
+    assignor.on_assignment(assigned(assignor, url, **told))  # a leader of an earlier release
+    assert assignor.standbys
+
+
+def test_the_offsets_of_another_version_belong_to_other_tasks() -> None:
+    task = TaskId(0, 0)
+    for sender, lags in (("mine", {task: 5}), ("other", {})):
+        metadata = _Metadata(
+            assignment=ClientAssignment(actives={}, standbys={}),
+            url="",
+            changelog_distribution={},
+            external_topic_distribution={},
+            topic_groups={},
+            streams={"offsets": {"0_0": 95}, "rack": "r", "names": sender},
+        )
+        found = _candidate(metadata, "mine", {0: ["in"]}, {task: 100}, 0)
+        assert (found.lags, found.rack) == (lags, "r")
+
+
+def test_the_names_of_tasks_follow_sub_topologies_and_stores() -> None:
+    def names(*topics: str) -> str:
+        builder = StreamsBuilder()
+        for topic in topics:
+            builder.stream(topic, key_serde=StringSerde(), value_serde=StringSerde()).foreach(print)
+        return builder.build().plan().task_names
+
+    assert names("a", "b") == names("a", "b")
+    assert len({names("a"), names("a", "b"), names("b", "a")}) == 3

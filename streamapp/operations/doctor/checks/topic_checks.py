@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey, Topic
+from streamapp.state.kinds import Versioned
 from streamapp.state.spec import StoreSpec
 
 _ALTER = (
@@ -231,3 +232,26 @@ def overwritten_timestamps(survey: Survey) -> Found:
     for topic in survey.of_role("repartition", "changelog"):
         if topic.config.get("message.timestamp.type") == "LogAppendTime":
             yield topic.name, "message.timestamp.type=LogAppendTime"
+
+
+@check(
+    "SA211",
+    "brokers compact the versions of a table away",
+    "loses",
+    reason="The changelog of a versioned table has a record for each version, and compaction keeps only the last "
+    "record of each key. A table without history, or a topic that was created by hand, lacks min.compaction.lag.ms. A "
+    "restored table then lacks earlier versions.",
+    remedy=f"{_ALTER}"
+    + ",".join(f"{name}={value}" for name, value in Versioned.changelog_settings.items())
+    + ", the value that streamapp sets. Versions that are lost already do not come back: `streamapp reset` computes "
+    "the table again.",
+    page="operators/tables.md",
+)
+def compacted_versions(survey: Survey) -> Found:
+    for topic, spec in _changelogs(survey):
+        history, lag = spec.kind.history_ms, topic.number("min.compaction.lag.ms")
+        if history is not None and "compact" in topic.policies and (lag or 0) < history:
+            yield (
+                topic.name,
+                f"min.compaction.lag.ms is {lag or 0}, the table keeps versions for {_hours(history)}",
+            )

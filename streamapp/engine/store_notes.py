@@ -1,0 +1,198 @@
+"""The notes about stores in the metadata of committed offsets. Each note says how the rows of one changelog are read.
+
+Rows of a changelog do not say everything about themselves. A window, for example, has only its start. A worker without
+a state folder restores such rows by the definition of its own version. So the version before leaves notes, and a
+version whose store would read other rows is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from streamapp._base.counted import counted
+from streamapp.engine.metadata import BACKFILL, decode_metadata
+from streamapp.errors import TopologyError
+from streamapp.records import TopicPartition
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["check_notes", "check_stores", "not_of_this_store", "notes_for", "unnoted"]
+
+_STORE = "store "
+_ELSEWHERE = "other store "
+"""The beginning of a note about a store whose rows come from another input of the task than the topic of the note."""
+_PARTITIONS = "partitions "
+"""The beginning of a note about the partition count of a topic that serves as the changelog of a table."""
+_ALL = "all stores"
+"""The last note: the metadata has a note about each store of the sub-topology."""
+_REMEDY = (
+    "Give the store of this version another name, or go back to the version before. To compute all tables anew, stop "
+    "all workers and run `streamapp reset`"
+)
+
+
+class _Found(NamedTuple):
+    rows: Mapping[str, frozenset[str]]
+    """Store -> the rows that the notes name. Kafka Streams copies unknown names, so a store may have several notes."""
+    partitions: frozenset[int]
+    """The partition counts of the topic, if it serves as the changelog of a table."""
+    origins: frozenset[str]
+    """The stores whose rows come from the topics of the notes."""
+    all: bool
+    """True if the notes name each store that the sub-topology had."""
+
+
+def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str, ...]:
+    """The notes in the metadata of a topic: one about each store of the sub-topology that reads the topic.
+
+    Stores without a changelog have no note, and neither have stores whose changelog is a source topic. The note of such
+    a topic has its partition count, which ``count`` gives.
+    """
+    found = _reader(plan, topic)
+    if found is None:
+        return ()
+    notes = [
+        f"{_STORE if _comes_from(found, store, topic) else _ELSEWHERE}{store}: {found.store(store).changelog_rows}"
+        for store in _logged(found)
+    ]
+    if _restores(found, topic):
+        notes.insert(0, f"{_PARTITIONS}{count(topic)}")
+    return (*notes, _ALL)
+
+
+def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
+    """Raises `TopologyError` if a store would read rows of its changelog that another definition has written.
+
+    ``committed`` has the metadata of committed offsets. Metadata without notes, as of earlier releases and of Kafka
+    Streams, raises no error.
+    """
+    for sub in plan.subtopologies:
+        for found in _by_partition(plan, sub, committed).values():
+            for store in _logged(sub):
+                rows, written = sub.store(store).changelog_rows, found.rows.get(store, frozenset())
+                if written and rows not in written:
+                    raise _other_rows(sub, store, min(written), rows)
+
+
+def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Mapping[str, int]) -> None:
+    """Raises `TopologyError` if a store would read rows of another definition, or of records of other topics.
+
+    A generated name of a store has a number, so a new operator may take the name of another one. ``committed`` has the
+    metadata of all inputs. ``counts`` has the partition counts of the topics. If a topic serves as the changelog of a
+    table, its count must stay: a key would belong to another partition than its row.
+    """
+    check_notes(plan, committed)
+    for tp, text in committed.items():
+        sub, before = _reader(plan, tp.topic), _found([text]).partitions
+        if sub is not None and _restores(sub, tp.topic) and before and counts[tp.topic] not in before:
+            raise TopologyError(
+                f"the topic {tp.topic}, which restores a table, had {counted(min(before), 'partition')}, and has "
+                f"{counts[tp.topic]} now. Keys belong to other partitions than their rows, so the table would not find "
+                "these rows. Copy the records into a new topic with the new number of partitions, and read the new "
+                "topic. Or make the table with stream(...).repartition().to_table()"
+            )
+    noted: dict[str, set[str]] = {}
+    for tp, text in committed.items():
+        for store in _found([text]).origins:
+            noted.setdefault(store, set()).add(tp.topic)
+    for sub in plan.subtopologies:
+        for store in _logged(sub):
+            topics = noted.get(store, set())
+            if topics and not any(_comes_from(sub, store, topic) for topic in topics):
+                raise TopologyError(
+                    f"the changelog {sub.changelog_topics[store].name} has rows that an operator has made of records "
+                    f"of {', '.join(sorted(topics))}, and the store {store} of this version reads other topics. A "
+                    "generated name belongs to another operator if operators are added or change places. Name the "
+                    f"stores. {_REMEDY}"
+                )
+
+
+def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[str]:
+    """The stores of which the last commit knows nothing: the version that made the commit did not have them.
+
+    Such a store has to begin with an empty changelog.
+    """
+    missing: set[str] = set()
+    for sub in plan.subtopologies:
+        found = _by_partition(plan, sub, committed).values()
+        if any(each.all for each in found):
+            missing.update(store for store in _logged(sub) if not any(store in each.rows for each in found))
+    return frozenset(missing)
+
+
+def not_of_this_store(store: str, changelog: str) -> TopologyError:
+    """The error for an `unnoted` store whose changelog has rows."""
+    return TopologyError(
+        f"the changelog {changelog} has rows, but the last commit of the group is of a version without the store "
+        f"{store}. The rows are of another operator, or lack all records since an earlier version. Give the store "
+        f"another name. If the store may begin empty, stop all workers, delete the topic {changelog}, and start again. "
+        "To compute all tables anew, stop all workers and run `streamapp reset`"
+    )
+
+
+def _other_rows(sub: Subtopology, store: str, written: str, rows: str) -> TopologyError:
+    hint = ""
+    if written.partition(", ")[2] != rows.partition(", ")[2]:
+        hint = (
+            ". If a new class of a serde reads the old bytes, give the class the attribute persistent_name with the "
+            "old name"
+        )
+    return TopologyError(
+        f"the changelog {sub.changelog_topics[store].name} has {written}, but the store {store} of this version "
+        f"would read {rows}. {_REMEDY}{hint}"
+    )
+
+
+def _reader(plan: Plan, topic: str) -> Subtopology | None:
+    """The sub-topology that reads a topic. A pattern finds no internal topics."""
+    found = next((sub for sub in plan.subtopologies if topic in sub.source_topics), None)
+    if found is not None or topic in {each.name for each in plan.internal_topics}:
+        return found
+    return next((sub for sub in plan.subtopologies if sub.source_of(topic) is not None), None)
+
+
+def _logged(sub: Subtopology) -> list[str]:
+    return [store for store, topic in sub.changelog_topics.items() if topic.name not in sub.source_topics]
+
+
+def _restores(sub: Subtopology, topic: str) -> bool:
+    """True if a source topic serves as the changelog of a table."""
+    return any(each.name == topic for each in sub.changelog_topics.values())
+
+
+def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartition, str]) -> dict[int, _Found]:
+    """The notes in the inputs of each task of a sub-topology."""
+    texts: dict[int, list[str]] = {}
+    for tp, text in committed.items():
+        if _reader(plan, tp.topic) is sub:
+            texts.setdefault(tp.partition, []).append(text)
+    return {partition: _found(each) for partition, each in texts.items()}
+
+
+def _comes_from(sub: Subtopology, store: str, topic: str) -> bool:
+    """True if the operator that writes a store gets records of a topic."""
+    return any(
+        source.name in sub.origins[store]
+        for source in sub.sources
+        if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic))
+    )
+
+
+def _found(texts: Iterable[str]) -> _Found:
+    rows: dict[str, set[str]] = {}
+    partitions: set[int] = set()
+    origins: set[str] = set()
+    whole = False
+    for text in texts:
+        names = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
+        whole = whole or _ALL in names
+        for name in names:
+            if name.startswith(_PARTITIONS):
+                partitions.add(int(name.removeprefix(_PARTITIONS)))
+            store, found, written = name.removeprefix(_ELSEWHERE).removeprefix(_STORE).partition(": ")
+            if found and name.startswith((_STORE, _ELSEWHERE)):
+                rows.setdefault(store, set()).add(written)
+                if name.startswith(_STORE):
+                    origins.add(store)
+    by_store = {store: frozenset(each) for store, each in rows.items()}
+    return _Found(by_store, frozenset(partitions), frozenset(origins), whole)

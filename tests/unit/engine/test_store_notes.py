@@ -1,0 +1,230 @@
+"""The notes about stores in committed offsets, by which a version with other stores is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamapp import (
+    IntegerSerde,
+    JoinWindows,
+    Materialized,
+    Processor,
+    Record,
+    Serde,
+    SessionWindows,
+    SlidingWindows,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TimeWindows,
+    Topology,
+)
+from streamapp.engine.metadata import RememberedTimes, encode_metadata
+from streamapp.engine.store_notes import check_notes, check_stores, notes_for, unnoted
+from streamapp.errors import TopologyError
+from streamapp.records import TopicPartition
+from streamapp.topology.plan import Plan
+
+TEXT = StringSerde()
+INPUT = TopicPartition("in", 0)
+
+
+def plan(build: Callable[[StreamsBuilder], object]) -> Plan:
+    builder = StreamsBuilder()
+    build(builder)
+    return builder.build().plan(StreamsConfig("app"))
+
+
+def windowed(windows: object, store: str = "counts", topic: str = "in") -> Plan:
+    return plan(
+        lambda builder: (
+            builder.stream(topic, key_serde=TEXT, value_serde=TEXT)
+            .group_by_key()
+            .windowed_by(windows)
+            .count(materialized=Materialized(store))
+        )
+    )
+
+
+def committed(old: Plan, *topics: str) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(t, 0): RememberedTimes().encode(5, "A1", notes_for(old, t, lambda topic: 2))
+        for t in topics
+    }
+
+
+COUNTS = dict.fromkeys(["in", "a", "b", "a-table", "b-table"], 2)
+MINUTES = TimeWindows.of_size_with_no_grace(600_000)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "had", "reads"),
+    [
+        (
+            MINUTES,
+            TimeWindows.of_size_with_no_grace(300_000),
+            "windows of 600000 ms",
+            "windows of 300000 ms",
+        ),
+        (MINUTES, MINUTES.advance_by(60_000), "windows of 600000 ms", "windows of 600000 ms every 60000 ms"),
+        (
+            MINUTES,
+            SlidingWindows.of_time_difference_with_no_grace(600_000),
+            "windows of 600000 ms",
+            "sliding windows of 600000 ms",
+        ),
+        (MINUTES, SessionWindows.of_inactivity_gap_with_no_grace(600_000), "windows of 600000 ms", "session"),
+    ],
+)
+def test_windows_of_another_kind_are_refused(old: object, new: object, had: str, reads: str) -> None:
+    """A worker without a state folder took the old rows for windows of its own version."""
+    with pytest.raises(TopologyError) as refused:
+        check_notes(windowed(new), committed(windowed(old), "in"))
+    message = str(refused.value)
+    assert f"app-counts-changelog has {had}, StringSerde/LongSerde, but the store counts of this" in message
+    assert f"would read {reads}, StringSerde/LongSerde" in message
+    assert "Give the store of this version another name" in message
+    assert "persistent_name" not in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (MINUTES, TimeWindows.of_size_and_grace(600_000, 5_000)),
+        (
+            SessionWindows.of_inactivity_gap_with_no_grace(600_000),
+            SessionWindows.of_inactivity_gap_and_grace(300_000, 10),
+        ),
+    ],
+)
+def test_grace_and_the_gap_of_sessions_may_change(old: object, new: object) -> None:
+    check_notes(windowed(new), committed(windowed(old), "in"))
+
+
+def counted(topic: str, store: str | None, value: Serde[Any] = TEXT) -> Callable[[StreamsBuilder], object]:
+    return lambda builder: (
+        builder.stream(topic, key_serde=TEXT, value_serde=value)
+        .group_by_key()
+        .reduce(lambda old, new: new, materialized=Materialized(store))
+    )
+
+
+def test_another_serde_is_refused_unless_its_class_has_the_old_name() -> None:
+    class OldText(StringSerde):
+        persistent_name = "StringSerde"
+
+    old = committed(plan(counted("in", "last")), "in")
+    check_notes(plan(counted("in", "last", OldText())), old)
+    with pytest.raises(
+        TopologyError, match="has values by key, StringSerde/StringSerde.*attribute persistent_name"
+    ):
+        check_notes(plan(counted("in", "last", IntegerSerde())), old)
+
+
+def test_kinds_with_the_same_changelog_may_follow_each_other() -> None:
+    def table(history: int | None) -> Plan:
+        kept = Materialized("planes", history_retention=history)
+        return plan(lambda builder: builder.table("in", key_serde=TEXT, value_serde=TEXT, materialized=kept))
+
+    check_notes(table(60_000), committed(table(None), "in"))
+    check_notes(table(None), committed(table(60_000), "in"))
+
+
+def test_names_that_change_places_are_refused() -> None:
+    """Generated names have numbers. After the swap, each table went on with the rows of the other."""
+
+    def two(first: str, second: str) -> Plan:
+        return plan(lambda builder: (counted(first, None)(builder), counted(second, None)(builder)))
+
+    old, new = two("a", "b"), two("b", "a")
+    check_stores(old, committed(old, "a", "b"), COUNTS)
+    with pytest.raises(
+        TopologyError, match="of records of a, and the store KSTREAM-REDUCE.* reads other topics"
+    ):
+        check_stores(new, committed(old, "a", "b"), COUNTS)
+
+
+def test_joins_that_change_places_are_refused() -> None:
+    """Generated names have numbers. After the swap, the records of one topic were joined as those of the other."""
+
+    def joined(*others: str) -> Plan:
+        def build(builder: StreamsBuilder) -> None:
+            left = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+            windows = JoinWindows.of_time_difference_with_no_grace(60_000)
+            for other in others:
+                right = builder.stream(other, key_serde=TEXT, value_serde=TEXT)
+                left.join(right, lambda one, two: one + two, windows)
+                table = builder.table(f"{other}-table", key_serde=TEXT, value_serde=TEXT)
+                left.join(table, lambda one, two: one + two)
+
+        return plan(build)
+
+    topics = ["in", "a", "b", "a-table", "b-table"]
+    check_stores(joined("a", "b"), committed(joined("a", "b"), *topics), COUNTS)
+    with pytest.raises(
+        TopologyError, match="records of a, and the store KSTREAM-JOINOTHER.*reads other topics"
+    ):
+        check_stores(joined("b", "a"), committed(joined("a", "b"), *topics), COUNTS)
+
+
+class Nothing(Processor):
+    def process(self, record: Record) -> None: ...
+
+
+def test_processors_that_share_a_store_may_change_places() -> None:
+    def shared(*topics: str) -> Plan:
+        topology = Topology()
+        for topic in topics:
+            topology.add_source(f"from-{topic}", topic, key_serde=TEXT, value_serde=TEXT)
+            topology.add_processor(f"count-{topic}", Nothing, f"from-{topic}")
+        store = Stores.key_value("counts", TEXT, TEXT)
+        topology.add_state_store(store, *(f"count-{topic}" for topic in topics))
+        return topology.plan(StreamsConfig("app"))
+
+    check_stores(shared("b", "a"), committed(shared("a", "b"), "a", "b"), COUNTS)
+    check_stores(shared("b"), committed(shared("a", "b"), "a", "b"), COUNTS)
+    check_stores(shared("a", "b"), committed(shared("b"), "b"), COUNTS)
+
+
+def test_a_store_of_which_the_last_commit_knows_nothing() -> None:
+    old, new = windowed(MINUTES), windowed(MINUTES, "five")
+    assert unnoted(new, committed(old, "in")) == {"five"}
+    assert unnoted(old, committed(old, "in")) == frozenset()
+
+
+def test_commits_without_notes_are_taken() -> None:
+    new = windowed(MINUTES)
+    for text in ("", encode_metadata(5, {"topic id A1": 0}), "backfill:{}"):
+        check_stores(new, {INPUT: text}, COUNTS)
+        assert not unnoted(new, {INPUT: text})
+
+
+def test_notes_that_do_not_fit_are_left_out_from_the_end() -> None:
+    def many(builder: StreamsBuilder) -> None:
+        grouped = builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key()
+        for number in range(80):
+            grouped.count(materialized=Materialized(f"store-{number}"))
+
+    old = plan(many)
+    text = committed(old, "in")
+    assert len(text[INPUT]) <= 2_000
+    assert not unnoted(windowed(MINUTES, "new"), text)
+    with pytest.raises(TopologyError, match="store-0-changelog has values by key"):
+        check_notes(windowed(MINUTES, "store-0"), text)
+
+
+def test_a_table_whose_topic_has_got_partitions_is_refused() -> None:
+    """The table was restored from the old partitions, and did not find the rows whose keys belong to new ones."""
+    builder = StreamsBuilder(StreamsConfig("app", topology_optimization="all"))
+    builder.table("in", key_serde=TEXT, value_serde=TEXT, materialized=Materialized("planes"))
+    optimized = builder.build().plan()
+    check_stores(optimized, committed(optimized, "in"), {"in": 2})
+    with pytest.raises(
+        TopologyError, match="topic in, which restores a table, had 2 partitions, and has 4 now"
+    ):
+        check_stores(optimized, committed(optimized, "in"), {"in": 4})
+    check_stores(windowed(MINUTES), committed(windowed(MINUTES), "in"), {"in": 4})

@@ -1,0 +1,112 @@
+"""Another version of an application starts without the state folder of the version before."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, TopicPartition
+
+from .conftest import PARTITIONS, Cluster
+
+
+def test_a_window_of_another_size_is_refused(cluster: Cluster) -> None:
+    """A worker on a new machine restored windows of ten minutes, and took them for windows of five."""
+    cluster.feed(200)
+    first = cluster.start(app="versions_app", VERSION="ten")
+    cluster.counted()
+    assert first.terminate() == 0
+
+    other = cluster.start("elsewhere", app="versions_app", VERSION="five")
+    assert other.wait() != 0
+    said = " ".join(other.text().split())
+    assert (
+        f"{cluster.id}-counts-changelog has windows of 600000 ms, StringSerde/LongSerde, but the store counts"
+        in said
+    )
+    assert "would read windows of 300000 ms" in said
+    assert "Give the store of this version another name" in said
+
+    back = cluster.start("third", app="versions_app", VERSION="ten")
+    cluster.feed(200)
+    cluster.counted()
+    assert back.terminate() == 0
+
+
+def test_a_store_that_comes_back_is_refused_with_its_old_rows(cluster: Cluster) -> None:
+    """A version without a store was followed by a version with it, whose table silently lacked the time between."""
+    cluster.feed(200)
+    cluster.create(f"{cluster.id}-more-changelog", config={"cleanup.policy": "compact"})
+    for version in ("two", "one"):
+        worker = cluster.start(version, app="versions_app", VERSION=version)
+        cluster.counted()
+        assert worker.terminate() == 0
+        cluster.feed(100)
+
+    again = cluster.start("again", app="versions_app", VERSION="two")
+    assert again.wait() != 0
+    said = " ".join(again.text().split())
+    assert f"the changelog {cluster.id}-more-changelog has rows, but the last commit of the group is" in said
+    assert (
+        f"If the store may begin empty, stop all workers, delete the topic {cluster.id}-more-changelog"
+        in said
+    )
+
+    cluster.recreate(f"{cluster.id}-more-changelog", PARTITIONS)
+    anew = cluster.start("anew", app="versions_app", VERSION="two")
+    cluster.counted()
+    assert anew.terminate() == 0
+
+
+def test_a_new_store_with_an_empty_changelog_is_taken(cluster: Cluster) -> None:
+    cluster.feed(200)
+    first = cluster.start(app="versions_app", VERSION="one")
+    cluster.counted()
+    assert first.terminate() == 0
+    cluster.create(f"{cluster.id}-more-changelog", config={"cleanup.policy": "compact"})
+    for name in ("second", "third"):
+        worker = cluster.start(name, app="versions_app", VERSION="two")
+        cluster.feed(100)
+        cluster.counted()
+        assert worker.terminate() == 0
+
+
+def test_a_generated_name_that_changes_behind_a_repartition_topic_is_refused(cluster: Cluster) -> None:
+    """The table of the new version silently began empty, although the group had read half of the input."""
+    cluster.feed(200)
+    first = cluster.start(app="versions_app", VERSION="rekeyed")
+    cluster.counted()
+    assert first.terminate() == 0
+
+    later = cluster.start("later", app="versions_app", VERSION="rekeyed-later")
+    assert later.wait() != 0
+    said = " ".join(later.text().split())
+    assert "-changelog does not exist, but the group" in said
+    assert f"has committed offsets of {cluster.source}. The table would begin empty" in said
+    assert (
+        f"--partitions {PARTITIONS} --config cleanup.policy=compact --config message.timestamp.type" in said
+    )
+
+
+def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster: Cluster) -> None:
+    """The new version read a repartition topic of another name, and the records that waited were silently lost."""
+    left = f"{cluster.id}-by-value-repartition"
+    cluster.create(left)
+    cluster.feed(3, topic=left)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": cluster.id})
+    at = [TopicPartition(left, number, 0) for number in range(PARTITIONS)]
+    consumer.commit(offsets=at, asynchronous=False)
+
+    worker = cluster.start(app="versions_app", VERSION="one")
+    assert worker.wait() != 0
+    said = " ".join(worker.text().split())
+    assert (
+        f"the repartition topic {left} has records of an earlier version, from offset 0 of partition" in said
+    )
+    assert "To give the records up, delete the topic" in said
+
+    for tp in at:
+        tp.offset = consumer.get_watermark_offsets(tp)[1]
+    consumer.commit(offsets=at, asynchronous=False)
+    consumer.close()
+    cluster.feed(20)
+    worker = cluster.start("drained", app="versions_app", VERSION="one")
+    cluster.counted()
+    assert worker.terminate() == 0
