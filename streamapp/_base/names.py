@@ -103,13 +103,20 @@ def persistent_name(part: object) -> str:
     return str(name)
 
 
-def persistent_serde_name(serde: object) -> str:
+def persistent_serde_name(serde: object, *, with_sizes: bool = False) -> str:
     """The `persistent_name` of a serde, with that of the serde inside.
 
-    >>> from streamapp import ListSerde, LongSerde
-    >>> persistent_serde_name(ListSerde(LongSerde()))
-    'ListSerde(LongSerde)'
+    With ``with_sizes``, the name has the size of windows, which the bytes do not have.
+
+    >>> from streamapp import StringSerde
+    >>> from streamapp.serdes import TimeWindowedSerde
+    >>> minutes = TimeWindowedSerde(StringSerde(), 60_000)
+    >>> persistent_serde_name(minutes), persistent_serde_name(minutes, with_sizes=True)
+    ('TimeWindowedSerde(StringSerde)', 'TimeWindowedSerde(StringSerde, 60000 ms)')
     """
-    inner = getattr(serde, "inner", None)
-    name = persistent_name(serde)
-    return name if inner is None else f"{name}({persistent_serde_name(inner)})"
+    inner, name = getattr(serde, "inner", None), persistent_name(serde)
+    if inner is None:
+        return name
+    size = getattr(serde, "window_size_ms", None) if with_sizes else None
+    end = "" if size is None else f", {size} ms"
+    return f"{name}({persistent_serde_name(inner, with_sizes=with_sizes)}{end})"

@@ -69,8 +69,10 @@ class StoreSpec(Generic[S]):
         >>> Stores.window("days", StringSerde(), LongSerde(), retention=60_000, window_size=6_000).changelog_rows
         'windows of 6000 ms, StringSerde/LongSerde'
         """
-        serdes = f"{persistent_serde_name(self.key_serde)}/{persistent_serde_name(self.value_serde)}"
-        return f"{self.kind.changelog_rows}, {serdes}"
+        key, value = (
+            persistent_serde_name(serde, with_sizes=True) for serde in (self.key_serde, self.value_serde)
+        )
+        return f"{self.kind.changelog_rows}, {key}/{value}"
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, StoreKind):

@@ -290,7 +290,13 @@ def _renamed(before: Snapshot, after: Snapshot) -> dict[str, str]:
     come = [name for name in after if name not in before]
     found: dict[str, str] = {}
     for name in gone:
-        same = [c for c in come if c not in found.values() and _identity(after[c]) == _identity(before[name])]
+        same = [
+            c
+            for c in come
+            if c not in found.values()
+            and _identity(after[c]) == _identity(before[name])
+            and _same_rows(before[name], after[c]) is not False
+        ]
         if same:
             found[name] = same[0]
     return found
@@ -336,14 +342,14 @@ def _changes(
             "Name the stores of both, so that names do not move with the numbers of operators",
         )
         return
-    for part in ("key_serde", "value_serde"):
-        if old[part] != new[part]:
-            what = part.removesuffix("_serde")
-            yield (
-                Need.RESET,
-                f"its {what}s were written by {old[part]} and would be read by {new[part]}",
-                _REBUILD,
-            )
+    serdes = [part for part in ("key_serde", "value_serde") if old[part] != new[part]]
+    for part in serdes:
+        what = part.removesuffix("_serde")
+        yield (
+            Need.RESET,
+            f"its {what}s were written by {old[part]} and would be read by {new[part]}",
+            _REBUILD,
+        )
     if old["kind"] != new["kind"]:
         if same_changelog(old["kind"], new["kind"]):
             yield (
@@ -360,8 +366,7 @@ def _changes(
             "its rows on disk have an index by time only with final results; the changelog serves both",
             _RESTORE,
         )
-    # Snapshots from before 27 November 2026 have no "rows".
-    same_rows = old["rows"] == new["rows"] if "rows" in old and "rows" in new else None
+    same_rows = _same_rows(old, new)
     if old["window_size_ms"] != new["window_size_ms"] and not same_rows:
         yield (
             Need.RESET,
@@ -369,7 +374,7 @@ def _changes(
             "old windows would be read as if they had the new size",
             _REBUILD,
         )
-    elif same_rows is False and old["kind"] == new["kind"]:
+    elif same_rows is False and old["kind"] == new["kind"] and not serdes:
         yield (
             Need.RESET,
             f"its rows change from {old['rows']} to {new['rows']}: old rows would be read like new ones",
@@ -377,6 +382,12 @@ def _changes(
         )
     yield from _kept(old, new)
     yield from _inputs(old, new, old_plan, new_plan)
+
+
+def _same_rows(old: Snapshot, new: Snapshot) -> bool | None:
+    """True if the rows of two stores are read in the same way. None: the snapshots do not say."""
+    # Snapshots from before 27 November 2026 have no "rows".
+    return old["rows"] == new["rows"] if "rows" in old and "rows" in new else None
 
 
 def _from_elsewhere(old: Snapshot, new: Snapshot) -> bool:

@@ -107,7 +107,7 @@ def _layout(spec: StoreSpec) -> dict[str, Any]:
         "kind": spec.kind.persistent_name,
         "key_serde": persistent_serde_name(spec.key_serde),
         "value_serde": persistent_serde_name(spec.value_serde),
-        "rows": spec.kind.changelog_rows,
+        "rows": spec.changelog_rows,
         "persistent": spec.persistent,
         **spec.kind.remembered,
     }

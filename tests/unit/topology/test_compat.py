@@ -7,6 +7,7 @@ import json
 import pytest
 
 from streamapp import (
+    BufferConfig,
     ConfigError,
     EmitStrategy,
     JoinWindows,
@@ -19,6 +20,7 @@ from streamapp import (
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
+    Suppressed,
     TimeWindows,
     compare_topologies,
 )
@@ -49,6 +51,16 @@ def windows(size, advance=None):
         hopping = TimeWindows.of_size_and_grace(size, 100 - size).advance_by(advance or size)
         windowed = builder.stream("in", **TEXT).group_by_key().windowed_by(hopping)
         windowed.count(materialized=Materialized("w"))
+
+    return describe
+
+
+def final(size, buffer):
+    def describe(builder):
+        windowed = builder.stream("in", **TEXT).group_by_key()
+        windowed = windowed.windowed_by(TimeWindows.of_size_with_no_grace(size))
+        table = windowed.count(materialized=Materialized(f"of-{size}"))
+        table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded(), name=buffer))
 
     return describe
 
@@ -131,6 +143,13 @@ def test_functions_are_not_compared():
             "its values were written by StringSerde and would be read by JsonSerde",
         ),
         (windows(10), windows(20), Need.RESET, "its windows change from 10 to 20 ms"),
+        (
+            final(10, "f"),
+            final(20, "f"),
+            Need.RESET,
+            "store f-store: its rows change from suppress buffer, TimeWin",
+        ),
+        (final(10, "f"), final(20, "g"), Need.MIGRATION, "store g-store: new, and what it reads"),
         (
             windows(10),
             windows(10, advance=5),
