@@ -154,7 +154,7 @@ def test_functions_are_not_compared():
             windows(10),
             windows(10, advance=5),
             Need.RESET,
-            "from windows of 10 ms to windows of 10 ms every 5 ms",
+            "from windows of 10 ms, StringSerde/LongSerde to windows of 10 ms every 5 ms, StringSerde/LongSerde",
         ),
         (joined("a", within=10), joined("a", within=20), Need.MIGRATION, "workers refuse the state folder"),
         (joined("a", "b"), joined("b", "a"), Need.RESET, "the name belongs to something else now"),
