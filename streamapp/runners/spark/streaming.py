@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -33,7 +33,7 @@ from streamapp.runners.connection import admin_of, client_of, connected, setting
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_offset
 from streamapp.runners.purge import Purge
-from streamapp.runners.spark.batch_source import KafkaRange
+from streamapp.runners.spark.batch_source import KafkaRange, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import read_topics
@@ -307,7 +307,7 @@ class SparkStream:
         ]
         committed = self._group.read(every)
         found, more, beyond = {}, set(), {}
-        for tp, (first, end) in KafkaRange(client_of(self._config)).committed(every).items():
+        for tp, (first, end) in self._spans(every).items():
             start = max(committed[tp].offset if tp in committed else -1, self._begins.get(tp, -1))
             if start < first:
                 start = self._begins[tp] = first_offset(self._config, tp, start, first, end)
@@ -321,6 +321,20 @@ class SparkStream:
         if found:
             self._check_same_topics()
         return found, frozenset(more)
+
+    def _spans(self, partitions: Collection[TopicPartition]) -> Ranges:
+        """The first offset and the end of each partition. Raises `TopologyError` if an input was deleted."""
+        kafka = KafkaRange(client_of(self._config))
+        try:
+            return kafka.committed(partitions)
+        except BrokerError as error:
+            gone = {tp.topic for tp in partitions} - kafka.partition_counts().keys()
+            if not gone:
+                raise
+            raise TopologyError(
+                f"Kafka has {', '.join(sorted(gone))} no more: the topic was deleted during this run. Create the topic "
+                "before the next start; a topic that only a pattern matches may stay away"
+            ) from error
 
     def _run_stage(
         self, sub: Subtopology, ends: Mapping[TopicPartition, int], more: frozenset[TopicPartition]

@@ -242,6 +242,21 @@ def test_records_that_are_removed_before_a_task_reads_them(cluster: Cluster) -> 
         assert offsets_of(reader) == []
 
 
+def test_a_run_ends_if_an_input_is_deleted(cluster: Cluster) -> None:
+    app = Copy(cluster, "deleted")
+    app.send("abc")
+
+    def delete() -> None:
+        while app.values() != [b"a", b"b", b"c"]:
+            time.sleep(0.2)
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        for future in admin.delete_topics([app.source]).values():
+            future.result()
+
+    with pytest.raises(TopologyError, match=f"has {app.source} no more: the topic was deleted.*Create"):
+        app.run([b"never"], delete)
+
+
 def test_a_run_ends_if_an_input_gets_partitions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_COUNT_SECONDS", 0.5)
     app = Copy(cluster, "grown")
