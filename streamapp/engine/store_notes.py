@@ -16,7 +16,7 @@ from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["check_notes", "check_stores", "not_of_this_store", "notes_for", "unnoted"]
+__all__ = ["by_task", "check_notes", "check_stores", "not_of_this_store", "notes_for", "unnoted"]
 
 _STORE = "store "
 _ELSEWHERE = "other store "
@@ -118,6 +118,12 @@ def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[st
         if any(each.all for each in found):
             missing.update(store for store in _logged(sub) if not any(store in each.rows for each in found))
     return frozenset(missing)
+
+
+def by_task(metadata: str) -> bool:
+    """True if a task has committed an offset with this metadata, and no agent or other member of the group."""
+    found = _found([metadata])
+    return found.all or bool(found.rows)
 
 
 def not_of_this_store(store: str, changelog: str) -> TopologyError:

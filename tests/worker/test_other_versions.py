@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, TopicPartition
 
+from streamapp.engine.metadata import RememberedTimes, metadata_of
+
 from .conftest import PARTITIONS, Cluster
 
 
@@ -91,7 +93,8 @@ def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster:
     cluster.create(left)
     cluster.feed(3, topic=left)
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": cluster.id})
-    at = [TopicPartition(left, number, 0) for number in range(PARTITIONS)]
+    noted = RememberedTimes().encode(5, "A1", ["all stores"])
+    at = [TopicPartition(left, number, 0, metadata=noted) for number in range(PARTITIONS)]
     consumer.commit(offsets=at, asynchronous=False)
 
     worker = cluster.start(app="versions_app", VERSION="one")
@@ -102,11 +105,17 @@ def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster:
     )
     assert "To give the records up, delete the topic" in said
 
-    for tp in at:
-        tp.offset = consumer.get_watermark_offsets(tp)[1]
-    consumer.commit(offsets=at, asynchronous=False)
+    of_agents = [
+        TopicPartition(left, number, 0, metadata=metadata_of("A1", "agents 7"))
+        for number in range(PARTITIONS)
+    ]
+    drained = [
+        TopicPartition(left, tp.partition, consumer.get_watermark_offsets(tp)[1], metadata=noted) for tp in at
+    ]
+    for offsets in (of_agents, drained):
+        consumer.commit(offsets=offsets, asynchronous=False)
+        cluster.feed(20)
+        worker = cluster.start("drained", app="versions_app", VERSION="one")
+        cluster.counted()
+        assert worker.terminate() == 0
     consumer.close()
-    cluster.feed(20)
-    worker = cluster.start("drained", app="versions_app", VERSION="one")
-    cluster.counted()
-    assert worker.terminate() == 0

@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from streamapp.broker.consumer import next_message
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.store_notes import by_task
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, find_committed, list_offsets
@@ -28,7 +29,7 @@ def check_nothing_left(
 
     The name of such a topic has a number if nobody gives a name. So an operator that is added or removed may change the
     name, and the records that no task has processed yet would be lost. ``existing`` has the partition counts of all
-    topics. Only topics in which the group has committed offsets count.
+    topics. Only topics in which a task has committed offsets count, because agents have repartition topics, too.
     """
     read = {topic.name for topic in plan.internal_topics}.union(plan.source_topics)
     names = [
@@ -39,8 +40,8 @@ def check_nothing_left(
     partitions = [TopicPartition(name, number) for name in names for number in range(existing[name])]
     committed = {
         tp: offset
-        for tp, (offset, _) in find_committed(plan.config, partitions, timeout).items()
-        if offset >= 0
+        for tp, (offset, metadata) in find_committed(plan.config, partitions, timeout).items()
+        if offset >= 0 and by_task(metadata)
     }
     for tp in sorted(_with_records(plan.config, admin, committed)):
         raise TopologyError(
