@@ -19,6 +19,7 @@ from aiokafka.protocol.group import LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import Consumer, ConsumerGroupState
 
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker import group
 from streamapp.runners.worker.group import (
     close_while_joining,
     listen_to_heartbeats,
@@ -105,18 +106,25 @@ async def test_strangers_that_stay_end_the_worker() -> None:
     assert "still has members of another kind" in str(failures[0])
 
 
-async def test_heartbeats_count_when_the_group_answers() -> None:
+async def test_heartbeats_count_from_their_sending_when_the_group_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session begins anew when the broker gets a heartbeat, and the process may be suspended before the answer."""
     answers = iter([True, False, True])
-    heard: list[bool] = []
+    heard: list[float] = []
+    now = 0.0
+    monkeypatch.setattr(group.time, "monotonic", lambda: now)
 
     class Coordinator:
         async def _do_heartbeat(self) -> bool:
+            nonlocal now
+            now += 60
             return next(answers)
 
     coordinator = Coordinator()
-    listen_to_heartbeats(coordinator, lambda: heard.append(True))
+    listen_to_heartbeats(coordinator, heard.append)
     assert [await coordinator._do_heartbeat() for _ in range(3)] == [True, False, True]
-    assert len(heard) == 2
+    assert heard == [0.0, 120.0]
 
 
 @pytest.mark.parametrize(("instance_id", "leaves"), [(None, True), ("a", False)])

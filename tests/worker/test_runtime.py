@@ -65,13 +65,13 @@ def test_a_read_is_refused_when_the_group_was_silent_for_a_session(
     plane: Any = SimpleNamespace(suspended=False, tasks={live.id: live}, standbys=SimpleNamespace(tasks={}))
     now = time.monotonic()
     monkeypatch.setattr(view.time, "monotonic", lambda: now)
-    streams.on_heartbeat()
+    streams.on_heartbeat(now)
     assert streams._local(plane, sub, "counts", 0, stale=False) is store
     now += streams.config.session_timeout_ms / 1000 + 1  # the process was suspended
     with pytest.raises(StoreNotAvailable, match="group has not answered for 46 s: other workers may"):
         streams._local(plane, sub, "counts", 0, stale=False)
     assert streams._local(plane, sub, "counts", 0, stale=True) is store
-    streams.on_heartbeat()
+    streams.on_heartbeat(now)
     assert streams._local(plane, sub, "counts", 0, stale=False) is store
 
 

@@ -52,14 +52,19 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
         time.sleep(pause)
 
 
-def listen_to_heartbeats(coordinator: Any, answered: Callable[[], None]) -> None:
-    """Makes an aiokafka coordinator call ``answered`` for each heartbeat that the group has answered."""
+def listen_to_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None:
+    """Makes an aiokafka coordinator call ``answered`` for each heartbeat that the group has answered.
+
+    The argument is the time (`time.monotonic`) at which the heartbeat was sent. The session lasts from then on, also if
+    the process is suspended before the answer.
+    """
     heartbeat = coordinator._do_heartbeat
 
     async def do_heartbeat() -> bool:
+        sent_at = time.monotonic()
         alive: bool = await heartbeat()
         if alive:
-            answered()
+            answered(sent_at)
         return alive
 
     coordinator._do_heartbeat = do_heartbeat

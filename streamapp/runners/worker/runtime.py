@@ -259,10 +259,10 @@ class StreamsRuntime(WorkerView):
 
     # Events of the consumer group (called by Faust's consumer).
 
-    def on_heartbeat(self) -> None:
+    def on_heartbeat(self, sent_at: float) -> None:
         """Notes that the group has answered this worker. The thread of the group's client calls this method."""
         self._heartbeats += 1
-        self._heard_at = time.monotonic()
+        self._heard_at = sent_at
 
     def on_fenced(self, exc: StreamsError) -> None:
         """Ends the worker, because the group refuses it, or because another process has its ``group_instance_id``.

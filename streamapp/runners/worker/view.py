@@ -61,7 +61,7 @@ class WorkerView:
         self._global_stores: GlobalStores | None = None
         self._watchdog: Watchdog | None = None
         self._heard_at = time.monotonic()
-        """The last time that the group confirmed this worker's membership."""
+        """The sending of the last request with which the group has confirmed this worker's membership."""
 
     # Status.
 
