@@ -111,5 +111,8 @@ class TransactionFace(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`."""
+        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`.
+
+        The first record of a topic may wait for the schema registry. On an event loop, the loop stands still meanwhile.
+        """
         self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))

@@ -152,7 +152,8 @@ class _Waiting:
 
     def _lane_of(self, key: Any, alone: bool = False) -> bytes:
         """The name of a key's lane. With ``alone``, each record without a key gets a lane of its own."""
-        if self._retry.by == "partition":
+        # An earlier version of the topology may have had Retry.in_place. Its lane has records of all keys.
+        if self._retry.by == "partition" or b"" in self._lanes:
             return b""
         if key is None:
             return b"\0%d" % self._records.next_number if alone else b"\0"

@@ -277,6 +277,26 @@ def test_a_task_that_starts_again_finds_who_waits_and_how_often_it_tried() -> No
     assert sent.to("out") == [("a", "2", 2)]
 
 
+def test_a_key_keeps_its_order_if_a_new_version_waits_by_key() -> None:
+    """The record of the earlier version waits in the lane of its task. A later record of its key overtook it."""
+    service, backend, now = Service(bad=1), MemoryBackend(), [1_000]
+    task, _ = task_of(
+        described(service, Retry.in_place(backoff=QUICK)), config=CONFIG, backend=backend, now=now
+    )
+    feed(task, "in", [("a", "bad", 1)])
+    task.process()
+    commit(task)
+    task, sent = task_of(
+        described(service, Retry.by_key(backoff=QUICK)), config=CONFIG, backend=backend, now=now
+    )
+    feed(task, "in", [("a", "2", 2), ("b", "3", 3)], offset=1)
+    task.process()
+    assert sent.to("out") == []
+    now.append(1_100)
+    task.punctuate_wall_clock(1_100)
+    assert sent.to("out") == [("a", "BAD", 1), ("a", "2", 2), ("b", "3", 3)]
+
+
 def test_nothing_wakes_the_task_while_nothing_waits() -> None:
     builder = described(Service(bad=1), Retry.by_key(backoff=QUICK))
     now = [0]
