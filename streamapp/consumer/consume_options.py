@@ -215,6 +215,7 @@ class ConsumeOptions:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
         }
 
     def _check_guarantee(self) -> None:

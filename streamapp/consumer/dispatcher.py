@@ -184,6 +184,18 @@ class Dispatcher:
                     partition.add(item)
             self.changed.notify_all()
 
+    def reach_end(self, source: TopicPartition, end: int) -> None:
+        """Notes the end of a log, up to which all records were given to `take_in`.
+
+        Without this note, the commit would stay in front of the transaction markers behind the last record. Kafka's own
+        tools would then show a lag of the group although all records are done. In a closed partition, `take_in` may
+        have left records out, so its position stays.
+        """
+        with self.changed:
+            partition = self._partitions.get(source)
+            if partition is not None and not partition.closed:
+                partition.done.reach(end)
+
     def flow(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """The partitions to pause because too many of their records wait, and the partitions to resume."""
         with self.changed:

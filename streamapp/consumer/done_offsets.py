@@ -30,8 +30,8 @@ class DoneOffsets:
     """The records of one partition that were received and are not done yet.
 
     ``position`` is the offset to commit: the offset of the first record that is not done. If all records are done, it
-    is the offset after the last record. None: no record has come yet, and the group has no committed offset. Offsets
-    without a record (such as markers of transactions) count as done.
+    is the offset after the last record, and after the markers of transactions behind this record. None: no record has
+    come yet, and the group has no committed offset. Offsets without a record count as done.
 
     >>> done = DoneOffsets()
     >>> [done.take(offset) for offset in (5, 6, 9)]
@@ -62,7 +62,7 @@ class DoneOffsets:
 
     @property
     def end(self) -> int | None:
-        """The offset after the last record that was received."""
+        """The offset after the last record that was received, and after the markers behind this record."""
         return self._end
 
     def take(self, offset: int) -> bool:
@@ -75,6 +75,20 @@ class DoneOffsets:
         if self._before and offset >= self._highest_before:
             self._before = frozenset()  # from here on, they count like gaps
         return new
+
+    def reach(self, end: int) -> None:
+        """Notes that no further record lies below ``end``, the end of the log. Transaction markers may lie there.
+
+        The end of an empty log, 0, is no position.
+
+        >>> done = DoneOffsets()
+        >>> done.take(5), done.reach(7), done.position
+        (True, None, 5)
+        >>> done.finish([5]), done.position
+        (None, 7)
+        """
+        if end > (self._end or 0):
+            self._end = end
 
     def finish(self, offsets: Iterable[int]) -> None:
         """Marks records as done."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.batches import split
@@ -131,7 +131,7 @@ class Subscription:
             for source, batch in batches:
                 self._dispatcher.take_in(source, batch)
             for event in events:
-                self._check(event.error())
+                self._check(event)
         self._look_for_brokers()
         self._follow_files()
 
@@ -146,8 +146,11 @@ class Subscription:
     def _flow(self, call: Callable[[list[KafkaPartition]], None], sources: Sequence[TopicPartition]) -> None:
         call([KafkaPartition(*source) for source in sources])
 
-    def _check(self, error: KafkaError | None) -> None:
-        if error is None:
+    def _check(self, event: Message) -> None:
+        error = event.error()
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._dispatcher.reach_end(TopicPartition(event.topic(), event.partition()), event.offset())
             return
         if error.fatal() or error.code() in _REFUSED:
             raise BrokerError(f"{self._options.name} cannot go on reading: {error.str()}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.broker.consumer import committed_metadata
@@ -55,6 +56,35 @@ class Feed:
             producer.produce(self.topic, value, key, -1 if partition is None else partition)
             producer.poll(0)
         assert producer.flush(60) == 0
+
+    def transact(self, rows: Iterable[tuple[str, str]], *, commit: bool = True) -> None:
+        """Sends the records in one transaction, which leaves a marker at the end of each of their partitions."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "partitioner": "murmur2_random",
+                "transactional.id": f"{self.group}-source",
+            }
+        )
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for key, value in rows:
+            producer.produce(self.topic, value, key)
+        if commit:
+            producer.commit_transaction(60)
+        else:
+            producer.flush(60)
+            producer.abort_transaction(60)
+
+    def lags(self) -> dict[int, int]:
+        """Partition -> lag of the group, as Kafka's tools show it: from the commit to the end of the log."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        ends = admin.list_offsets(
+            {KafkaPartition(self.topic, number): OffsetSpec.latest() for number in range(self.partitions)}
+        )
+        committed = self.committed()
+        at = {partition.partition: end.result(30).offset for partition, end in ends.items()}
+        return {number: end - committed.get(number, (0, []))[0] for number, end in at.items()}
 
     def committed(self) -> dict[int, tuple[int, list[int]]]:
         """Position, and the offsets behind it that are done, by partition."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import defaultdict
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from streamapp import AvroSerde, JsonSerde, Retry, StringSerde
-from streamapp.consumer import Batch, ConsumerMetrics, ConsumerRecord, ReliableConsumer, SyncReliableConsumer
+from streamapp.consumer import (
+    Batch,
+    ConsumerMetrics,
+    ConsumerRecord,
+    KafkaOutput,
+    OutputTransaction,
+    ReliableConsumer,
+    SyncReliableConsumer,
+)
 from streamapp.desk.desk import FailureDesk
 from streamapp.engine.judging import ProcessingFailed
 from streamapp.errors import ConfigError, StreamsError
@@ -63,6 +72,48 @@ def adds_up(metrics: ConsumerMetrics) -> bool:
 
 def numbers(count: int, keys: int = 20) -> list[tuple[str, str]]:
     return [(f"k{number % keys}", str(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once", "exactly_once"])
+def test_kafka_s_tools_see_no_lag_behind_markers_and_an_idle_consumer_commits_nothing(
+    feed: Feed, guarantee: Any
+) -> None:
+    """A commit used to stay in front of the marker behind the last record: monitors and autoscalers saw a lag."""
+    feed.create()
+    settings: dict[str, Any] = {"guarantee": guarantee}
+    seen = Seen()
+    handle: Any = seen
+    if guarantee == "exactly_once":
+        settings |= {"output": KafkaOutput(key_serde=StringSerde(), value_serde=StringSerde())}
+
+        def handle(record: ConsumerRecord, transaction: OutputTransaction) -> None:
+            seen(record)
+
+    def settles(running: SyncReliableConsumer) -> None:
+        until(
+            lambda: not any(feed.lags().values()),
+            SECONDS,
+            lambda: f"{feed.lags()} {feed.committed()} {running.status}",
+        )
+
+    feed.transact(numbers(100))
+    feed.transact(numbers(30), commit=False)
+    with consumer(feed, handle, **settings) as running:
+        until(lambda: seen.count >= 100, SECONDS, lambda: running.status)
+        settles(running)
+        feed.transact(numbers(30), commit=False)
+        settles(running)
+        commits, committed = running.metrics.commits, feed.committed()
+        time.sleep(1.0)  # twenty commit intervals
+        assert (running.metrics.commits, feed.committed()) == (commits, committed)
+    feed.transact(numbers(30), commit=False)
+    with consumer(feed, handle, **settings) as running:
+        settles(running)
+    feed.send(numbers(20))
+    with consumer(feed, handle, **settings) as running:
+        until(lambda: seen.count >= 120, SECONDS, lambda: running.status)
+        settles(running)
+    assert seen.count == 120
 
 
 @pytest.mark.parametrize("ordered_by", ["key", "partition"])

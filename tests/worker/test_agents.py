@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp import StreamsConfig
 from streamapp.engine.metadata import metadata_of, topic_ids_in
@@ -20,6 +21,7 @@ from streamapp.runners.worker.clients import find_committed
 from ..group_offsets import commit_offsets
 from ..processes import Worker, until
 from .conftest import ANY_TIME, PARTITIONS, Cluster
+from .test_lag import lags
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 
@@ -144,6 +146,58 @@ def test_a_clean_restart_repeats_nothing_whatever_lies_between_the_records(
     assert len(answered.answers(b"yielded ")) == 750
     if not answered.topology:
         assert sorted(value for _, value in answers) == sorted(answered.asked)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_kafka_s_tools_see_no_lag_behind_markers_and_idle_agents_commit_nothing(
+    answered: Answered, guarantee: str
+) -> None:
+    """The offset of agents used to stay in front of the marker behind the last record.
+
+    Commands, monitors and autoscalers saw a lag for ever, although all records were done.
+    """
+    cluster, found = answered.cluster, dict[str, int]()
+
+    def settled() -> bool:
+        found.clear()
+        found.update(lags(cluster))
+        mine = [lag for partition, lag in found.items() if partition.startswith(answered.input)]
+        return len(mine) == PARTITIONS and not any(found.values())
+
+    def settles() -> None:
+        until(settled, 60, lambda: f"{found}\n{answered.story()}")
+
+    worker = answered.start(GUARANTEE=guarantee)
+    answered.ask(200, keys=40)
+    answered.answered(200)
+    settles()
+    if not answered.topology:
+        answered.abort(7)
+        settles()
+    before = commits(cluster)
+    time.sleep(3)  # thirty commit intervals
+    assert commits(cluster) == before
+    assert worker.terminate() == 0
+    if not answered.topology:
+        answered.abort(7)
+    worker = answered.start(GUARANTEE=guarantee)
+    settles()
+    answered.ask(20)
+    answered.answered(220)
+    settles()
+    assert worker.terminate() == 0
+    assert len(answered.answers()) == 220, answered.story()
+
+
+def commits(cluster: Cluster) -> int:
+    """The end of the log of all committed offsets, which every commit moves."""
+    partitions = (
+        cluster.admin.list_topics("__consumer_offsets", timeout=30).topics["__consumer_offsets"].partitions
+    )
+    ends = cluster.admin.list_offsets(
+        {TopicPartition("__consumer_offsets", number): OffsetSpec.latest() for number in partitions}
+    )
+    return sum(end.result(30).offset for end in ends.values())
 
 
 def numbers(rows: list[tuple[bytes | None, bytes]]) -> dict[bytes | None, list[int]]:

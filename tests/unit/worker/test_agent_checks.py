@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import faust
 import pytest
 from faust.types import TP
 from mode.utils.locks import Event
@@ -60,6 +62,38 @@ def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
                 ConfigError, match="the table totals cannot be exact .* writes a change to rocksdb before"
             ):
                 check_agents(app, app.agents.values(), lambda topic: False)
+
+
+class Charge(faust.Record):
+    amount: float
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_type_that_faust_cannot_decode_is_refused(part: str) -> None:
+    """Faust calls `from_data` of any other type: the first record used to end the worker with an AttributeError."""
+    for number, good in enumerate((None, int, float, Decimal, str, bytes, Charge)):
+        app = App("checked")
+        app.agent(app.topic("in", **{f"{part}_type": good}), name=f"of-{number}")(nothing)
+        app.Table("totals", **{f"{part}_type": good})
+        check_agents(app, app.agents.values(), lambda topic: False)
+
+    class Own(faust.Schema):
+        """Decodes as its author likes."""
+
+    app = App("checked")
+    app.agent(app.topic("in", schema=Own(**{f"{part}_type": dict})), name="own")(nothing)
+    check_agents(app, app.agents.values(), lambda topic: False)
+    app.agent(app.topic("in", **{f"{part}_type": dict}), name="books")(nothing)
+    remedy = f'Leave {part}_type out .* dicts from {part}_serializer="json".* derived from faust.Record'
+    with pytest.raises(ConfigError, match=f"the agent .*books reads in with {part}_type=dict, .*{remedy}"):
+        check_agents(app, app.agents.values(), lambda topic: False)
+
+    app = App("checked")
+    app.Table("totals", **{f"{part}_type": dict})
+    with pytest.raises(
+        ConfigError, match=f"the table totals has a changelog with {part}_type=dict, .*{remedy}"
+    ):
+        check_agents(app, app.agents.values(), lambda topic: False)
 
 
 def test_a_partitioner_of_its_own_is_refused_where_nobody_would_ask_it() -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.exceptions import DecodeError
 
 from streamapp import App, ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
@@ -63,7 +64,7 @@ class Application:
         async def ignore(*_: Any) -> None: ...
 
         topic = SimpleNamespace(app=self, on_decode_error=ignore)
-        asyncio.run(WatchedTopic._on_undecodable(topic, error or ValueError("no"), RECORD))
+        asyncio.run(WatchedTopic._on_undecodable(topic, error or ValueError("no"), RECORD, "value"))
 
     def raised(
         self,
@@ -184,6 +185,48 @@ def test_without_an_answer_to_go_on_the_worker_ends(handler: Any, message: str) 
     assert app.sent == []
     with pytest.raises(Exception, match=message):
         raise app.failed or AssertionError("the worker goes on")
+
+
+@pytest.mark.parametrize(
+    ("settings", "record", "advice"),
+    [
+        (
+            {"value_type": str},
+            {"value": b"late"},
+            'the value is no JSON, but the value_serializer of the topic is "json" (Faust\'s default). If values are '
+            'text or bytes, give the topic value_serializer="raw" and value_type=str or bytes. Or else set '
+            'deserialization_exception_handler to "continue"',
+        ),
+        ({}, {"value": b"\xff"}, "the value is no JSON, but"),
+        (
+            {"key_type": str, "key_serializer": "json"},
+            {"key": b"BER"},
+            'the key is no JSON, but the key_serializer of the topic is "json". If keys are',
+        ),
+        ({"value_type": int}, {"value": b'"x"'}, ""),
+        ({"value_type": int, "value_serializer": "raw"}, {"value": b"x"}, ""),
+    ],
+)
+async def test_a_record_that_is_no_json_names_the_serializer(
+    settings: dict[str, Any], record: dict[str, bytes], advice: str
+) -> None:
+    """JSON is Faust's default: the error used to name only the handler, with which all records would be dropped."""
+    app = App("checked")
+    failures: list[Exception] = []
+
+    async def fail(error: Exception, record: Any) -> None:
+        failures.append(error)
+
+    app._consumer = SimpleNamespace(fail=fail)
+    topic = app.topic("in", **settings)
+    with pytest.raises(DecodeError) as caught:
+        await topic.decode(SimpleNamespace(**{**vars(RECORD), "value": b"1", **record}), propagate=True)
+    part: Any = "key" if "key" in record else "value"
+    await topic._on_undecodable(caught.value, SimpleNamespace(**vars(RECORD)), part)
+    (error,) = failures
+    assert advice in str(error)
+    assert ("JSON" in str(error)) == bool(advice)
+    assert 'set deserialization_exception_handler to "continue"' in str(error)
 
 
 def test_no_handler_is_asked_about_brokers() -> None:

@@ -116,6 +116,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """The number of times that all partitions were set to the group's positions."""
         self._batch = 0
         """The value of ``_turn`` when the last fetch began."""
+        self._seamless = False
+        """True if each fetch of this turn has got its answer. The records of a lost answer would look like a gap."""
         self._dropped: Counter[tuple[TP, int]] = Counter()
         """Record -> the number of agents that never get it, since handing out has ended; `finish` ignores them."""
         self._given_up = False
@@ -162,10 +164,23 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         async with self._fetching:
             self.fetches += 1
             self._batch = self._turn
+            seamless, self._seamless = self._seamless, False
             records = await super()._getmany(active_partitions, timeout)
+            self._seamless = seamless
+            if seamless:
+                self._note_read(records)
         for tp in records.keys() - self._placed:
             self._too_early.setdefault(tp, records[tp][0].offset)
         return records
+
+    def _note_read(self, records: Mapping[Any, Any]) -> None:
+        """Notes how far the partitions are read, so that commits pass over the markers behind the last record.
+
+        Otherwise Kafka's own tools would show a lag of the group although all records are processed.
+        """
+        for tp in self._placed:
+            found = records.get(tp)
+            self._progress[tp].read(found[-1].offset if found else None, self._thread.fetched_up_to(tp)[0])
 
     async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:
         """Fetches once. The answer has no records (None) if the flow of records has stopped meanwhile.
@@ -270,6 +285,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._too_early.clear()
             self._placed.update(found)
             self._turn += 1
+            self._seamless = True
 
     async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> None:
         for tp, offset in committed.items():

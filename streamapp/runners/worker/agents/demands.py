@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any
 
+from faust.serializers.schemas import Schema
 from faust.tables.base import Collection
 from yarl import URL
 
@@ -14,6 +16,9 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 
 __all__ = ["check_agents"]
+
+_DECODED = (None, int, float, Decimal, str, bytes)
+"""The types, beside models, as which Faust decodes keys and values."""
 
 
 def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], bool]) -> None:
@@ -29,6 +34,10 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
                 "its own"
             )
         _check_cycle(app.config, agent)
+        _check_types(f"the agent {agent.name} reads {_named(agent.channel)}", agent.channel)
+    for table in app.tables.values():
+        if isinstance(table, Collection):
+            _check_types(f"the table {table.name} has a changelog", table.changelog_topic)
     if not app.config.exactly_once:
         return
     for table in app.tables.values():
@@ -41,6 +50,29 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
                     f'{scheme} before the commit. Use store="memory://" (Faust restores the table from its changelog), '
                     "or a table of the topology"
                 )
+
+
+def _named(channel: Any) -> str:
+    return ", ".join(getattr(channel, "topics", ())) or "a channel"
+
+
+def _check_types(reader: str, channel: Any) -> None:
+    """Raises `ConfigError` for a type of keys or values from which Faust makes no object when it decodes a record.
+
+    Faust itself would raise at the first record. A schema of another class may know more types.
+    """
+    if type(channel.schema) is not Schema:
+        return
+    for part in ("key", "value"):
+        given = getattr(channel.schema, f"{part}_type")
+        if given in _DECODED or hasattr(given, "from_data"):
+            continue
+        name = getattr(given, "__name__", repr(given))
+        raise ConfigError(
+            f"{reader} with {part}_type={name}, but Faust cannot decode a record as {name}. Leave {part}_type out to "
+            f'get {part}s as the serializer decodes them, for example dicts from {part}_serializer="json". Or give a '
+            f"class derived from faust.Record, or one of int, float, Decimal, str, bytes"
+        )
 
 
 def _check_cycle(config: StreamsConfig, agent: Any) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import faust
 from faust.exceptions import PartitionsMismatch
@@ -201,12 +202,12 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
         await super().declare()
 
     async def on_key_decode_error(self, exc: Exception, message: Any) -> None:
-        await self._on_undecodable(exc, message)
+        await self._on_undecodable(exc, message, "key")
 
     async def on_value_decode_error(self, exc: Exception, message: Any) -> None:
-        await self._on_undecodable(exc, message)
+        await self._on_undecodable(exc, message, "value")
 
-    async def _on_undecodable(self, exc: Exception, message: Any) -> None:
+    async def _on_undecodable(self, exc: Exception, message: Any, part: Literal["key", "value"]) -> None:
         await self.on_decode_error(exc, message)
         await _decide(
             self.app,
@@ -216,11 +217,36 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
             message,
             "could not be deserialized",
             "deserialization_exception_handler",
+            _no_json(self, exc, part),
         )
 
 
+def _no_json(topic: Any, exc: Exception, part: Literal["key", "value"]) -> str:
+    """The advice for a key or value that is no JSON. Empty for other errors.
+
+    JSON is Faust's default for values, so an application may have this serializer without naming it.
+    """
+    if not isinstance(exc.__cause__, (json.JSONDecodeError, UnicodeDecodeError)):
+        return ""
+    serializer = f"{part}_serializer"
+    if (getattr(topic.schema, serializer) or getattr(topic.app.serializers, serializer)) != "json":
+        return ""
+    default = " (Faust's default)" if part == "value" else ""
+    return (
+        f'the {part} is no JSON, but the {serializer} of the topic is "json"{default}. If {part}s are text or bytes, '
+        f'give the topic {serializer}="raw" and {part}_type=str or bytes. Or else '
+    )
+
+
 async def _decide(
-    app: Any, handler: ExceptionHandler, exc: BaseException, who: str, record: Any, what: str, setting: str
+    app: Any,
+    handler: ExceptionHandler,
+    exc: BaseException,
+    who: str,
+    record: Any,
+    what: str,
+    setting: str,
+    advice: str = "",
 ) -> None:
     """Asks ``handler`` about a failed record. If the record is not the cause, ends the worker without a question.
 
@@ -229,7 +255,7 @@ async def _decide(
     After "skip", "continue" or "dead_letter", the worker logs a warning and continues with the next record. "continue"
     sends the record to the dead-letter topic, if such a topic is set; "dead_letter" requires the topic. A handler's
     `Response` brings letters of its own. Any other answer, or an exception of the handler, ends the worker after a
-    commit of the finished records.
+    commit of the finished records. In its error, ``advice`` stands in front of the hint to the handler.
     """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where, cause = f"{who}: {_where(app, record)}", f"{what}: {said(exc, app.config)}"
@@ -242,7 +268,7 @@ async def _decide(
     ):
         kept = without_loss(handler, exc)
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
-        remedy = remedy if kept == handler else PASSES
+        remedy = advice + (remedy if kept == handler else PASSES)
         try:
             answer, own = judge(kept, lambda: context, exc, f"{failure}; {remedy}", topic)
         except ProcessingFailed as fatal:

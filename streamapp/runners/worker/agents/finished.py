@@ -23,6 +23,28 @@ class Progress:
     def __init__(self) -> None:
         self._open: deque[int] = deque()
         self._next: int | None = None
+        self._read: int | None = None
+        """The offset behind the last record that was read, although it may not have been given to an agent yet."""
+        self._read_up_to: int | None = None
+        """The next offset to read, behind the markers that follow the last record."""
+
+    def read(self, last: int | None, up_to: int | None) -> None:
+        """Notes a fetch: the offset of its last record, if it has any, and the next offset to read (None: not known).
+
+        Between the two offsets lie only markers and gaps. The position passes over them as soon as the last record is
+        done.
+
+        >>> progress = Progress()
+        >>> progress.read(4, 6), progress.position({4})
+        (None, None)
+        >>> progress.hand_out(4), progress.position(set()), progress.position({4})
+        (True, 4, 6)
+        >>> progress.read(None, 7), progress.position(set())
+        (None, 7)
+        """
+        if last is not None:
+            self._read = last + 1
+        self._read_up_to = up_to
 
     def hand_out(self, offset: int) -> bool:
         """Notes a record that goes to an agent.
@@ -47,12 +69,16 @@ class Progress:
         return [offset for offset in list(self._open) if offset not in done]
 
     def position(self, done: set[int]) -> int | None:
-        """The offset of the first record that is not done, or else the offset behind the last record.
+        """The offset of the first record that is not done. Else the offset behind the last record and its markers.
 
-        ``done`` has the offsets of finished records; those below the position are removed from ``done``. None: no agent
-        has got a record yet.
+        ``done`` has the offsets of finished records; those below the position are removed from ``done``. None: no
+        position is known, because nothing has been read yet.
         """
         waiting = self._open
         while waiting and waiting[0] in done:
             done.discard(waiting.popleft())
-        return waiting[0] if waiting else self._next
+        if waiting:
+            return waiting[0]
+        if self._next == self._read and self._read_up_to is not None:
+            return max(self._read_up_to, self._next or 0)  # the consumer may have been set back since
+        return self._next
