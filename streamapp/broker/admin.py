@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic, OffsetSpec
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
 
-from streamapp.broker.requests import NO_ANSWER, LastingAdmin, ask_controller, list_offsets
+from streamapp.broker.requests import NO_ANSWER, LastingAdmin, ask, ask_controller, list_offsets
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -64,7 +64,8 @@ class KafkaAdmin:
         ]
         if new:
             # Another worker may create the topics at the same time, so the counts are checked again.
-            self._each("create", self._client.create_topics, new, KafkaError.TOPIC_ALREADY_EXISTS)
+            answers = ask_controller(self._client.create_topics, new, seconds=self._timeout)
+            self._each("create", answers, KafkaError.TOPIC_ALREADY_EXISTS)
             self._wait_until(
                 lambda: self._writable(wanted.keys()), f"topics {', '.join(wanted)} have leaders"
             )
@@ -75,10 +76,18 @@ class KafkaAdmin:
         found = self._metadata().topics
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
+    def topic_config(self, topic: str) -> dict[str, str | None]:
+        """Return the settings of a topic, with those of the brokers where the topic has none of its own."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        answers = ask(self._client.describe_configs, [resource], seconds=self._timeout)
+        (found,) = self._each("describe", answers).values()
+        return {name: entry.value for name, entry in found.items()}
+
     def delete_topics(self, topics: Collection[str]) -> None:
         """Delete topics, and return when they are gone; a topic that does not exist is no error."""
         if topics:
-            self._each("delete", self._client.delete_topics, list(topics), KafkaError.UNKNOWN_TOPIC_OR_PART)
+            answers = ask_controller(self._client.delete_topics, list(topics), seconds=self._timeout)
+            self._each("delete", answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
             self._wait_until(
                 lambda: not self.partition_counts(topics), f"topics {', '.join(topics)} are gone"
             )
@@ -163,10 +172,7 @@ class KafkaAdmin:
         _logger.warning("Kafka at %s does not answer yet. Trying again for %g s", self._servers, rest)
         return self._client.list_topics(timeout=rest)
 
-    def _each(
-        self, verb: str, request: Callable[..., Mapping[Any, Future[Any]]], what: Any, *fine: int
-    ) -> dict[Any, Any]:
-        answers = ask_controller(request, what, seconds=self._timeout)
+    def _each(self, verb: str, answers: Mapping[Any, Future[Any]], *fine: int) -> dict[Any, Any]:
         results, problems = {}, []
         for subject, answer in answers.items():
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import click
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer
@@ -39,9 +40,16 @@ def topic_group() -> None:
     help="A setting of the topic, such as cleanup.policy=compact; several can be given.",
 )
 def create(name: str, partitions: int, config: dict[str, str]) -> None:
-    """Create topic NAME. If the topic exists with this number of partitions, nothing changes, not even its settings."""
+    """Create topic NAME. If the topic exists with these partitions and settings, nothing changes.
+
+    If the topic has other settings, the command ends with an error, and changes nothing.
+    """
     with clear_errors():
-        KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions, config)])
+        admin = KafkaAdmin(KafkaSettings.from_env())
+        exists = name in admin.partition_counts([name])
+        admin.ensure_topics([TopicSpec(name, partitions, config)])
+        if exists and config:
+            _check_settings(name, config, admin.topic_config(name))
     click.echo(f"{name} has {counted(partitions, 'partition')}")
 
 
@@ -129,6 +137,16 @@ def read(name: str, follow: bool) -> None:
             sys.exit(0)
         finally:
             consumer.close()
+
+
+def _check_settings(name: str, wanted: Mapping[str, str], present: Mapping[str, str | None]) -> None:
+    other = [f"{key}={present.get(key)}" for key, value in wanted.items() if present.get(key) != value]
+    if other:
+        settings = ",".join(f"{key}={value}" for key, value in wanted.items())
+        raise BrokerError(
+            f"the topic {name} exists already and has {', '.join(other)}. This command changes no settings; "
+            f"kafka-configs does: --alter --entity-type topics --entity-name {name} --add-config {settings}"
+        )
 
 
 def _partitions(settings: KafkaSettings, name: str) -> range:

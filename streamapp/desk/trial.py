@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,8 @@ from streamapp.runners.local import TopologyTestDriver
 from streamapp.topology import Topology
 
 __all__ = ["Trial", "runs_of", "tried", "try_record"]
+
+_PLACE = re.compile(r"record of \S+-\d+ at offset \d+")
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,18 @@ def tried(run: Callable[[bool], Trial]) -> Trial:
     try:
         return run(True)
     except ProcessingFailed as error:
-        exception, _, _ = str(error).partition(REPRODUCE)  # leaves out where the record is in the test driver
+        exception = _without_place(error)
     try:
         trial = run(False)
     except ProcessingFailed:
         return Trial((), {}, (), exception, stops=True)
     return replace(trial, exception=exception)
+
+
+def _without_place(error: ProcessingFailed) -> str:
+    """The message without the place of the record, which is a place in the test driver, and without the remedy.
+
+    The trial ignores the answers of the topology, so the remedy may be one that the topology has already.
+    """
+    message, _, _ = str(error).partition(REPRODUCE)
+    return _PLACE.sub("the record", message.replace(f"; {error.remedy}", "", 1), count=1)

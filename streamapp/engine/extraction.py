@@ -13,6 +13,7 @@ from streamapp.engine.queues import ConsumedRecord, DecodedRecord, RecordQueue
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import StreamsError
 from streamapp.records import RecordBatch
+from streamapp.serdes.types import excerpt
 
 __all__ = ["extract_head", "try_head"]
 
@@ -24,7 +25,7 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
     happens with a record that cannot be decoded, if the exception handler drops the record. Returns None if no record
     is left.
 
-    Raises `StreamsError` if the extractor raises or gives no int, or if the task must stop (see
+    Raises `StreamsError` if the extractor raises or gives no int (`Failures.extraction`), or if the task must stop (see
     `Failures.deserialization`).
     """
     assert queue.extractor is not None
@@ -41,14 +42,10 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
         except StreamsError:
             raise
         except Exception as error:
-            raise StreamsError(
-                f"the timestamp extractor of {queue.source.name} failed for {record}: {error}"
-            ) from error
+            raise failures.extraction(error, queue.source.name) from None
         if not isinstance(timestamp, int):
-            raise StreamsError(
-                f"the timestamp extractor of {queue.source.name} gave {timestamp!r} for {record}: "
-                "it has to give an int, ms since the epoch"
-            )
+            wrong = TypeError(f"it has to give an int, ms since 1970, and gave {excerpt(timestamp)}")
+            raise failures.extraction(wrong, queue.source.name)
         if timestamp < 0:
             task.drop(1, queue.source.name, "negative_timestamp")
             task.pass_over(queue)

@@ -112,6 +112,17 @@ class Failures:
             )
             raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
+    def extraction(self, error: Exception, source: str) -> ProcessingFailed:
+        """The error for a record to which the timestamp extractor of a source gives no time.
+
+        As in Kafka Streams, no exception handler is asked.
+        """
+        remedy = (
+            "no exception handler is asked about a timestamp extractor. To drop such a record, let the extractor return "
+            "a negative number"
+        )
+        return self._fatal(error, self._message(error, source, "has no time: the extractor failed"), remedy)
+
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
         """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop."""
         if no_fault_of_the_record(error):
@@ -192,7 +203,7 @@ class Failures:
     ) -> None:
         if without_loss(on_error, error) != on_error:
             # The record comes again, so a letter would make two records of it.
-            raise self._fatal(error, f"{self._message(error, node, what)}; {PASSES}")
+            raise self._fatal(error, self._message(error, node, what), PASSES)
         dead = self._follow(on_error, error, node, what, remedy)
         self._task.drop(1, node, "dead_letter" if dead else reason)
 
@@ -218,7 +229,7 @@ class Failures:
         for letter in letters or ():
             self._send(letter, node, f"{what}: {said(error, self._config)}")
         if answer == "fail":
-            raise self._fatal(error, message)
+            raise self._fatal(error, failure, remedy)
         # A runner limits how often it logs lines of one kind. The kind is not the text, which often quotes the record.
         logger.warning(
             "%s; %s",
@@ -228,8 +239,9 @@ class Failures:
         )
         return bool(letters)
 
-    def _fatal(self, error: Exception, message: str) -> ProcessingFailed:
-        fatal = ProcessingFailed(f"{message}{self._how_to_reproduce(error)}")
+    def _fatal(self, error: Exception, failure: str, remedy: str) -> ProcessingFailed:
+        fatal = ProcessingFailed(f"{failure}; {remedy}{self._how_to_reproduce(error)}")
+        fatal.remedy = remedy
         fatal.__cause__ = None if hides_text(error, self._config) else error
         fatal.__suppress_context__ = True  # as after `raise ... from`
         return fatal

@@ -98,7 +98,12 @@ def without_loss(on_error: Answer | Chooser, error: BaseException) -> Answer | C
 
 
 class ProcessingFailed(StreamsError):
-    """A record could not be handled, and the task must stop, for example because the exception handler says so."""
+    """A record could not be handled, and the task must stop, for example because the exception handler says so.
+
+    ``remedy`` is the part of the message that says how the application may go on.
+    """
+
+    remedy: str = ""
 
 
 class Judgement(NamedTuple):

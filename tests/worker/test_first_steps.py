@@ -36,7 +36,12 @@ def test_a_topic_is_created_written_and_read(run) -> None:  # type: ignore[no-un
 
 def test_a_topic_is_created_with_settings(run) -> None:  # type: ignore[no-untyped-def]
     name = f"steps-{uuid.uuid4().hex[:8]}"
-    assert run("create", name, "--config", "cleanup.policy=compact").exit_code == 0
+    settings = ["--config", "cleanup.policy=compact", "--config", "retention.ms=-1"]
+    assert run("create", name, *settings).exit_code == 0
+    assert run("create", name, *settings).exit_code == 0
+    other = run("create", name, "--config", "retention.ms=5000", "--config", "cleanup.policy=compact")
+    assert other.exit_code == 1
+    assert f"{name} exists already and has retention.ms=-1. This command changes no settings" in other.output
     assert "cleanup.policy" in run("create", f"{name}-2", "--config", "cleanup.policy=sometimes").output
     assert "is not NAME=VALUE" in run("create", name, "--config", "compact").output
 

@@ -24,7 +24,8 @@ def test_a_trial_that_fails_names_no_other_record_and_sends_no_letter(
     with pytest.raises(SystemExit):
         show_trial(lambda raises: try_record(topology, CONFIG, "in", b"k", b"?", 5, raises=raises), False)
     printed = capsys.readouterr()
-    assert printed.err.startswith("failed: number (task 0_0)")
+    assert printed.err.startswith("failed: number (task 0_0): the record failed: ValueError")
+    assert "set processing_exception_handler" not in printed.err  # the operator has an answer already
     assert "ValueError" in printed.err
     assert (
         "To run it again" not in printed.err

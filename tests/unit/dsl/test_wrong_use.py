@@ -249,6 +249,10 @@ ARGUMENTS = {
         ),
         "value_serde of the join is also in stream_joined. Give it only once",
     ),
+    "global in Java's order": (
+        lambda d: d.stream.left_join(d.builder.global_table("g", **TEXT), lambda k, v: v, max),
+        "takes the joiner as second argument, and the function that gives the key as key_selector=",
+    ),
     "global without selector": (
         lambda d: d.stream.join(d.builder.global_table("g", **TEXT), max),
         "needs key_selector",
