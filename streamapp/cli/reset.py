@@ -22,7 +22,8 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
     """Delete the progress and the tables of APPLICATION, so that its workers process all input again.
 
     The command shows what it deletes, and asks first: the internal topics, the offsets of the consumer group, and
-    the state on this machine. Input and output topics stay as they are.
+    the state on this machine. Tables of agents are deleted, too, because agents read their input again. Input and
+    output topics stay as they are, and so do the groups of consumers (`App.consume`).
 
     Stop all workers first. Delete the state on other machines and in other folders, too: a worker refuses to
     start with old state.
@@ -38,7 +39,7 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
     if not hasattr(app, "streams"):
         raise click.ClickException(_without_topology(application, app))
     with clear_errors():
-        planned = plan_reset(app.streams.plan, admin_client(app.config))
+        planned = plan_reset(app, admin_client(app.config))
         click.echo(planned)
         if not yes:
             click.confirm("Delete this for good?", abort=True)

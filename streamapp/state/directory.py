@@ -23,6 +23,7 @@ from streamapp.state.files import file_limit, too_few_files
 __all__ = [
     "DiskFullError",
     "StateDirectory",
+    "delete_state",
     "known_fingerprint",
     "state_error",
 ]
@@ -222,6 +223,12 @@ class StateDirectory:
             "another state_dir: the state is restored from them. If they do not fit, set another application_id, or "
             "begin anew with `streamapp reset`. `streamapp compat` says what a change of the topology needs."
         )
+
+
+def delete_state(folder: Path) -> None:
+    """Deletes the state of an application on this machine. Raises `StreamsError` if a worker uses the state."""
+    with StateDirectory(folder.parent, folder.name):
+        shutil.rmtree(folder)
 
 
 def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:

@@ -42,7 +42,7 @@ def test_an_application_is_taken_back_to_its_beginning(
     app = application(cluster)
     admin = LastingAdmin({"bootstrap.servers": cluster.bootstrap})
     with pytest.raises(StreamsError, match=r"has 1 member \(app-.*Stop them first"):
-        plan_reset(app.streams.plan, admin)
+        plan_reset(app, admin)
     assert worker.terminate() == 0
     shutil.copytree(cluster.folder / "data-a", cluster.folder / "data-elsewhere")
 
@@ -95,9 +95,93 @@ def test_the_state_is_where_the_worker_was_told_to_put_it(cluster: Cluster) -> N
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_agents_compute_their_tables_anew_and_count_no_record_twice(cluster: Cluster, guarantee: str) -> None:
+    """A reset takes the inputs of agents back to the first record, so the rows that the agents made have to go, too."""
+    keyed = f"{cluster.id}-keyed"
+    env = {
+        "TOPOLOGY": "yes",
+        "TABLE": "yes",
+        "GUARANTEE": guarantee,
+        "AGENT_IN": f"{cluster.id}-asked",
+        "AGENT_OUT": f"{cluster.id}-answers",
+        "FAILING": keyed,
+        "HOW": "raises in the key of group_by",
+    }
+    cluster.create(env["AGENT_IN"], env["AGENT_OUT"], keyed)
+    changelog = f"{cluster.id}-seen-changelog"
+    repartition = f"tests.worker.agents_app.fail_somewhere-{keyed}-by-{cluster.id}-repartition"
+
+    def answers() -> tuple[int, int]:
+        """The highest count of each key, added up, and the number of records behind ``group_by``."""
+        values = [value or b"" for _, value in cluster.read(env["AGENT_OUT"])]
+        sent = [value.removeprefix(b"sent v=") for value in values if value.startswith(b"sent v=")]
+        return sum(map(int, sent)), values.count(b"yielded v") - len(sent)
+
+    worker = cluster.start(app="agents_app", **env)
+    cluster.feed(40, 1, topic=env["AGENT_IN"])
+    cluster.feed(30, topic=keyed)
+    first = (sum(range(41)), 30)
+    until(lambda: answers() == first, 60, lambda: f"{answers()} {cluster.story()}")
+    assert worker.terminate() == 0
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from streamapp.cli import main; main()",
+            "reset",
+            "tests.worker.agents_app",
+            "--yes",
+        ],
+        env={
+            **os.environ,
+            **env,
+            "APP_ID": cluster.id,
+            "BOOTSTRAP": cluster.bootstrap,
+            "SOURCE": cluster.source,
+            "SINK": cluster.sink,
+            "DATADIR": str(cluster.folder / "data-a"),
+            "WEB_PORT": str(free_port()),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"topic   {changelog}" in done.stdout
+    assert f"topic   {repartition}" in done.stdout
+    assert f"{env['AGENT_IN']}, {keyed}" in done.stdout  # the agents read these topics again
+    until(lambda: changelog not in cluster.admin.list_topics(timeout=10).topics, 20, cluster.story)
+
+    again = cluster.start(app="agents_app", **env)
+    twice = (2 * first[0], 2 * first[1])
+    until(lambda: answers() >= twice, 60, lambda: f"{answers()} {cluster.story()}")
+    assert again.terminate() == 0
+    assert answers() == twice
+
+
+def test_consumers_stay_where_they_are_and_the_command_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = application(cluster)
+
+    @app.consume(cluster.source)
+    async def charge(record: object) -> None: ...
+
+    admin = LastingAdmin({"bootstrap.servers": cluster.bootstrap})
+    group = f"{cluster.id}-charge"
+    commit_for(admin, group, {TopicPartition(cluster.source, 0): 0})
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    done = CliRunner().invoke(main, ["reset", "it", "--yes"])
+    assert done.exit_code == 0, done.output
+    assert f"The groups of consumers stay where they are: {group}." in done.output
+    assert look_at_group(admin, group).state != "dead"
+
+
 def test_a_reset_of_what_never_ran_has_nothing_to_delete(cluster: Cluster) -> None:
     app = application(cluster)
-    planned = plan_reset(app.streams.plan, AdminClient({"bootstrap.servers": cluster.bootstrap}))
+    planned = plan_reset(app, AdminClient({"bootstrap.servers": cluster.bootstrap}))
     assert (planned.topics, planned.folder, planned.backfilled) == ((), None, None)
     planned.carry_out()
 
@@ -105,6 +189,6 @@ def test_a_reset_of_what_never_ran_has_nothing_to_delete(cluster: Cluster) -> No
 def test_state_that_a_worker_holds_is_left_alone(cluster: Cluster) -> None:
     app = application(cluster)
     with StateDirectory(app.config.state_dir, cluster.id):
-        planned = plan_reset(app.streams.plan, AdminClient({"bootstrap.servers": cluster.bootstrap}))
+        planned = plan_reset(app, AdminClient({"bootstrap.servers": cluster.bootstrap}))
         with pytest.raises(LockError, match="is in use by process"):
             planned.carry_out()

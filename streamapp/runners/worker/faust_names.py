@@ -6,7 +6,7 @@ records: the data plane does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import faust
 from mode import Service
 
 from streamapp.runners.worker.agents.recovery import AgentTableManager
-from streamapp.runners.worker.reset import delete_state
+from streamapp.state.directory import delete_state
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -24,6 +24,7 @@ __all__ = [
     "SubtopologyAgent",
     "changelogs_of_agents",
     "register",
+    "regrouped_by_agents",
     "topics_of_agents",
 ]
 
@@ -128,10 +129,28 @@ def register(app: faust.App, plan: Plan) -> None:
 
 def topics_of_agents(app: faust.App) -> list[str]:
     """The topics that the agents of an application read, without the sub-topologies."""
-    agents = [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
     return [
-        topic for agent in agents for topic in getattr(agent.channel, "topics", ())
+        topic for agent in _agents(app) for topic in getattr(agent.channel, "topics", ())
     ]  # a channel in memory has none
+
+
+def regrouped_by_agents(app: faust.App, topics: Iterable[str]) -> list[str]:
+    """The topics, among ``topics``, that Faust has made for ``group_by`` of an agent of this application.
+
+    Faust makes such a topic when the agent runs. Its name begins with the name of the agent.
+    """
+    agents = [agent.name for agent in _agents(app)]
+    begin = (*(f"{name}-" for name in agents), *(f"{app.conf.id}-{name}-" for name in agents))
+    known = {topic for agent in app.agents.values() for topic in getattr(agent.channel, "topics", ())}
+    return sorted(
+        topic
+        for topic in topics
+        if topic.endswith("-repartition") and topic.startswith(begin) and topic not in known
+    )
+
+
+def _agents(app: faust.App) -> list[Any]:
+    return [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
 
 
 def changelogs_of_agents(app: faust.App) -> list[str]:

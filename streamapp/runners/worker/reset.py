@@ -3,48 +3,80 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamapp.broker.consumer_groups import check_at_rest, look_at_group
+from streamapp.broker.consumer_groups import check_at_rest, look_at_group, read_committed_offsets
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.clients import unreachable
-from streamapp.state.directory import StateDirectory
-from streamapp.topology.plan import Plan
+from streamapp.runners.worker.faust_names import changelogs_of_agents, regrouped_by_agents, topics_of_agents
+from streamapp.state.directory import delete_state
 
-__all__ = ["Reset", "delete_state", "plan_reset"]
+__all__ = ["Reset", "plan_reset"]
 
 _SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Reset:
-    """Deletes internal topics, the offsets of the group, and the state on this machine (``folder`` None: no state).
+    """Deletes internal topics, the offsets of the group, and the state on this machine.
 
     ``backfilled`` is a second group, whose offsets have the fingerprint of a backfill's topology in their metadata.
     None: there is no such group, because no backfill has ended since the last reset.
+
+    ``of_agents`` are the topics that agents made for their tables and for ``group_by``. Agents compute the records of
+    these topics anew, so records that stayed would count twice. ``tables`` is the folder of the tables of agents on
+    this machine, and ``folder`` that of the topology's state. None: there is no such folder.
+
+    ``read_again`` are the topics that agents read from the beginning. ``staying`` are the groups of consumers, which
+    the reset does not touch.
     """
 
     group: str
     backfilled: str | None
     topics: tuple[str, ...]
+    of_agents: tuple[str, ...]
     folder: Path | None
+    tables: Path | None
+    read_again: tuple[str, ...]
+    staying: tuple[str, ...]
     _admin: LastingAdmin
 
     def __str__(self) -> str:
         """
-        >>> print(Reset("flights", None, ("flights-counts-changelog",), None, None))
+        >>> print(Reset("flights", None, ("flights-counts-changelog",), (), None, None, (), (), None))
         topic   flights-counts-changelog
         offsets of the consumer group flights
         """
-        state = [] if self.folder is None else [f"folder  {self.folder}"]
         topics = [f"topic   {topic}" for topic in self.topics]
+        made = [f"topic   {topic}, made by agents" for topic in self.of_agents]
         groups = [f"offsets of the consumer group {group}" for group in self._groups]
-        return "\n".join([*topics, *groups, *state])
+        folders = [f"folder  {folder}" for folder in (self.folder, self.tables) if folder is not None]
+        return "\n".join([*topics, *made, *groups, *folders, *self._consequences])
+
+    @property
+    def _consequences(self) -> list[str]:
+        said = []
+        if self.read_again:
+            said.append(
+                f"Agents read these topics again from the beginning: {', '.join(self.read_again)}. Records that agents "
+                "have written into one of these topics then count twice, unless you delete the topic"
+            )
+        if self.of_agents:
+            said.append(
+                "Rows that timers, pages or commands have written into tables of agents do not come back"
+            )
+        if self.staying:
+            said.append(
+                f"The groups of consumers stay where they are: {', '.join(self.staying)}. To move one of them: "
+                "streamapp offsets reset --group NAME"
+            )
+        return said
 
     @property
     def _groups(self) -> list[str]:
@@ -59,8 +91,10 @@ class Reset:
         """
         if self.folder is not None:
             delete_state(self.folder)
-        if self.topics:
-            deleted = ask_controller(self._admin.delete_topics, self.topics, seconds=_SECONDS)
+        if self.tables is not None:
+            shutil.rmtree(self.tables)
+        if topics := [*self.topics, *self.of_agents]:
+            deleted = ask_controller(self._admin.delete_topics, topics, seconds=_SECONDS)
             for topic, answer in deleted.items():
                 _passes(answer.result, f"the topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
         for group in self._groups:
@@ -68,33 +102,42 @@ class Reset:
             _passes(answer.result, f"the consumer group {group}", KafkaError.GROUP_ID_NOT_FOUND)
 
 
-def delete_state(folder: Path) -> None:
-    """Deletes the state of an application on this machine. Raises `StreamsError` if a worker uses the state."""
-    with StateDirectory(folder.parent, folder.name):
-        shutil.rmtree(folder)
-
-
-def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:
+def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
     """Prepares the reset of an application. Raises `StreamsError` while the application has workers.
 
-    The reset deletes internal topics of this topology. Topics of an older topology stay, and so does the state on other
-    machines.
+    The reset deletes internal topics of this topology and of these agents. Topics of an older version stay, and so does
+    the state on other machines.
     """
+    plan = app.streams.plan
     group = plan.application_id
     try:
         existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as exc:
         raise unreachable(plan.config, exc) from exc
     check_at_rest(admin, group, plan.config.session_timeout_ms)
-    folder = Path(plan.config.state_dir) / group
     left = look_at_group(admin, plan.backfill_group).state != "dead"
+    committed = {tp.topic for tp in read_committed_offsets(admin, group)}
+    regrouped = regrouped_by_agents(app, committed)
+    changelogs = changelogs_of_agents(app)
     return Reset(
         group,
         plan.backfill_group if left else None,
-        tuple(topic.name for topic in plan.internal_topics if topic.name in existing),
-        folder if folder.exists() else None,
+        _among(existing, [topic.name for topic in plan.internal_topics]),
+        _among(existing, [*changelogs, *regrouped]),
+        _if_present(Path(plan.config.state_dir) / group),
+        _if_present(app.conf.tabledir) if changelogs else None,
+        _among(existing, topics_of_agents(app)),
+        tuple(consumer.name for consumer in app.consumers),
         admin,
     )
+
+
+def _among(existing: Collection[str], topics: Collection[str]) -> tuple[str, ...]:
+    return tuple(topic for topic in dict.fromkeys(topics) if topic in existing)
+
+
+def _if_present(folder: Path) -> Path | None:
+    return folder if folder.exists() else None
 
 
 def _passes(result: Callable[[], object], what: str, absent: int) -> None:
