@@ -99,8 +99,8 @@ def joined(stream: KStream[Any, Any], other: object, call: JoinCall) -> KStream[
         return _join_stream(stream, other, call)
     if isinstance(other, GlobalKTable) and callable(call.windows):
         raise TopologyError(
-            f"{stream.name}: a join with a global table takes the joiner as second argument, and the function that gives "
-            "the key as key_selector=. Java's order is the other way round"
+            f"{stream.name}: a join with a global table takes the joiner as second argument, and the function that "
+            "gives the key as key_selector=. Java's order is the other way round"
         )
     call.refuse(stream.name, "with a table", "windows", "stream_joined")
     if call.kind == "outer":

@@ -118,8 +118,8 @@ class Failures:
         As in Kafka Streams, no exception handler is asked.
         """
         remedy = (
-            "no exception handler is asked about a timestamp extractor. To drop such a record, let the extractor return "
-            "a negative number"
+            "no exception handler is asked about a timestamp extractor. To drop such a record, let the extractor "
+            "return a negative number"
         )
         return self._fatal(error, self._message(error, source, "has no time: the extractor failed"), remedy)
 
