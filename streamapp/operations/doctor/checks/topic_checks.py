@@ -231,3 +231,22 @@ def overwritten_timestamps(survey: Survey) -> Found:
     for topic in survey.of_role("repartition", "changelog"):
         if topic.config.get("message.timestamp.type") == "LogAppendTime":
             yield topic.name, "message.timestamp.type=LogAppendTime"
+
+
+@check(
+    "SA211",
+    "an internal topic does not exist",
+    "stalls",
+    reason="The group has committed offsets of the inputs. So the topic was deleted, or this version of the "
+    "application has not run yet. Without the changelog of a table of the topology, a worker ends, and does not "
+    "start again. The records of a deleted repartition topic are lost. Without the changelog of a Faust table, the "
+    "table begins empty.",
+    remedy="Restore the topic. Or compute all tables anew: stop all workers, run `streamapp reset`, and also delete "
+    "the changelogs of Faust tables. If a table of the topology is new in this version, and may begin empty, create "
+    "its changelog: `streamapp topic create TOPIC --partitions N --config cleanup.policy=compact`. A worker itself "
+    "creates a new repartition topic, and the changelog of a new Faust table.",
+    page="operations.md",
+)
+def missing_internal(survey: Survey) -> Found:
+    for name, inputs in survey.missing.items():
+        yield name, f"the topic does not exist, and the group has committed offsets of {', '.join(inputs)}"
