@@ -39,49 +39,56 @@ _POSITIVE = (
 
 
 class ConsumeSettings(TypedDict, total=False):
-    """The settings that `App.consume`, `ReliableConsumer` and `SyncReliableConsumer` share; all are optional."""
+    """The settings that `App.consume`, `ReliableConsumer` and `SyncReliableConsumer` share; all are optional.
+
+    - ``key_serde``: the serde for keys (default: ``default_key_serde`` of the configuration, else bytes).
+    - ``value_serde``: the serde for values (default: ``default_value_serde`` of the configuration, else bytes).
+    - ``ordered_by`` (default ``"key"``): with ``"key"``, the handler gets the records of a key one after the other, and
+      several keys at the same time. With ``"partition"``, the handler gets all records of a partition one after the
+      other.
+    - ``parallelism`` (default 16): the largest number of calls of the handler at the same time.
+    - ``batch`` (default None): with a `Batch`, the handler gets a list of records instead of one record.
+    - ``on_error`` (default None): the answer to an exception of the handler, to a record that cannot be decoded, and to
+      an output that brokers refuse. With None, the configuration's exception handler for each of these cases decides,
+      which is ``"fail"`` unless set.
+    - ``guarantee`` (default ``"at_least_once"``): ``"at_least_once"``, ``"at_most_once"``, or ``"exactly_once"`` with
+      ``output`` or ``offsets``.
+    - ``offsets`` (default None): a database that saves the offsets in the transaction of the handler's work. The
+      handler gets the connection as a second argument.
+    - ``output`` (default None): with a `KafkaOutput`, records that the handler sends are committed in one Kafka
+      transaction with the offsets. The handler gets an `OutputTransaction` as a second argument.
+    - ``buffer_records`` (default 10,000): the space for records that wait in memory, over all partitions. Each
+      partition has an equal share. A partition whose share is full is not read until half of the share is free.
+      Records that wait for a `Retry` do not count.
+    - ``buffer_bytes`` (default 33,554,432): the space in bytes for records that wait in memory, shared like
+      ``buffer_records``.
+    - ``commit_interval_ms`` (default 1,000, with ``output`` 100): the time in ms between two commits.
+    - ``handler_timeout_ms`` (default 300,000): the longest time in ms for one call of the handler. After this time, a
+      coroutine is cancelled, and its record counts as failed. A thread cannot be cancelled, so a plain function that
+      takes longer ends the consumer with `HandlerTimeout`.
+    - ``revoke_timeout_ms`` (default 10,000): the longest time in ms for which a rebalance waits for calls of the
+      handler. If a call takes longer, the next owner of the partition calls the handler for its records again (not
+      with ``"at_most_once"``).
+    - ``close_timeout_ms`` (default 30,000): the longest time in ms for which a stop waits for calls of the handler. If
+      a call takes longer, the handler is called for its records again after the next start (not with
+      ``"at_most_once"``).
+    """
 
     key_serde: Serde[Any]
-    """The serde for keys (default: ``default_key_serde`` of the configuration, else bytes)."""
     value_serde: Serde[Any]
-    """The serde for values (default: ``default_value_serde`` of the configuration, else bytes)."""
     ordered_by: Ordered
-    """With ``"key"`` (default), the handler gets the records of a key one after the other, and several keys at the same
-    time. With ``"partition"``, the handler gets all records of a partition one after the other."""
     parallelism: int
-    """The largest number of calls of the handler at the same time (default 16)."""
     batch: Batch
-    """With a `Batch`, the handler gets a list of records instead of one record."""
     on_error: OnError
-    """The answer to an exception of the handler, to a record that cannot be decoded, and to an output that brokers
-    refuse. The default is the configuration's exception handler for each of these cases, which is ``"fail"`` unless
-    set."""
     guarantee: Guarantee
-    """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` with ``output`` or ``offsets``."""
     offsets: OffsetSink
-    """A database that saves the offsets in the transaction of the handler's work. The handler gets the connection as a
-    second argument."""
     output: KafkaOutput
-    """With a `KafkaOutput`, records that the handler sends are committed in one Kafka transaction with the offsets. The
-    handler gets an `OutputTransaction` as a second argument."""
     buffer_records: int
-    """The space for records that wait in memory, over all partitions (default 10,000 records). Each partition has an
-    equal share. A partition whose share is full is not read until half of the share is free. Records that wait for a
-    `Retry` do not count."""
     buffer_bytes: int
-    """The space in bytes for records that wait in memory (default 32 MiB), shared like ``buffer_records``."""
     commit_interval_ms: int
-    """The time in ms between two commits (default 1,000, with ``output`` 100)."""
     handler_timeout_ms: int
-    """The longest time in ms for one call of the handler (default 300,000). After this time, a coroutine is cancelled,
-    and its record counts as failed. A thread cannot be cancelled, so a plain function that takes longer ends the
-    consumer with `HandlerTimeout`."""
     revoke_timeout_ms: int
-    """The longest time in ms for which a rebalance waits for calls of the handler (default 10,000). If a call takes
-    longer, the next owner of the partition calls the handler for its records again (not with ``"at_most_once"``)."""
     close_timeout_ms: int
-    """The longest time in ms for which a stop waits for calls of the handler (default 30,000). If a call takes longer,
-    the handler is called for its records again after the next start (not with ``"at_most_once"``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,14 @@ class Patient:
             lambda: f"not all brokers know {name}",
         )
 
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result()
+        until(
+            lambda: all(name not in _topics(address) for address in self.bootstrap.split(",")),
+            30,
+            lambda: f"not all brokers have forgotten {name}",
+        )
+
     def configure(self, topology: Any = None, faust: dict[str, Any] | None = None, **settings: Any) -> None:
         """The application with other settings, or another topology."""
         config = StreamsConfig(self.id, bootstrap_servers=self.bootstrap, **settings)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
+
+from confluent_kafka import TopicPartition
 
 from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde, Topology
 from streamapp.broker.requests import LastingAdmin
 from streamapp.runners.worker.topics import prepare_topics
 from streamapp.windows import TimeWindows
 
+from ..group_offsets import commit_offsets
 from ..processes import until
 from .patient import Patient, provokes
 
@@ -187,3 +191,50 @@ def test_records_of_global_topics_are_looked_at(patient: Patient) -> None:
     assert patient.findings() == set()  # each worker reads the whole topic, so a hot key does no harm there
     patient.feed(1, partition=2, timestamp=int(time.time() * 1000) + 3_600_000, topic=rows)
     assert patient.findings() == {("SA303", f"{rows}-2")}
+
+
+async def nothing(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+@provokes("SA212")
+def test_internal_topics_that_were_deleted(patient: Patient) -> None:
+    """The doctor left topics out that do not exist, so it did not see the deleted changelog of a table."""
+    patient.configure(windows(patient))
+    prepared(patient)
+    patient.app.agent(patient.app.topic(patient.sink), name="books")(nothing)
+    patient.app.Table("balances", default=int, partitions=3)
+    changelog, repartition = f"{patient.id}-by-minute-changelog", f"{patient.id}-by-minute-repartition"
+    balances = f"{patient.id}-balances-changelog"
+    assert patient.findings() == set(), "nothing was processed yet"
+    patient.commit(5, 5, 5)
+    assert patient.findings() == set(), "agents have processed nothing yet"
+    patient.feed(10, topic=patient.sink)
+    patient.feed(10, topic=repartition)
+    topics = patient.sink, repartition
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(topic, 0, 1) for topic in topics])
+    assert patient.findings() == {("SA212", balances)}
+    patient.delete(changelog)
+    assert patient.findings() == {("SA212", changelog), ("SA212", balances)}
+    patient.delete(repartition)
+    assert patient.findings() == {("SA212", topic) for topic in (repartition, changelog, balances)}
+
+
+def test_topics_of_agents_and_consumers(patient: Patient) -> None:
+    """The doctor looked only at the topics of the topology."""
+    names = [f"{patient.id}-{name}" for name in ("charges", "statements", "balances-changelog", "cards")]
+    charges, statements, _, cards = names
+    for name in names:
+        patient.create(name)
+    app = patient.app
+    app.agent(app.topic(charges), sink=[app.topic(statements)], name="books")(nothing)
+    app.Table("balances", default=int, partitions=3)
+    app.consume(cards, name="card")(lambda record: None)
+    assert patient.findings() == set()
+    for name in names:
+        patient.alter(name, min_insync_replicas="1")
+    assert patient.findings() == {("SA102", name) for name in names}
+    for name in names:
+        patient.alter(name, min_insync_replicas="2", retention_ms=str(DAY_MS))
+    assert patient.findings("--outage", "25") == {("SA201", charges), ("SA201", cards)}

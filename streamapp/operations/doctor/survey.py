@@ -4,6 +4,7 @@ fact."""
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.operations.offsets.positions import Position, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.topology.plan import Plan
+from streamapp.runners.worker.faust_names import changelogs_of_agents, outputs_of_agents, topics_of_agents
+from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Broker", "Partition", "Role", "Survey", "Topic"]
 
@@ -101,6 +103,8 @@ class Survey:
         self.reports: Sequence[WorkerReport] = reports
         self.app: Any = app
         self.unseen: list[str] = []
+        self._hidden: set[str] = set()
+        """Topics that exist, but that this client may not describe."""
 
     @cached_property
     def brokers(self) -> Mapping[int, Broker]:
@@ -158,6 +162,36 @@ class Survey:
     def _internal(self) -> set[str]:
         return set() if self.plan is None else {topic.name for topic in self.plan.internal_topics}
 
+    @cached_property
+    def missing(self) -> Mapping[str, Collection[str]]:
+        """The internal topics that do not exist, each with the inputs behind it that have committed offsets.
+
+        A worker creates its internal topics before its first commit.
+        """
+        read = {tp.topic for tp, (offset, _) in self.subject.committed().items() if offset > 0}
+        there = self.topics.keys() | self._hidden | self.subject.topics.keys()
+        subtopologies = () if self.plan is None else self.plan.subtopologies
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for sub in subtopologies:
+            for name in self._internal.intersection(sub.sink_topics) - there:
+                found[name] |= read & self._sources(sub)
+        repartitions = dict(found)
+        for sub in subtopologies:
+            sources = self._sources(sub)
+            # With a topic, brokers delete its committed offsets. So the inputs of its repartition count, too.
+            inputs = (read & sources).union(*(repartitions.get(topic, ()) for topic in sources))
+            for name in {topic.name for topic in sub.changelog_topics.values()} - there:
+                found[name] |= inputs
+        if self.app is not None:
+            for name in set(changelogs_of_agents(self.app)) - there:
+                found[name] |= read.intersection(topics_of_agents(self.app))
+        return {name: sorted(topics) for name, topics in found.items() if topics}
+
+    def _sources(self, sub: Subtopology) -> set[str]:
+        patterns = [source.pattern for source in sub.sources if source.pattern is not None]
+        named = {name for name in self.subject.topics if any(each.fullmatch(name) for each in patterns)}
+        return {*sub.source_topics, *named}
+
     def _look_for_hidden(self, names: Collection[str]) -> None:
         """Notes topics that exist, but that this client may not describe.
 
@@ -171,6 +205,7 @@ class Survey:
                 answer.result()
             except KafkaException as exc:
                 if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    self._hidden.add(name)
                     self.unseen.append(f"the topic {name}: {exc.args[0].str()}")
 
     def of_role(self, *roles: Role) -> list[Topic]:
@@ -308,6 +343,11 @@ class Survey:
             roles |= dict.fromkeys(self.global_topics, "input")
         if self.config is not None and self.config.dead_letter_queue_topic is not None:
             roles[self.config.dead_letter_queue_topic] = "dead letters"
+        if self.app is not None:
+            roles |= dict.fromkeys(outputs_of_agents(self.app), "output")
+            roles |= dict.fromkeys(changelogs_of_agents(self.app), "changelog")
+            roles |= dict.fromkeys(topics_of_agents(self.app), "input")
+            roles |= {topic: "input" for each in self.app.consumers for topic in each.topics}
         roles |= dict.fromkeys(inputs, "input")
         roles |= dict.fromkeys(subject.internal("repartition").values(), "repartition")
         roles |= dict.fromkeys(subject.internal("changelog").values(), "changelog")

@@ -255,3 +255,21 @@ def compacted_versions(survey: Survey) -> Found:
                 topic.name,
                 f"min.compaction.lag.ms is {lag or 0}, the table keeps versions for {_hours(history)}",
             )
+
+
+@check(
+    "SA212",
+    "an internal topic does not exist",
+    "stalls",
+    reason="The group has committed offsets of the inputs. So the topic was deleted, or this version of the "
+    "application has not run yet. Without the changelog of a table of the topology, a worker ends, and does not "
+    "start again. The records of a deleted repartition topic are lost. Without the changelog of a Faust table, the "
+    "table begins empty.",
+    remedy="Restore the topic. Or compute all tables anew: stop all workers, and run `streamapp reset`. If a "
+    "table of the topology is new in this version, and may begin empty, create its changelog with the command that the "
+    "worker's error names. A worker itself creates a new repartition topic, and the changelog of a new Faust table.",
+    page="operations.md",
+)
+def missing_internal(survey: Survey) -> Found:
+    for name, inputs in survey.missing.items():
+        yield name, f"the topic does not exist, and the group has committed offsets of {', '.join(inputs)}"
