@@ -23,6 +23,7 @@ __all__ = [
     "StreamsTableManager",
     "SubtopologyAgent",
     "changelogs_of_agents",
+    "channels_of_agents",
     "register",
     "regrouped_by_agents",
     "topics_of_agents",
@@ -129,9 +130,12 @@ def register(app: faust.App, plan: Plan) -> None:
 
 def topics_of_agents(app: faust.App) -> list[str]:
     """The topics that the agents of an application read, without the sub-topologies."""
-    return [
-        topic for agent in _agents(app) for topic in getattr(agent.channel, "topics", ())
-    ]  # a channel in memory has none
+    return [topic for channel in channels_of_agents(app) for topic in channel.topics]
+
+
+def channels_of_agents(app: faust.App) -> list[faust.Topic]:
+    """The channels from which agents read topics. A channel in memory has no topics, and is left out."""
+    return [agent.channel for agent in _agents(app) if hasattr(agent.channel, "topics")]
 
 
 def regrouped_by_agents(app: faust.App, topics: Iterable[str]) -> list[str]:
