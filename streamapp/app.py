@@ -266,6 +266,7 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Stream": WatchedStream,
     "TableManager": AgentTableManager,
     "PartitionAssignor": AgentAssignor,
+    "Router": "streamapp.web.router.AgentsRouter",
     "HttpClient": "streamapp.web.cluster.open_session",
     "stream_wait_empty": False,  # the consumer waits, and not for ever
 }

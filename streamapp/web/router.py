@@ -8,11 +8,12 @@ from urllib.parse import quote
 from aiohttp.web import HTTPTemporaryRedirect
 from faust import web
 from faust.app.router import Router
+from faust.exceptions import SameNode
 from faust.web.apps import tables
 from faust.web.exceptions import NotFound, ServiceUnavailable
 from yarl import URL
 
-from streamapp.runners.worker.faust_names import StoreTable
+from streamapp.runners.worker.faust_names import StoreTable, channels_of_agents
 from streamapp.runners.worker.status import TableInfo
 from streamapp.runners.worker.view import StoreNotAvailable
 from streamapp.web.keys import parse_key
@@ -20,22 +21,56 @@ from streamapp.web.problem import BadParameter
 
 HostToPartitionMap = dict[str, dict[str, list[int]]]
 
-__all__ = ["StreamsRouter", "blueprint"]
+__all__ = ["AgentsRouter", "StreamsRouter", "blueprint"]
 
 blueprint: Any = web.Blueprint("tables")
 
 
-class StreamsRouter(Router):  # type: ignore[misc]
-    """Finds the worker that has a key of a Faust table or of a topology's store, for ``@app.table_route``."""
+class AgentsRouter(Router):  # type: ignore[misc]
+    """Finds the worker that has a key of a Faust table, for ``@app.table_route``, ``/table/`` and ``/router/``.
+
+    A row is on the worker of the record that made the row. So the partition follows from the bytes that the key has in
+    the topics of agents. Faust's own router takes the bytes of the changelog, which has its keys as JSON.
+    """
 
     def key_store(self, table_name: str, key: Any) -> URL:
         """The address of the worker that has the key.
 
-        Raises `KeyError` if no worker has it now; Faust then answers 503.
+        Raises `KeyError` if no worker has the partition of the key now; Faust then answers 503. Raises
+        `ServiceUnavailable` if the topics of agents do not tell the worker.
         """
         table = self._get_table(table_name)
+        if table.is_global:
+            return URL(self.app.conf.canonical_url)
+        topic = self._get_table_topic(table)
+        owners: set[URL] = {self._assignor.key_store(topic, data) for data in self._encodings(table, key)}
+        if len(owners) > 1:
+            raise ServiceUnavailable(
+                f"agents read topics whose keys have different serializers, so the worker of the key {key!r} is not "
+                f"known. Give these topics the same key_serializer, or make {table_name} a table of the topology"
+            )
+        return owners.pop()
+
+    def _encodings(self, table: Any, key: Any) -> set[bytes]:
+        """The bytes that records with this key have in the topics of agents."""
+        found = {channel.prepare_key(key, None)[0] for channel in channels_of_agents(self.app)}
+        return found or {self._get_serialized_key(table, key)}
+
+    def _get_table(self, name: str) -> Any:
+        try:
+            return self.app.tables[name]
+        except KeyError:
+            raise NotFound(f"there is no table {name!r}") from None
+
+
+class StreamsRouter(AgentsRouter):
+    """Finds the worker that has a key of a Faust table or of a topology's store, for ``@app.table_route``."""
+
+    def key_store(self, table_name: str, key: Any) -> URL:
+        """The address of the worker that has the key, as in `AgentsRouter`."""
+        table = self._get_table(table_name)
         if not isinstance(table, StoreTable):
-            return super().key_store(table_name, key)  # type: ignore[no-any-return]
+            return super().key_store(table_name, key)
         try:
             data = _key_bytes(table, key)
             _, owner, local = self.app.streams.owner(table_name, data)
@@ -62,12 +97,6 @@ class StreamsRouter(Router):  # type: ignore[misc]
                 found.setdefault(host, {}).update(topics)
         return found
 
-    def _get_table(self, name: str) -> Any:
-        try:
-            return self.app.tables[name]
-        except KeyError:
-            raise NotFound(f"there is no table {name!r}") from None
-
 
 def _key_bytes(table: StoreTable, key: Any) -> bytes:
     serde = table.spec.key_serde
@@ -91,9 +120,19 @@ def _hosts(info: TableInfo) -> HostToPartitionMap:
 
 class _TableKeyDetail(tables.TableKeyDetail):  # type: ignore[misc]
     async def get(self, request: Any, name: str, key: str) -> Any:
-        if isinstance(self.get_table_or_404(name), StoreTable):
+        table = self.get_table_or_404(name)
+        if isinstance(table, StoreTable):
             raise HTTPTemporaryRedirect(f"/tables/{quote(name, safe='')}/{quote(key, safe='')}")
-        return await super().get(request, name, key)
+        try:
+            return await self.app.router.route_req(name, key, self.web, request)
+        except SameNode:
+            if self.app.rebalancing or self.app.in_recovery:
+                raise ServiceUnavailable("this worker restores its tables: ask again later") from None
+            if key not in table:  # Faust would answer with the default value of the table
+                raise NotFound(
+                    f"the worker that has the partition of {key!r} has no such key in {name}"
+                ) from None
+            return self.json(table[key])
 
 
 blueprint.route("/", name="list")(tables.TableList)

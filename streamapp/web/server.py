@@ -162,12 +162,22 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
     return web.FileResponse(_STATIC / name, headers=_PAGE_HEADERS)
 
 
+_TABLES = "streamapp.web.router:blueprint"
+"""Faust's page ``/table/``, which never answers with the default value of a table for a key of another worker."""
+
+
 class GuardedWeb(Web):  # type: ignore[misc]
     """Faust's web server with audit, guard and login before every page, and limits of connections (`LimitedRunner`).
 
     Faust's pages and the pages of the application are protected, too. By default, the server of a `streamapp.App`
     listens on loopback. Another address needs web users (`WebAccess`).
     """
+
+    default_blueprints: ClassVar[Any] = (
+        ("/router", "faust.web.apps.router:blueprint"),
+        ("/table", _TABLES),
+    )
+    blueprint_flags: ClassVar[Any] = {**Web.blueprint_flags, _TABLES: "web_tables_enabled"}
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
         super().__init__(app, **kwargs)
@@ -264,10 +274,6 @@ class StreamsWeb(GuardedWeb):
     Faust's picture of its agents is left out, because this picture needs a library that streamapp does not install.
     """
 
-    default_blueprints: ClassVar[Any] = (
-        ("/router", "faust.web.apps.router:blueprint"),
-        ("/table", "streamapp.web.router:blueprint"),
-    )
     production_blueprints: ClassVar[Any] = ()
     debug_blueprints: ClassVar[Any] = (("/faust", "faust.web.apps.stats:blueprint"),)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import signal
 import struct
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -19,7 +23,7 @@ from streamapp.records import TopicPartition as Partition
 from streamapp.runners.worker.clients import find_committed
 
 from ..group_offsets import commit_offsets
-from ..processes import Worker, until
+from ..processes import Worker, free_port, until
 from .conftest import ANY_TIME, PARTITIONS, Cluster
 from .test_lag import lags
 
@@ -512,3 +516,47 @@ def test_an_agent_waits_for_the_answers_of_another_agent(cluster: Cluster, guara
     answered.ask(10)
     answered.answered(10, timeout=180)
     assert {value for _, value in answered.answers()} == {b"%s%s+%s" % (v, v, v) for v in answered.asked}
+
+
+def asked_over_http(port: int, path: str) -> tuple[int, Any]:
+    """Status and JSON of a page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_each_worker_answers_for_the_rows_of_all_workers(answered: Answered) -> None:
+    """The records have raw keys, and the table writes its keys as JSON, so the two bytes are in different partitions."""
+    keys, ports = 24, [free_port(), free_port()]
+    workers = [
+        answered.start(name, TABLE="yes", WEB_PORT=str(port)) for name, port in zip("ab", ports, strict=True)
+    ]
+
+    def shared() -> bool:
+        owners = asked_over_http(ports[0], "/router/seen/")[1]
+        return len(owners) == 2 and all(
+            f"{answered.cluster.id}-seen-changelog" in each for each in owners.values()
+        )
+
+    for worker in workers:
+        worker.wait_for("Worker ready")
+    until(shared, 60, answered.story)
+    answered.ask(3 * keys, keys)
+    answered.answered(3 * keys)
+
+    def rows(port: int) -> list[tuple[int, Any]]:
+        return [asked_over_http(port, f"/table/seen/k{number}/") for number in range(keys)]
+
+    counts = [int(value.rpartition(b"=")[2]) for _, value in answered.answers()]
+    assert max(counts) >= 3
+    answers = [row for port in ports for row in rows(port)]
+    until(lambda: all(status == 200 for port in ports for status, _ in rows(port)), 60, lambda: f"{answers}")
+    assert all(value >= 3 for port in ports for _, value in rows(port))
+    assert {asked_over_http(port, "/table/seen/nobody/")[0] for port in ports} == {404}
+    for number in range(keys):
+        first, second = (asked_over_http(port, f"/router/seen/k{number}/") for port in ports)
+        assert first == second
+    for worker in workers:
+        assert worker.terminate() == 0

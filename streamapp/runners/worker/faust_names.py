@@ -23,6 +23,7 @@ __all__ = [
     "StreamsTableManager",
     "SubtopologyAgent",
     "changelogs_of_agents",
+    "channels_of_agents",
     "outputs_of_agents",
     "register",
     "regrouped_by_agents",
@@ -130,17 +131,17 @@ def register(app: faust.App, plan: Plan) -> None:
 
 def topics_of_agents(app: faust.App) -> list[str]:
     """The topics that the agents of an application read, without the sub-topologies."""
-    return [topic for agent in _agents(app) for topic in getattr(agent.channel, "topics", ())]
+    return [topic for channel in channels_of_agents(app) for topic in channel.topics]
+
+
+def channels_of_agents(app: faust.App) -> list[faust.Topic]:
+    """The channels from which agents read topics. A channel in memory has no topics, and is left out."""
+    return [agent.channel for agent in _agents(app) if hasattr(agent.channel, "topics")]
 
 
 def outputs_of_agents(app: faust.App) -> list[str]:
     """The topics that are sinks of agents. Topics to which the code of an agent sends are not known."""
     return [topic for agent in _agents(app) for sink in agent._sinks for topic in getattr(sink, "topics", ())]
-
-
-def _agents(app: faust.App) -> list[Any]:
-    """The agents with code of their own. Their channels may be in memory, and then have no topics."""
-    return [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
 
 
 def regrouped_by_agents(app: faust.App, topics: Iterable[str]) -> list[str]:
@@ -156,6 +157,11 @@ def regrouped_by_agents(app: faust.App, topics: Iterable[str]) -> list[str]:
         for topic in topics
         if topic.endswith("-repartition") and topic.startswith(begin) and topic not in known
     )
+
+
+def _agents(app: faust.App) -> list[Any]:
+    """The agents with code of their own. Their channels may be in memory, and then have no topics."""
+    return [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
 
 
 def changelogs_of_agents(app: faust.App) -> list[str]:
