@@ -59,6 +59,10 @@ async def aside(call: Callable[[], T], name: str) -> T:
     def run() -> None:
         try:
             outcome.set_result(call())
+        except StopIteration as exc:  # no future of asyncio takes it, so the caller would wait for ever
+            error = RuntimeError("the call raised StopIteration")
+            error.__cause__ = exc
+            outcome.set_exception(error)
         except BaseException as exc:
             outcome.set_exception(exc)
 

@@ -103,21 +103,32 @@ class ReliableProducer(ProducerFace[K, V]):
         waiting.calls += 1
         try:
             async with waiting.turn:
+                if waiting.asking is not None:  # by a call that was cancelled
+                    await asyncio.wait([waiting.asking])
                 if waiting.away is not None:
                     raise RegistryAway(str(waiting.away)) from waiting.away
                 with suppress(MustAsk):
                     return unless_asking(make)
-                try:
-                    return await aside(make, f"{self._core.options.name}-registry")
-                except RegistryAway as away:
-                    # Otherwise each of the calls that have waited would be patient, one after the other.
-                    waiting.away = away
-                    self._waiting.pop(topic)
-                    raise
+                asking = asyncio.ensure_future(aside(make, f"{self._core.options.name}-registry"))
+                waiting.asking = asking
+                asking.add_done_callback(partial(self._answered, topic, waiting))
+                await asyncio.wait([asking])
+                return asking.result()
         finally:
             waiting.calls -= 1
-            if not waiting.calls and self._waiting.get(topic) is waiting:
-                del self._waiting[topic]
+            self._forget(topic, waiting)
+
+    def _answered(self, topic: str, waiting: _Waiting, asking: asyncio.Future[OutputRecord]) -> None:
+        waiting.asking = None
+        if not asking.cancelled() and isinstance(away := asking.exception(), RegistryAway):
+            waiting.away = away
+        self._forget(topic, waiting)
+
+    def _forget(self, topic: str, waiting: _Waiting) -> None:
+        """Lets the next call for the topic ask for itself, if it would not wait for an answer."""
+        over = waiting.away is not None or not (waiting.calls or waiting.asking)
+        if over and self._waiting.get(topic) is waiting:
+            del self._waiting[topic]
 
     def send_soon(
         self,
@@ -178,12 +189,18 @@ class ReliableProducer(ProducerFace[K, V]):
 
 
 class _Waiting:
-    """The calls of `ReliableProducer.send` for a topic that wait for the answer of a registry."""
+    """The calls of `ReliableProducer.send` for a topic that wait for the answer of a registry.
+
+    A call that is cancelled leaves its thread behind, and the next call waits for this thread. With a thread for each
+    call, an application with short time-outs would have thousands, because each thread may wait for a minute.
+    """
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.calls = 0
+        self.asking: asyncio.Future[OutputRecord] | None = None
         self.away: RegistryAway | None = None
+        """The error of all calls that have waited. Otherwise each of them would be patient, one after the other."""
 
 
 class Transaction(TransactionFace[K, V]):

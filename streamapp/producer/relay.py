@@ -42,6 +42,8 @@ _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.5
 _MOST_ROWS = 1_000
 _NOTE_BYTES = 3_500
+_DIGEST = "-0"
+"""The end of a checksum in the note of a bookmark."""
 """The largest size of a bookmark's note. Brokers refuse more than 4,096 bytes (``offset.metadata.max.bytes``)."""
 
 
@@ -202,7 +204,7 @@ class OutboxRelay:
         while len(note := as_ranges(ids)) > _NOTE_BYTES:
             del ids[len(ids) // 2 :]
         rows = rows[: len(ids)]
-        mark = Bookmark(ids[-1], f"{note};{_digest(rows)}")
+        mark = Bookmark(ids[-1], f"{note},{_digest(rows)}")
         try:
             session.send([row.record for row in rows], mark, _ATTEMPT_SECONDS)
         except Unsettled:  # perhaps the brokers are too slow for so many rows
@@ -234,9 +236,8 @@ class OutboxRelay:
 
         A restored backup, or a copy that became primary, may give the ids of sent rows to other rows. These rows stay.
         """
-        ranges, _, digest = note.partition(";")
-        ids = of_ranges(ranges)
-        if digest:  # the notes of earlier releases have none
+        ids, digest = of_ranges(note), note.rpartition(",")[2]
+        if digest.endswith(_DIGEST):  # the notes of earlier releases have none
             try:
                 rows = self._database.rows(ids)
             except UnreadableRow:  # no relay has sent such a row
@@ -261,4 +262,8 @@ class OutboxRelay:
 
 
 def _digest(rows: Sequence[OutboxRow]) -> str:
-    return f"{zlib.crc32(msgspec.msgpack.encode(rows)):08x}"
+    """A checksum of the rows, as an empty range of ids: earlier releases, which know only ranges, pass over it."""
+    content = [
+        (id, at.topic, at.key, at.value, at.timestamp, at.headers, at.partition) for id, at in rows
+    ]  # not the records themselves, which may have further fields in a later release
+    return f"{zlib.crc32(msgspec.msgpack.encode(content)) or 1}{_DIGEST}"

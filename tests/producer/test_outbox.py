@@ -22,7 +22,9 @@ from confluent_kafka import Consumer, TopicPartition
 from streamapp import ConfigError, SerializationError, StringSerde
 from streamapp.cli import main
 from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox, session
-from streamapp.producer.databases import as_ranges, of_ranges
+from streamapp.producer.databases import OutboxRow, as_ranges, of_ranges
+from streamapp.producer.session import Bookmark
+from streamapp.records import OutputRecord
 
 from ..brokers import LightKafka
 from ..processes import until
@@ -270,6 +272,25 @@ def test_a_note_of_an_earlier_release_is_known(topics: Topics, address: str) -> 
     database.close()
     assert relay_all(topics.bootstrap, address)[:2] == [1, 2]
     assert topics.values(topic) == [b"2"]
+
+
+def test_an_earlier_release_reads_the_notes_of_this_one() -> None:
+    """Its `of_ranges` was the same, and read the whole note. A note with other words would have ended the relay."""
+    database = SqliteOutbox(":memory:")
+    database.create()
+    rows = [OutboxRow(id, OutputRecord("orders", b"k", b"v", id, (), None)) for id in (1, 2, 3, 7)]
+    sent: list[Bookmark] = []
+
+    class Session:
+        def send(self, records: Any, mark: Bookmark, seconds: float) -> None:
+            sent.append(mark)
+
+    running: Any = OutboxRelay("orders", database)
+    assert running._send(Session(), rows)
+    assert running._send(Session(), rows[3:])
+    assert [of_ranges(mark.note) for mark in sent] == [[1, 2, 3, 7], [7]]
+    assert len({mark.note.rpartition(",")[2] for mark in sent}) == 2
+    database.close()
 
 
 def test_large_rows_are_read_a_few_at_a_time(address: str) -> None:

@@ -358,3 +358,41 @@ async def test_calls_that_wait_for_a_registry_share_its_failure(topics: Topics) 
         registry.away = False
         await producer.send(topic, value="5")
     assert len(topics.values(topic)) == 1
+
+
+async def test_calls_that_are_cancelled_while_a_registry_is_away_leave_one_thread(topics: Topics) -> None:
+    topic = topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap
+    ) as producer:
+        before = threading.active_count()
+        for number in range(20):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send(topic, value=str(number)), 0.01)
+        together = [asyncio.wait_for(producer.send(topic, value=str(n)), 0.05) for n in range(20)]
+        outcomes = await asyncio.gather(*together, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [TimeoutError] * 20
+        assert (registry.asked, threading.active_count()) == (1, before + 1)
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        await producer.send(topic, value="last")
+        assert registry.asked == 1
+    assert len(topics.values(topic)) == 1
+
+
+async def test_a_call_behind_a_cancelled_one_gets_the_error_of_its_registry(topics: Topics) -> None:
+    topic = topics.create(1)
+    registry = Server(away=True)
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap
+    ) as producer:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.send(topic, value="1"), 0.01)
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        with pytest.raises(RegistryAway):
+            await producer.send(topic, value="2")
+        assert registry.asked == 1
+        registry.away = False
+        await producer.send(topic, value="3")

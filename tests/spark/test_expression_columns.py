@@ -103,6 +103,35 @@ def test_comparisons(spark: SparkSession, odd: DataFrame, symbol: str) -> None:
     assert native == engine
 
 
+@pytest.mark.parametrize("symbol", ["<", "<=", "==", "!=", ">=", ">"])
+def test_large_integers_are_not_rounded_for_a_comparison(spark: SparkSession, symbol: str) -> None:
+    pairs = [
+        (near + step, number)
+        for near, number in (
+            (2**53, 2.0**53),
+            (-(2**60), -(2.0**60)),
+            (2**63 - 2, 2.0**63),
+            (7, 7.0),
+            (7, 7.5),
+        )
+        for step in (-1, 0, 1)
+    ]
+    rows = [
+        (f"k{i}", m, a, i) for i, (m, a) in enumerate([*pairs, (1, None), (None, 1.0), (2**62, math.nan)])
+    ]
+    frame = spark.createDataFrame(rows, "k string, m bigint, a double, time bigint").repartition(2)
+    compare = ex.OPERATORS[symbol]
+    parts = {
+        "is": ex.max_of(compare(value.m, value.a)),
+        "turned": ex.max_of(compare(value.a, value.m)),
+        "constant": ex.max_of(compare(value.m, 2.0**53)),
+        "whole": ex.max_of(compare(value.a, 2**53 + 1)),
+    }
+    engine, native = answers(spark, frame, topology(**parts))
+    assert len(engine) == len(rows)
+    assert native == engine
+
+
 def test_conditions(spark: SparkSession, odd: DataFrame) -> None:
     conditions = (
         ~(value.a > value.b) | value.f,

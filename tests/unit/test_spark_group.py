@@ -76,3 +76,9 @@ def test_a_client_that_finds_no_broker_is_closed(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(BrokerError):
         Group(StreamsConfig("flights-app", bootstrap_servers="127.0.0.1:1")).read([FLIGHTS])
     assert made == closed != []
+
+
+async def test_a_notebook_reads_offsets_while_its_event_loop_runs() -> None:
+    """`live_tables` reads the group, and was an error in notebooks."""
+    with coordinated(fetched()) as kafka:
+        assert read(kafka) == {FLIGHTS: Position(7)}

@@ -30,6 +30,7 @@ def left_retries(subject: Subject) -> tuple[dict[str, int], list[str]]:
     assert subject.plan is not None
     prefix = f"{subject.group}-"
     ours = {topic.name for topic in subject.plan.internal_topics} | {*subject.inputs({})}
+    ours |= {topic for sub in subject.plan.subtopologies for topic in sub.sink_topics}
     found: dict[str, int] = {}
     problems = []
     for topic in sorted(name for name in subject.topics if name.startswith(prefix) and name not in ours):

@@ -104,6 +104,27 @@ class ParquetPart:
     def open(self, partition: TopicPartition) -> ParquetReader:
         return ParquetReader(self, partition)
 
+    def first_since(self, time: int, start: int, end: int) -> int | None:
+        """The offset of the first record with at least this timestamp (ms), among the offsets from ``start`` to before
+        ``end``. None if there is no such record.
+
+        Row groups whose statistics say that they have none are not read.
+        """
+        system, _ = pafs.FileSystem.from_uri(self.path) if "://" in self.path else _local(self.path)
+        for path in self.files:
+            with pq.ParquetFile(path, filesystem=system) as file:
+                for group in range(file.metadata.num_row_groups):
+                    if not _may_have(file.metadata, group, time, start, end):
+                        continue
+                    rows = file.read_row_group(group, columns=["timestamp", "offset"])
+                    offsets = rows.column("offset").to_numpy()
+                    wanted = (
+                        (rows.column("timestamp").to_numpy() >= time) & (offsets >= start) & (offsets < end)
+                    )
+                    if wanted.any():
+                        return int(offsets[wanted].min())
+        return None
+
 
 class ParquetReader:
     def __init__(self, part: ParquetPart, partition: TopicPartition) -> None:
@@ -163,6 +184,19 @@ def _batch_rows(meta: pq.FileMetaData) -> int:
     """The number of rows to read at a time: large rows come in smaller numbers."""
     size = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
     return max(1, min(BATCH, int(BATCH_BYTES * meta.num_rows // max(1, size))))
+
+
+def _may_have(meta: pq.FileMetaData, group: int, time: int, start: int, end: int) -> bool:
+    """False if the statistics of a row group exclude a record with at least this timestamp, from ``start`` to before
+    ``end``."""
+    paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
+    times, offsets = (
+        meta.row_group(group).column(paths.index(name)).statistics for name in ("timestamp", "offset")
+    )
+    return not (
+        (times is not None and times.has_min_max and times.max < time)
+        or (offsets is not None and offsets.has_min_max and (offsets.max < start or offsets.min >= end))
+    )
 
 
 def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:

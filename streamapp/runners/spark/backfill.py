@@ -32,7 +32,7 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
-from streamapp.runners.spark.backfill_files import History, HistoryPart, archives
+from streamapp.runners.spark.backfill_files import History, HistoryPart, archives, check_cut
 from streamapp.runners.spark.batch_source import Bound, KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
@@ -77,7 +77,7 @@ class Backfill:
 
     ``files`` has folders of Parquet files by topic, in the form of ``ParquetSource``, for records that Kafka has
     deleted. The offsets in the files are those that the records had in the topic. After the last offset of the files,
-    records are read from Kafka.
+    records are read from Kafka. Raises `ConfigError` if the cut is at a record that only files have.
 
     >>> backfill = Backfill(topology, config, until=1_385_874_000_000)                     # doctest: +SKIP
     >>> backfill.survey.records                                                            # doctest: +SKIP
@@ -104,6 +104,14 @@ class Backfill:
         archived, spans = archives(self._files, counts)
         self.survey: Survey = survey(self._runner.plan, until, spans)
         """The plan of the backfill."""
+        read = {tp.topic for tp in self.survey.external}
+        if unread := sorted(self._files.keys() - read):
+            raise ConfigError(
+                f"files are given for {', '.join(unread)}, but a backfill reads only "
+                f"{', '.join(sorted(read))} from files"
+            )
+        if self.survey.note is None:
+            check_cut(until, archived, self.survey.external)
         client = client_of(config)
         self.first_times: dict[TopicPartition, int] = first_times(
             {

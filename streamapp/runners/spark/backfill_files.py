@@ -10,9 +10,9 @@ from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archive import ParquetPart, ParquetSource
-from streamapp.runners.spark.batch_source import KafkaPart, Ranges
+from streamapp.runners.spark.batch_source import Bound, KafkaPart, Ranges
 
-__all__ = ["History", "archives"]
+__all__ = ["History", "archives", "check_cut"]
 
 
 def archives(
@@ -32,6 +32,25 @@ def archives(
         for tp, part in ParquetSource(path, counts[topic]).parts(topic).items()
     }
     return parts, {tp: part.span for tp, part in parts.items() if part.files}
+
+
+def check_cut(until: Bound, parts: Mapping[TopicPartition, ParquetPart], ranges: Ranges) -> None:
+    """Raises `ConfigError` if the cut ``until`` is at a record that only files have, because no worker could go on
+    there.
+
+    ``parts`` are the archives. ``ranges`` are the offsets to read, which end where Kafka has records, or later.
+    """
+    for tp, (start, end) in sorted(ranges.items()):
+        cut: int | None = None
+        if isinstance(until, Mapping):
+            cut = until.get(tp)
+        elif until is not None and tp in parts:
+            cut = parts[tp].first_since(until, start, end)
+        if cut is not None and start < end and cut < end:
+            raise ConfigError(
+                f"until ends {tp} at offset {cut}, but Kafka does not have this record any more, so workers could not "
+                f"go on there. Give a later time, or an offset from {end} on"
+            )
 
 
 @dataclass(frozen=True)

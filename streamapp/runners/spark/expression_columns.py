@@ -230,9 +230,33 @@ def _compared(symbol: str, left: Typed, right: Typed) -> Column:
 
     operation: Callable[[Column, Column], Column] = ex.OPERATORS[symbol]
     result = operation(left.column, right.column)
+    if {left.kind, right.kind} == {Kind.INTEGER, Kind.FLOAT}:
+        result = _compared_exactly(operation, left, right, result)
     floats = [side.column for side in (left, right) if side.kind is Kind.FLOAT]
     if not floats:
         return result
     nan = F.isnan(floats[0]) if len(floats) == 1 else F.isnan(floats[0]) | F.isnan(floats[1])
     known = left.column.isNotNull() & right.column.isNotNull()
     return F.when(known & nan, F.lit(symbol == "!=")).otherwise(result)
+
+
+def _compared_exactly(
+    operation: Callable[[Column, Column], Column], left: Typed, right: Typed, result: Column
+) -> Column:
+    """The comparison of an integer with a float. Spark rounds the integer to a float, so unequal numbers may be equal.
+
+    Only then can the rounding change the result. The float has no fraction then, and is at most 2^63.
+    """
+    from pyspark.sql import functions as F
+
+    integer, number = (left, right) if left.kind is Kind.INTEGER else (right, left)
+    top = F.lit(float(_LARGEST))
+    whole = F.when(number.column < top, number.column).cast("bigint")
+
+    def ordered(one: Column, other: Column) -> Column:
+        return operation(one, other) if integer is left else operation(other, one)
+
+    exact = F.when(number.column >= top, ordered(F.lit(0), F.lit(1))).otherwise(
+        ordered(integer.column.cast("bigint"), whole)
+    )
+    return F.when(integer.column.cast("double") == number.column.cast("double"), exact).otherwise(result)

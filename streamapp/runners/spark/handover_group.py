@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -145,7 +146,7 @@ class Group:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             try:
-                found = asyncio.run(self._read(partitions))
+                found = _run(self._read(partitions))
                 break
             except AioKafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
@@ -207,6 +208,16 @@ class Group:
             f"Kafka at {self._config.bootstrap_servers}: the request about {what} of the group {self.name} failed: "
             f"{why}. {CHECK_KAFKA}"
         )
+
+
+def _run(call: Coroutine[Any, Any, R]) -> R:
+    """The result of a coroutine. In a notebook, an event loop runs in this thread, so another thread runs the call."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, call).result()
 
 
 def _check(code: int) -> None:

@@ -108,6 +108,27 @@ def test_files_that_leave_out_records_are_refused(cluster: Cluster, tmp_path: Pa
         cluster.backfill("headless", files={topic: str(tmp_path / "flights")})
 
 
+def test_a_cut_among_records_that_only_files_have_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic("flights")
+    events = travels.events(flights=150)
+    cluster.send(events)
+    archive(cluster, topic, tmp_path / "flights", 20)
+    cluster.delete_before(topic, 15)
+    files = {topic: str(tmp_path / "flights")}
+    said = r"-0 at offset 10, but Kafka does not have this record any more, .* an offset from 15 on"
+    with pytest.raises(ConfigError, match=said):
+        cluster.backfill("early", until={TopicPartition(topic, 0): 10}, files=files)
+    times = [e.time for e in events if (e.topic, e.partition) == ("flights", 0)]
+    with pytest.raises(
+        ConfigError, match=r"until ends \S+-flights-\d at offset \d+, but Kafka does not have"
+    ):
+        cluster.backfill("early", until=times[10], files=files)
+    cut = cluster.backfill("early", until={TopicPartition(topic, 0): 15}, files=files).survey.ranges
+    assert cut[TopicPartition(topic, 0)] == (0, 15)
+    with pytest.raises(ConfigError, match=r"files are given for \S+, but a backfill reads only"):
+        cluster.backfill("early", files={cluster.topic(travels.OUTPUTS[0]): str(tmp_path / "flights")})
+
+
 def test_a_second_run_needs_the_files_of_the_interrupted_one(cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.topic("flights")
     cluster.send(travels.events(flights=150))
