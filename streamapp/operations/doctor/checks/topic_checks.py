@@ -265,9 +265,9 @@ def compacted_versions(survey: Survey) -> Found:
     "application has not run yet. Without the changelog of a table of the topology, a worker ends, and does not "
     "start again. The records of a deleted repartition topic are lost. Without the changelog of a Faust table, the "
     "table begins empty.",
-    remedy="Restore the topic. Or compute all tables anew: stop all workers, and run `streamapp reset`. If a "
-    "table of the topology is new in this version, and may begin empty, create its changelog with the command that the "
-    "worker's error names. A worker itself creates a new repartition topic, and the changelog of a new Faust table.",
+    remedy="Restore the topic. Or compute all tables anew: stop all workers, and run `streamapp reset`. A "
+    "table of the topology may be new in this version, and may begin empty. Then create its changelog with the command "
+    "in the worker's error. A worker itself creates a new repartition topic, and the changelog of a new Faust table.",
     page="operations.md",
 )
 def missing_internal(survey: Survey) -> Found:
