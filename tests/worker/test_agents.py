@@ -325,6 +325,24 @@ def test_an_agent_that_raises_ends_the_worker_and_its_record_comes_again(
     assert len(answered.answers()) == 120
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_worker_that_a_record_ends_leaves_its_group_in_order(answered: Answered, guarantee: str) -> None:
+    """The group's thread used to end with the crash, before the worker: the log had errors of lost connections, and a
+    traceback with "Event loop is closed" in front of the reason."""
+    worker = answered.start(GUARANTEE=guarantee)
+    answered.ask(40)
+    answered.answered(40)
+    producer = Producer({"bootstrap.servers": answered.cluster.bootstrap, "enable.idempotence": True})
+    producer.produce(answered.input, b"poison", b"k1", partition=1)
+    producer.flush()
+    assert worker.wait() == 1
+    lines = worker.text().splitlines()
+    assert "this record cannot be answered" in lines[-1]
+    errors = [line for line in lines if "[ERROR]" in line and "Crashed reason=ValueError" not in line]
+    assert (errors, worker.text().count("Event loop is closed")) == ([], 0)
+    assert answered.behind() == 1
+
+
 @pytest.mark.parametrize(
     "how", ["raises in a sink", "raises in a filter", "cancelled in the agent", "raises in the agent"]
 )

@@ -47,6 +47,9 @@ _CATCH_UP_SECONDS = 0.02
 
 
 class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    _failing = False
+    """True after an error of this thread itself."""
+
     def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> Any:
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
@@ -58,6 +61,29 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             coordinator = self._ensure_consumer()._coordinator
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
+
+    def _crash(self, reason: BaseException) -> None:
+        """Notes the crash of another service, after which this thread serves on until the worker stops it.
+
+        Faust would end the thread at once, although the worker still commits. The thread itself ends only in `stop`,
+        after the last commit.
+        """
+        if self._failing:
+            super()._crash(reason)
+        else:
+            self.crash_reason = reason
+
+    async def crash(self, exc: BaseException) -> None:
+        """Ends this thread and the worker after an error of this thread."""
+        self._failing = True
+        await super().crash(exc)
+
+    def _stopped_set(self) -> None:
+        """Notes the stop. If an error has ended the thread, its event loop is closed, and nobody waits there."""
+        if self._failing and self.thread_loop.is_closed():
+            self._stopped.set()
+        else:
+            super()._stopped_set()
 
     def fetched_up_to(self, tp: TP) -> tuple[int | None, int | None]:
         """The next offset to fetch, and the end of the committed records at the last fetch. None: not known."""
@@ -424,7 +450,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._limits[record.tp] = min(self._limits.get(record.tp, record.offset), record.offset)
         if not self.app.should_stop:
             logger.critical("this worker ends: %s", error)
-            with suppress(TimeoutError):  # the crash also ends the group's thread, which makes commits
+            with suppress(TimeoutError):  # the stop, which follows, commits what is left
                 await asyncio.wait_for(self.force_commit(), _FINISH_SECONDS)
             await self.app.crash(error)
 
