@@ -33,6 +33,24 @@ def doubled(levels: int) -> dict[str, Any]:
     return {"$defs": {**parts, f"a{levels}": {"type": "integer"}}, "$ref": "#/$defs/a0"}
 
 
+def doubled_by_name(keyword: str, reference: str, naming: str, name: str) -> dict[str, Any]:
+    """Each of 40 definitions refers to the next one twice, by a name (``{}`` is its number) and not by its place."""
+    parts = {
+        f"a{n}": {
+            naming: name.format(n),
+            **({"anyOf": [{keyword: reference.format(n + 1)}] * 2} if n < 40 else {"type": "integer"}),
+        }
+        for n in range(41)
+    }
+    return {"$id": "http://localhost/root", "$defs": parts, keyword: reference.format(0)}
+
+
+BY_NAME = {
+    "anchors doubled": doubled_by_name("$ref", "#a{}", "$anchor", "a{}"),
+    "addresses doubled": doubled_by_name("$ref", "a{}", "$id", "a{}"),
+    "dynamic anchors doubled": doubled_by_name("$dynamicRef", "#a{}", "$dynamicAnchor", "a{}"),
+}
+
 IN_JSON: dict[str, tuple[Any, Any]] = {
     "a schema that is itself": ({"$ref": "#"}, 1),
     "all of itself": ({"allOf": [{"$ref": "#"}]}, 1),
@@ -50,6 +68,7 @@ IN_JSON: dict[str, tuple[Any, Any]] = {
         json.loads(json.dumps(doubled(40)).replace('"allOf"', '"properties": {"a": {}}, "oneOf"')),
         {"a": 1},
     ),
+    **{case: (schema, "x") for case, schema in BY_NAME.items()},
     "a reference elsewhere": ({"$ref": "https://example.com/a.json"}, 1),
     "a file": ({"$ref": "file:///etc/passwd"}, 1),
     "nested repetitions": ({"pattern": "(a+)+$"}, "a" * 40 + "!"),
