@@ -63,6 +63,7 @@ class RuntimeSource:
             tuple(map(input_status, streams.agent_inputs)),
             lost_records=streams.lost_records,
             processed=streams.processed,
+            work=streams.work,
         )
 
     def topology(self) -> TopologyGraph:

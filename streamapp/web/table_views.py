@@ -266,9 +266,10 @@ class TableViews:
             read = self._source.read(table.name, partition, fn, stale=stale)
             answer = await asyncio.wait_for(read, self._read_timeout)
         except TimeoutError as error:
+            work = self._sampler.look().work or "the thread that processes records"
             raise Unavailable(
                 f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: "
-                "the worker's thread is busy with a batch. Ask again later"
+                f"{work} holds up the read. Ask again later"
             ) from error
         return answer, before
 

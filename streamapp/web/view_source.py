@@ -155,6 +155,8 @@ class WorkerStatus:
     """The records of ``dropped_records`` by task, each counted once, although several operators may drop it."""
     processed: int = 0
     """Records processed since the worker started, including those of tasks that have moved away."""
+    work: str | None = None
+    """The present work of the thread that processes records, on which reads of tables wait."""
 
     @property
     def dropped(self) -> int:

@@ -353,7 +353,11 @@ async def test_a_partition_without_owner_is_refused_not_left_out(serve: Any, sou
 async def test_a_blocked_data_plane_is_reported(serve: Any, source: FakeSource) -> None:
     source.block_reads = asyncio.Event()
     client = await serve(source, read_timeout=0.01)
-    assert "busy" in (await get(client, "/tables/delays/JFK", 503))["error"]
+    error = (await get(client, "/tables/delays/JFK", 503))["error"]
+    assert "the thread that processes records holds up the read" in error
+    work = "a commit, for which brokers have to answer,"
+    source.worker = dataclasses.replace(source.worker, work=work)
+    assert f"{work} holds up the read" in (await get(client, "/tables/delays/JFK", 503))["error"]
     assert (await get(client, "/tables/delays/"))["entries"] is None
 
 

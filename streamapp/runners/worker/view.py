@@ -92,6 +92,12 @@ class WorkerView:
         return self._stuck if failure is None else f"{type(failure).__name__}: {failure}"
 
     @property
+    def work(self) -> str | None:
+        """The present work of the data plane, on which reads wait. None: the data plane does not run."""
+        place = None if self._plane is None else self._plane.place()
+        return None if place is None else place.what
+
+    @property
     def _stuck(self) -> str | None:
         held_up = None if self._watchdog is None else self._watchdog.stuck
         rolled_back = None if self._plane is None else self._plane.progress.stuck
