@@ -29,6 +29,8 @@ _HISTORY = {"from", "to", "limit", "cursor"}
 _PAGES_AT_ONCE = 8
 """The most pages that are made at the same time, and the most parts of pages. A page of 4 MiB needs a multiple of its
 size in memory meanwhile."""
+_REFUSALS = (Unavailable, NotAvailable)
+"""A worker cannot answer now, so another one is asked if a stale answer will do."""
 _OF_ALL = ("stale", "partitions")
 """Parameters that decide which workers are asked, and not which entries are wanted."""
 
@@ -91,17 +93,34 @@ class TableViews:
         self, request: web.Request, table: TableInfo, query: Query, partition: int
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
-        if _asked_here(request, table, {partition}) is None and partition not in table.local:
+        asked, this = _asked_here(request, table, {partition}), self._sampler.status.url
+        copies = self._copies(table, partition) if stale and asked is None else []
+        if asked is not None or partition in table.local:
+            workers = [this, *(copy for copy in copies if copy != this)]
+        elif copies and table.owners.get(partition) is None:
+            workers = copies
+        else:
+            workers = [self._owner(table, partition), *copies]
+        for worker in workers[:-1]:
             try:
-                status, body = await self._peers.ask(self._owner(table, partition), request, [partition])
-            except Unavailable:
-                if not stale or not self._copies(table, partition):
-                    raise
-                answer = await self._from_copy(request, table, partition)
-                if answer is not None:
-                    return json_response(answer[1], answer[0])
-            else:
-                return json_response(body, status)
+                return await self._entry_of(worker, request, table, query, partition, stale)
+            except _REFUSALS:
+                continue
+        return await self._entry_of(workers[-1], request, table, query, partition, stale)
+
+    async def _entry_of(
+        self,
+        worker: str,
+        request: web.Request,
+        table: TableInfo,
+        query: Query,
+        partition: int,
+        stale: bool,
+    ) -> web.Response:
+        """The entry of a key, or its 404, from one worker. Raises one of `_REFUSALS`."""
+        if worker != self._sampler.status.url:
+            status, body = await self._peers.ask(worker, request, [partition])
+            return json_response(body, status)
         row, fresh = await self._read(
             table, partition, lambda store: get(store, table, partition, query), stale
         )
@@ -119,9 +138,20 @@ class TableViews:
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
         asked = _asked_here(request, table, partitions)
-        waits = asked is None and not partitions <= table.local
-        async with self._place(self._pages if waits else self._parts):
-            return await self._made_page(request, table, query, partitions, asked, stale)
+        if asked is None and not partitions <= table.local:
+            async with self._place(self._pages):
+                parts = await self._all_parts(request, table, query, partitions, stale)
+                return json_response(merged_page(request, table, query, parts, as_part=False))
+        try:
+            async with self._place(self._parts):
+                parts = await self._local_parts(table, query, partitions if asked is None else asked, stale)
+                return json_response(merged_page(request, table, query, parts, as_part=asked is not None))
+        except _REFUSALS:
+            if asked is not None or not self._others_have(table, partitions, stale):
+                raise
+        async with self._place(self._pages):
+            parts = await self._parts_elsewhere(request, table, partitions)
+            return json_response(merged_page(request, table, query, parts, as_part=False))
 
     @asynccontextmanager
     async def _place(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
@@ -140,35 +170,28 @@ class TableViews:
         finally:
             places.release()
 
-    async def _made_page(
-        self,
-        request: web.Request,
-        table: TableInfo,
-        query: Query,
-        partitions: frozenset[int],
-        asked: frozenset[int] | None,
-        stale: bool,
-    ) -> web.Response:
-        if asked is not None:
-            parts = await self._local_parts(table, query, asked, stale)
-        else:
-            here = partitions & table.local
-            by_worker: dict[str, list[int]] = defaultdict(list)
-            without_owner: list[int] = []
-            for partition in sorted(partitions - here):
-                if stale and table.owners.get(partition) is None and self._copies(table, partition):
-                    without_owner.append(partition)
-                else:
-                    by_worker[self._owner(table, partition)].append(partition)
-            remote = [
+    async def _all_parts(
+        self, request: web.Request, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
+    ) -> list[Part]:
+        """The entries of partitions from all workers that have them."""
+        here = table.local.intersection(partitions)
+        by_worker: dict[str, list[int]] = defaultdict(list)
+        without_owner: list[int] = []
+        for partition in sorted(here.symmetric_difference(partitions)):
+            if stale and table.owners.get(partition) is None and self._copies(table, partition):
+                without_owner.append(partition)
+            else:
+                by_worker[self._owner(table, partition)].append(partition)
+        parts = [
+            self._parts_here(request, table, query, here, stale),
+            *(
                 self._remote_part(worker, request, table, query, ids, stale)
                 for worker, ids in by_worker.items()
-            ]
-            if without_owner:
-                remote.append(self._parts_of_copies(request, table, query, without_owner))
-            answers = await asyncio.gather(self._local_parts(table, query, here, stale), *remote)
-            parts = [part for parts in answers for part in parts]
-        return json_response(merged_page(request, table, query, parts, as_part=asked is not None))
+            ),
+        ]
+        if without_owner:
+            parts.append(self._parts_of_copies(request, table, query, without_owner))
+        return [part for found in await asyncio.gather(*parts) for part in found]
 
     async def _local_parts(
         self, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
@@ -209,43 +232,68 @@ class TableViews:
         return [_part_in(status, body, f"{worker} has partition {partitions} but")]
 
     async def _parts_of_copies(
-        self, request: web.Request, table: TableInfo, query: Query, partitions: list[int]
+        self, request: web.Request, table: TableInfo, query: Query, partitions: Collection[int]
     ) -> list[Part]:
         """The entries of partitions from their standbys, perhaps on this worker."""
-        # All at once: otherwise a standby that does not answer would cost its time-out for each of its partitions.
-        copies = await asyncio.gather(
-            *(self._from_copy(request, table, partition) for partition in partitions)
+        this = self._sampler.status.url
+        here = {partition for partition in partitions if this in self._copies(table, partition)}
+        found = await asyncio.gather(
+            self._parts_here(request, table, query, here, stale=True),
+            self._parts_elsewhere(request, table, here.symmetric_difference(partitions)),
         )
-        here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
-        elsewhere = [
-            _part_in(*copy, f"a standby of partition {partition}")
-            for partition, copy in zip(partitions, copies, strict=True)
-            if copy is not None
-        ]
-        return [*await self._local_parts(table, query, here, stale=True), *elsewhere]
+        return [part for parts in found for part in parts]
+
+    async def _parts_here(
+        self, request: web.Request, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
+    ) -> list[Part]:
+        """The entries of local partitions.
+
+        With ``stale``, standbys on other workers are asked if this worker cannot read, and if each of the partitions
+        has such a standby.
+        """
+        try:
+            return await self._local_parts(table, query, partitions, stale)
+        except _REFUSALS:
+            if not self._others_have(table, partitions, stale):
+                raise
+        return await self._parts_elsewhere(request, table, partitions)
+
+    async def _parts_elsewhere(
+        self, request: web.Request, table: TableInfo, partitions: Collection[int]
+    ) -> list[Part]:
+        """The entries of partitions from their standbys on other workers."""
+        # All at once: otherwise a standby that does not answer would cost its time-out for each of its partitions.
+        return await asyncio.gather(
+            *(self._part_elsewhere(request, table, partition) for partition in sorted(partitions))
+        )
+
+    async def _part_elsewhere(self, request: web.Request, table: TableInfo, partition: int) -> Part:
+        """The entries of a partition from the first of its standbys on other workers that answers."""
+        *others, last = self._elsewhere(table, partition)
+        for worker in others:
+            try:
+                return await self._part_of(worker, request, partition)
+            except Unavailable:
+                continue
+        return await self._part_of(last, request, partition)
+
+    async def _part_of(self, worker: str, request: web.Request, partition: int) -> Part:
+        status, body = await self._peers.ask(worker, request, [partition])
+        return _part_in(status, body, f"a standby of partition {partition}")
 
     def _copies(self, table: TableInfo, partition: int) -> list[str]:
         """The workers with a standby of a partition. This worker is the first, if it has a standby."""
         this = self._sampler.status.url
         return sorted(table.standbys.get(partition, ()), key=lambda worker: worker != this)
 
-    async def _from_copy(
-        self, request: web.Request, table: TableInfo, partition: int
-    ) -> tuple[int, dict[str, Any]] | None:
-        """The answer of the first worker with a standby that answers.
+    def _elsewhere(self, table: TableInfo, partition: int) -> list[str]:
+        """The other workers with a standby of a partition."""
+        this = self._sampler.status.url
+        return [worker for worker in table.standbys.get(partition, ()) if worker != this]
 
-        None if this worker has a standby: this worker then answers.
-        """
-        copies = self._copies(table, partition)
-        for worker in copies:
-            if worker == self._sampler.status.url:
-                return None
-            try:
-                return await self._peers.ask(worker, request, [partition])
-            except Unavailable:
-                if worker == copies[-1]:
-                    raise
-        raise AssertionError("called without copies")
+    def _others_have(self, table: TableInfo, partitions: Collection[int], stale: bool) -> bool:
+        """True if a stale answer will do, and if each partition has a standby on another worker."""
+        return stale and all(self._elsewhere(table, partition) for partition in partitions)
 
     async def _read(
         self, table: TableInfo, partition: int, fn: Callable[[Any], R], stale: bool
@@ -257,6 +305,8 @@ class TableViews:
         status = self._sampler.status
         if not stale:
             self._refuse_unless_ready(table, partition)
+        elif status.state == "stuck":
+            raise self._not_running()
         if partition not in self._source.tables()[table.name].local and not stale:
             raise Unavailable(
                 f"partition {partition} of {table.name} has just moved away from {status.url}: ask again"
@@ -311,7 +361,11 @@ class TableViews:
         stale = parse_stale(request.query)
         # A worker that restores knows the owners of all partitions, so it can ask them. A starting worker does not.
         # In a rebalance, a worker still has the standbys of the assignment before.
-        states = ("running", "restoring", "rebalancing") if stale else ("running", "restoring")
+        states = ["running", "restoring"]
+        if stale:
+            states.append("rebalancing")
+            if "partitions" not in request.query:  # standbys of other workers may answer
+                states.append("stuck")
         if self._sampler.look().state not in states:
             raise self._not_running()
         return stale

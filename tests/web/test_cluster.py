@@ -41,7 +41,7 @@ async def pair(serve: Serve, request: pytest.FixtureRequest) -> Pair:
         app = web.Application()
         server = TestServer(app)
         source = FakeSource(4)
-        add_routes(app, source, peer_timeout=getattr(request, "param", 60.0))
+        add_routes(app, source, **{"peer_timeout": 60.0, **getattr(request, "param", {})})
         clients.append(await serve(None, server))
         source.worker = type(source.worker)("running", None, str(server.make_url("/")))
         sources.append(source)
@@ -130,7 +130,7 @@ async def test_an_owner_that_cannot_be_reached(pair: Pair) -> None:
     assert body["partitions"] == [1, 3]
 
 
-@pytest.mark.parametrize("pair", [0.5], indirect=True)
+@pytest.mark.parametrize("pair", [{"peer_timeout": 0.5}], indirect=True)
 async def test_an_owner_that_does_not_answer_in_time(pair: Pair) -> None:
     pair.sources[1].block_reads = asyncio.Event()
     body = await get(pair.clients[0], "/tables/t/?limit=5", 503)
@@ -194,6 +194,37 @@ async def test_a_copy_answers_for_an_owner_that_is_away_if_stale_will_do(
         assert [entry["key"] for entry in body["entries"]] == sorted(held)
         assert all(part["stale"] for part in body["partitions"])
     assert first.reads == 0
+
+
+@pytest.mark.parametrize("pair", [{"read_timeout": 0.05}], indirect=True)
+@pytest.mark.parametrize("state", ["busy", "stuck"])
+async def test_an_owner_that_cannot_read_asks_a_standby_if_stale_will_do(pair: Pair, state: str) -> None:
+    owner, standby = pair.sources
+    pair.give(dict.fromkeys(range(4), standby.worker.url))  # rows that the standby has
+    held = standby.tables_["t"]
+    held = dataclasses.replace(held, owners=dict.fromkeys(range(4), owner.worker.url))
+    copied = dataclasses.replace(held, standbys=dict.fromkeys(range(4), (standby.worker.url,)))
+    owner.tables_["t"] = dataclasses.replace(copied, local=frozenset(range(4)))
+    standby.tables_["t"] = dataclasses.replace(copied, local=frozenset())
+    if state == "stuck":
+        owner.worker = dataclasses.replace(owner.worker, state="stuck", reason="it hangs")
+    owner.block_reads = asyncio.Event()
+    key, pages = path_of(KEYS[0]), "/tables/t/?limit=1000"
+    for path in (key, pages):
+        await get(pair.clients[0], path, 503)
+    assert (await get(pair.clients[0], key.with_query(stale="true")))["value"] == KEYS[0].upper()
+    body = await get(pair.clients[0], f"{pages}&stale=true")
+    assert [entry["key"] for entry in body["entries"]] == sorted(KEYS)
+    assert {part["worker"] for part in body["partitions"]} == {standby.worker.url}
+    # A part of a page comes from this worker or from none. Without standbys, there is nothing to ask.
+    await get(pair.clients[0], f"{pages}&stale=true&partitions=0,1", 503)
+    home = str(owner.partition_for("t", KEYS[0].encode()))
+    await get(pair.clients[0], key.with_query(stale="true", partitions=home), 503)
+    owner.tables_["t"] = dataclasses.replace(owner.tables_["t"], standbys={})
+    for path in (key.with_query(stale="true"), f"{pages}&stale=true"):
+        body = await get(pair.clients[0], path, 503)
+        assert ("it hangs" if state == "stuck" else "holds up the read") in body["error"]
+    owner.block_reads.set()
 
 
 async def test_standbys_are_asked_at_the_same_time(pair: Pair) -> None:

@@ -21,8 +21,10 @@ from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.view import StoreNotAvailable
+from streamapp.runners.worker.watchdog import Place
 from streamapp.serdes import AvroSerde, LocalSchemaRegistry, SessionWindowedSerde, TimeWindowedSerde
 from streamapp.serdes.framing import Framing
+from streamapp.web.runtime_source import RuntimeSource
 from streamapp.windows import SessionWindows, TimeWindows
 
 from .counting import TEXT, counting
@@ -44,6 +46,15 @@ def test_the_status_answers_before_the_worker_runs(app: App) -> None:
     assert (table.local, table.owners) == (frozenset(), {})
     assert streams.url.endswith(":7001")
     assert not app.is_leader()
+
+
+def test_the_status_names_the_work_on_which_reads_wait(app: App) -> None:
+    source = RuntimeSource(app.streams)
+    assert source.status().work is None
+    streams: Any = app.streams
+    places = [Place("a commit, for which brokers have to answer,", 1, None), None]
+    streams._plane = SimpleNamespace(place=lambda: places.pop(0))
+    assert [streams.work, streams.work] == ["a commit, for which brokers have to answer,", None]
 
 
 async def test_a_read_before_the_worker_runs_is_refused(app: App) -> None:

@@ -48,7 +48,8 @@ class _Metadata(  # type: ignore[call-arg]
     addresses of the workers with a copy. ``names`` are those of the leader.
 
     During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
-    standbys, offsets and copies from members with other ``names``. Members of earlier releases have no ``names``.
+    standbys, offsets and copies from members with other ``names``, and the leader gives such members no standbys.
+    Members of earlier releases have no ``names``.
     """
 
     streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
@@ -193,10 +194,14 @@ class StreamsAssignor(AgentAssignor):
         return result
 
 
+def _same_tasks(metadata: _Metadata, names: str) -> bool:
+    """True if the ids of tasks mean the same tasks for another worker as here."""
+    return (metadata.streams or {}).get("names", names) == names  # type: ignore[no-any-return]
+
+
 def _understood(metadata: _Metadata, names: str) -> Mapping[str, Any]:
     """The data of another worker; none if the ids of tasks in the data have another meaning than here."""
-    streams: Mapping[str, Any] = metadata.streams or {}
-    return streams if streams.get("names", names) == names else {}
+    return metadata.streams or {} if _same_tasks(metadata, names) else {}
 
 
 def _candidate(
@@ -209,8 +214,8 @@ def _candidate(
     said = _understood(client, names)
     active = {
         TaskId(subtopology, partition)
-        for subtopology, names in topics.items()
-        for topic in names
+        for subtopology, sources in topics.items()
+        for topic in sources
         for partition in client.assignment.actives.get(topic, ())
     }
     offsets = {TaskId.parse(task): offset for task, offset in said.get("offsets", {}).items()}
@@ -224,4 +229,5 @@ def _candidate(
     for task in map(TaskId.parse, said.get("warm", ())):
         if task in lags:
             lags[task] = min(lags[task], acceptable_lag)
-    return Candidate(frozenset(active), lags, (client.streams or {}).get("rack"))
+    rack = (client.streams or {}).get("rack")
+    return Candidate(frozenset(active), lags, rack, _same_tasks(client, names))

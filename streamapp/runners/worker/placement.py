@@ -46,12 +46,14 @@ class Candidate:
     """A member of the group, as the leader of the group sees the member.
 
     ``lags`` has, by task, how many changelog offsets the member's state is behind; 0 for a task that the member runs.
-    The member would have to restore a task without an entry from the beginning.
+    The member would have to restore a task without an entry from the beginning. ``copies`` is False for a member of
+    another version, which keeps no copies because the ids of tasks have another meaning there.
     """
 
     active: frozenset[TaskId] = frozenset()
     lags: Mapping[TaskId, int] = field(default_factory=dict)
     rack: str | None = None
+    copies: bool = True
 
 
 @dataclass
@@ -115,7 +117,7 @@ def place(
             key=lambda m: (task not in members[m].active, len(placement.active[m]), m),
         )
         placement.active[owner].add(task)
-        if sum(map(len, placement.warmup.values())) < max_warmups:
+        if members[name].copies and sum(map(len, placement.warmup.values())) < max_warmups:
             placement.warmup[name].add(task)
     _add_standbys(placement, changelog_ends, members, standby_replicas)
     return placement
@@ -135,7 +137,7 @@ def _add_standbys(
         holders = [m for m in members if task in placement.active[m] or task in placement.warmup[m]]
         for _ in range(copies):
             racks = {members[m].rack for m in holders} - {None}
-            free = [m for m in sorted(members) if m not in holders]
+            free = [m for m in sorted(members) if m not in holders and members[m].copies]
             if not free:
                 break
             best = min(

@@ -9,7 +9,7 @@ from faust.assignor.client_assignment import ClientAssignment
 
 from streamapp import App, StreamsBuilder, StringSerde
 from streamapp.runners.worker.assignor import _candidate, _Metadata
-from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.placement import Candidate, TaskId, place
 
 
 def describe(builder: StreamsBuilder) -> None:
@@ -66,17 +66,33 @@ def test_the_standbys_of_another_version_are_other_tasks() -> None:
 
 def test_the_offsets_of_another_version_belong_to_other_tasks() -> None:
     task = TaskId(0, 0)
-    for sender, lags in (("mine", {task: 5}), ("other", {})):
+    for sender, lags in (("mine", {task: 5}), ("other", {}), (None, {task: 5})):
         metadata = _Metadata(
             assignment=ClientAssignment(actives={}, standbys={}),
             url="",
             changelog_distribution={},
             external_topic_distribution={},
             topic_groups={},
-            streams={"offsets": {"0_0": 95}, "rack": "r", "names": sender},
+            streams={"offsets": {"0_0": 95}, "rack": "r"} | ({"names": sender} if sender else {}),
         )
         found = _candidate(metadata, "mine", {0: ["in"]}, {task: 100}, 0)
-        assert (found.lags, found.rack) == (lags, "r")
+        assert (found.lags, found.rack, found.copies) == (lags, "r", bool(lags))
+
+
+def test_members_of_another_version_get_no_copies() -> None:
+    """They take none, so the copies would be nowhere, and the warm-ups of other members would wait for theirs."""
+    tasks = [TaskId(0, number) for number in range(3)]
+    ends = dict.fromkeys(tasks, 100)
+    members = {
+        "a": Candidate(frozenset(tasks), dict.fromkeys(tasks, 0)),
+        "b": Candidate(copies=False),
+        "c": Candidate(),
+    }
+    placement = place(tasks, ends, members, standby_replicas=1, acceptable_lag=0, max_warmups=1)
+    assert placement.active["a"] == set(tasks)
+    assert (placement.warmup["b"], placement.standby["b"]) == (set(), set())
+    assert len(placement.warmup["c"]) == 1
+    assert placement.standby["c"] | placement.warmup["c"] == set(tasks)
 
 
 def test_the_names_of_tasks_follow_sub_topologies_and_stores() -> None:
