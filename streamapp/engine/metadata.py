@@ -102,8 +102,9 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
 def topic_ids_in(text: str) -> frozenset[str]:
     """The ids of the topic in which an offset with this metadata was committed.
 
-    Empty if the metadata names no topic, as that of Kafka Streams, or only `NO_TOPIC_ID`. Kafka Streams copies unknown
-    names, so metadata may have several ids.
+    The metadata has an id as a name, ``topic id <id>``. The result is empty if there is no such name, as in metadata of
+    Kafka Streams, or only `NO_TOPIC_ID`, which stands for an unknown id. Kafka Streams keeps names that it does not
+    know, so metadata may also have the ids of earlier topics.
 
     >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
     frozenset({'A1'})

@@ -37,7 +37,8 @@ class AgentsRouter(Router):  # type: ignore[misc]
         """The address of the worker that has the key.
 
         Raises `KeyError` if no worker has the partition of the key now; Faust then answers 503. Raises
-        `ServiceUnavailable` if the topics of agents do not tell the worker.
+        `ServiceUnavailable` if agents read topics whose keys have different serializers, because the partition of the
+        key is not known then.
         """
         table = self._get_table(table_name)
         if table.is_global:
