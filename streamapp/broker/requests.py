@@ -263,6 +263,7 @@ def list_offsets(
     read_committed: bool = False,
     seconds: float,
     unknown_seconds: float = 0.0,
+    remedies: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[TopicPartition, int]:
     """Offsets in the logs of many partitions, with one request to each broker.
 
@@ -271,7 +272,7 @@ def list_offsets(
 
     Requests are repeated while brokers do not answer, and while partitions have no leader. Raises `BrokerError` after
     ``seconds``. For an unknown topic, the error comes after ``unknown_seconds`` and not at once, because some brokers
-    may not know a new topic yet.
+    may not know a new topic yet. ``remedies`` are as in `advice`.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -300,7 +301,8 @@ def list_offsets(
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
                     raise BrokerError(
-                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}{advice(error)}"
+                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}"
+                        f"{advice(error, remedies)}"
                     ) from exc
                 wanted[tp] = spec
         if wanted:

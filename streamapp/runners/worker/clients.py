@@ -252,4 +252,11 @@ def list_offsets(
     unknown topic after at most 30 s, and at once for lasting errors.
     """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-    return ask_offsets(admin, partitions, spec, seconds=timeout, unknown_seconds=_UNKNOWN_SECONDS)
+    return ask_offsets(
+        admin,
+        partitions,
+        spec,
+        seconds=timeout,
+        unknown_seconds=_UNKNOWN_SECONDS,
+        remedies=_READ_REMEDIES,
+    )

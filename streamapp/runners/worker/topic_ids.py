@@ -33,7 +33,7 @@ class LostTopic(NamedTuple):
         if not self.anew:
             return (
                 "Stop all workers, and create the topic before the next start; a topic that only a pattern matches may "
-                "stay away"
+                "stay away. A changelog would be empty: run `streamapp reset` to compute its table anew"
             )
         return (
             "The group's positions may belong to the old topic, so records of the new topic may have been passed over. "

@@ -15,6 +15,7 @@ from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
+from streamapp.runners.worker import clients
 from streamapp.runners.worker.clients import (
     admin_client,
     consumer_settings,
@@ -61,6 +62,15 @@ def test_a_partition_without_leader_is_asked_for_again() -> None:
 def test_an_error_that_stays_is_named_with_its_partition() -> None:
     admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]})
     with pytest.raises(BrokerError, match="events-1"):
+        list_offsets(admin, EVENTS, latest=True)
+
+
+def test_a_topic_that_is_deleted_while_a_worker_runs_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "_UNKNOWN_SECONDS", -1.0)
+    admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)]})
+    with pytest.raises(BrokerError, match=r"events-1 .*The topic was deleted\. Restore .*`streamapp reset`"):
         list_offsets(admin, EVENTS, latest=True)
 
 
