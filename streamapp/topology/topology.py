@@ -147,9 +147,9 @@ class Topology:
 
         ``topic`` is a name, or a function ``topic(key, value, record_context)`` that returns a name for each record.
         ``partitioner(topic, key, value, partition_count)`` may choose the partition. Without a partitioner, or if it
-        returns None, Kafka's default partitioner chooses by the bytes of the key; for a windowed key, without the
-        window. ``on_error`` decides about results that cannot be serialized, or that brokers refuse (default:
-        ``production_exception_handler``).
+        returns None, Kafka's default partitioner chooses by the bytes of the key. Without a partitioner, the bytes of a
+        windowed key leave out the window. ``on_error`` decides about results that cannot be serialized, or that brokers
+        refuse (default: ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)

@@ -80,8 +80,8 @@ def hot_key(survey: Survey) -> Found:
     "SA303",
     "timestamps lie in the future",
     "loses",
-    reason="Stream time is the largest timestamp that a task has seen. A producer whose clock is ahead closes windows "
-    "too early, and the records of other producers are dropped as late.",
+    reason="Windows close by stream time, the largest timestamp that has reached their operator. A producer whose "
+    "clock is ahead closes windows too early. The operator then drops the records of other producers as late.",
     remedy="Set the clock of the producer (NTP). Or set message.timestamp.after.max.ms of the topic, so that "
     "brokers refuse such records.",
     page="operators/windows.md",
