@@ -249,10 +249,12 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")
     application = None if group else names[0]
+    left_out: list[str] = []
     with clear_errors():
         plan = None
         if application is not None:
             app = load_app(application)
+            left_out = _left_out(app, names[-1])
             if hasattr(app, "streams"):
                 plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
         change = plan_copy(_named(application, group), names[-1], _which(where), plan)
@@ -260,7 +262,32 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
         if plan is not None:
             for topic in plan.internal_topics:
                 click.echo(f"topic {topic.name}, empty")
+        for line in left_out:
+            click.echo(line)
         _carry_out(change, execute)
+
+
+def _left_out(app: Any, copy: str) -> list[str]:
+    """The readers of an application that would begin at the first record in a copy, with the commands against this."""
+    from streamapp.runners.worker.faust_names import topics_of_agents
+
+    agents, runs_topology = topics_of_agents(app), hasattr(app, "streams")
+    lines = []
+    if runs_topology:
+        lines += [
+            f"not copied: agents of {copy} read {topic} from the beginning, unless you run after this command: "
+            f"streamapp offsets reset --group {copy} --topic {topic} --to-latest --execute"
+            for topic in dict.fromkeys(agents)
+        ]
+    if runs_topology or agents:
+        id = app.config.application_id
+        for consumer in app.consumers:
+            group = copy + consumer.name.removeprefix(id)
+            lines.append(
+                f"not copied: the consumer {group} calls its function again for all old records, unless you first run: "
+                f"streamapp offsets copy --group {consumer.name} {group} --execute"
+            )
+    return lines
 
 
 def _named(application: str | None, group: str | None) -> Subject:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamapp import App
-from streamapp.cli import main
+from streamapp.cli import group_offsets, main
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 
@@ -85,3 +85,12 @@ def test_a_reset_tells_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_something_else_than_an_app_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     (said,) = reset(monkeypatch, SimpleNamespace(config=App("shop").config))
     assert "shop is not a streamapp.App, but a SimpleNamespace. Commands about a consumer group" in said
+
+
+def test_a_copy_names_the_consumers_that_would_repeat_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = SimpleNamespace(subject=SimpleNamespace(group="shop-2"), moves=())
+    monkeypatch.setattr(group_offsets, "plan_copy", lambda *_: change)
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(app=with_agent("charge")))
+    result = CliRunner().invoke(main, ["offsets", "copy", "shop", "shop-2"])
+    assert result.exit_code == 0, result.output
+    assert "streamapp offsets copy --group shop-charge shop-2-charge --execute" in result.output
