@@ -11,6 +11,7 @@ import binascii
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 from streamapp._base.names import NO_TOPIC_ID
 from streamapp.errors import StreamsError
@@ -38,6 +39,8 @@ METADATA_LIMIT = 4_000
 
 _NOTES_LIMIT = 2_000
 """The most bytes of metadata with notes. A backfill adds its own notes, and needs the room up to `METADATA_LIMIT`."""
+SOME_NOTES = "some stores"
+"""The last note if others are left out."""
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
 _INT = struct.Struct(">i")
@@ -128,6 +131,21 @@ def _remembered(data: bytes) -> dict[str, int]:
     return remembered
 
 
+def _fitting(notes: Sequence[str], room: int) -> Sequence[str]:
+    """The notes that fit into the metadata, from the first on, if Base64 of them may have ``room`` letters.
+
+    >>> _fitting(["store a: windows", "all stores"], 80), _fitting(["store a: windows", "all stores"], 40)
+    (['store a: windows', 'all stores'], ['some stores'])
+    """
+    left = room // 4 * 3
+    sizes = [_INT.size + len(note.encode()) + _LONG.size for note in notes]
+    if sum(sizes) <= left:
+        return notes
+    left -= _INT.size + len(SOME_NOTES) + _LONG.size
+    count = sum(size <= left for size in accumulate(sizes))
+    return [*notes[:count], SOME_NOTES] if left >= 0 else []
+
+
 class RememberedTimes:
     """The numbers that a task has to know after a restart and that no changelog has, such as operators' stream times.
 
@@ -152,7 +170,7 @@ class RememberedTimes:
 
         ``topic_id`` is the id of its topic, if known. ``notes`` are those about stores (`store_notes`). The metadata
         leaves out the id if the text would be longer than `METADATA_LIMIT`. Notes that do not fit into `_NOTES_LIMIT`
-        are left out from the end.
+        are left out from the end, and `SOME_NOTES` takes their place.
         """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
         text = encode_metadata(partition_time, known)
@@ -162,11 +180,8 @@ class RememberedTimes:
             if len(with_id) > METADATA_LIMIT:
                 return text
             text = with_id
-        for count in range(len(notes), 0, -1):
-            with_notes = encode_metadata(partition_time, {**known, **dict.fromkeys(notes[:count], 0)})
-            if len(with_notes) <= _NOTES_LIMIT:
-                return with_notes
-        return text
+        fitting = _fitting(notes, _NOTES_LIMIT - len(text))
+        return encode_metadata(partition_time, known | dict.fromkeys(fitting, 0)) if fitting else text
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""

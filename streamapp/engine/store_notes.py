@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from streamapp._base.counted import counted
-from streamapp.engine.metadata import BACKFILL, decode_metadata
+from streamapp.engine.metadata import BACKFILL, SOME_NOTES, decode_metadata, encode_metadata
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["by_task", "check_notes", "check_stores", "not_of_this_store", "notes_for", "unnoted"]
+__all__ = [
+    "by_task",
+    "check_notes",
+    "check_stores",
+    "not_of_this_store",
+    "notes_for",
+    "unnoted",
+    "without_notes",
+]
 
 _STORE = "store "
 _ELSEWHERE = "other store "
@@ -39,7 +47,13 @@ class _Found(NamedTuple):
     origins: frozenset[str]
     """The stores whose rows come from the topics of the notes."""
     all: bool
-    """True if the notes name each store that the sub-topology had."""
+    """True if the notes name each store that the sub-topology had.
+
+    The inputs of a task may have notes of several versions. So a commit that leaves out notes makes this False, even if
+    another input has all notes of an earlier version.
+    """
+    by_task: bool
+    """True if a task has made the commits."""
 
 
 def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str, ...]:
@@ -120,10 +134,16 @@ def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[st
     return frozenset(missing)
 
 
+def without_notes(metadata: str) -> str:
+    """The metadata without the notes about stores, for a commit of very many inputs."""
+    partition_time, known = decode_metadata(metadata)
+    kept = {name: number for name, number in known.items() if not name.startswith((_STORE, _ELSEWHERE, _ALL))}
+    return metadata if kept == known else encode_metadata(partition_time, kept | {SOME_NOTES: 0})
+
+
 def by_task(metadata: str) -> bool:
     """True if a task has committed an offset with this metadata, and no agent or other member of the group."""
-    found = _found([metadata])
-    return found.all or bool(found.rows)
+    return _found([metadata]).by_task
 
 
 def not_of_this_store(store: str, changelog: str) -> TopologyError:
@@ -188,10 +208,10 @@ def _found(texts: Iterable[str]) -> _Found:
     rows: dict[str, set[str]] = {}
     partitions: set[int] = set()
     origins: set[str] = set()
-    whole = False
+    last: set[str] = set()
     for text in texts:
-        names = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
-        whole = whole or _ALL in names
+        names = set() if text.startswith(BACKFILL) else set(decode_metadata(text)[1])
+        last.update(names & {_ALL, SOME_NOTES})
         for name in names:
             if name.startswith(_PARTITIONS):
                 partitions.add(int(name.removeprefix(_PARTITIONS)))
@@ -201,4 +221,5 @@ def _found(texts: Iterable[str]) -> _Found:
                 if name.startswith(_STORE):
                     origins.add(store)
     by_store = {store: frozenset(each) for store, each in rows.items()}
-    return _Found(by_store, frozenset(partitions), frozenset(origins), whole)
+    by_task = bool(last or by_store)
+    return _Found(by_store, frozenset(partitions), frozenset(origins), last == {_ALL}, by_task)

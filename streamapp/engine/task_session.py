@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streamapp.engine.runner_ports import Changelogs, Position, StateHome, TaskEnvironment, Transaction
-from streamapp.engine.store_notes import check_notes, not_of_this_store, unnoted
+from streamapp.engine.store_notes import check_notes, not_of_this_store, unnoted, without_notes
 from streamapp.engine.task import Task
 from streamapp.errors import StreamsError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
@@ -29,6 +29,12 @@ __all__ = ["Restoration", "TaskSession", "commit"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 S = TypeVar("S", bound="TaskSession")
+
+_MOST_METADATA = 500_000
+"""The most bytes of metadata in a commit with notes about stores.
+
+Brokers write the offsets of a commit as one batch, and refuse more than 1 MiB (``message.max.bytes``).
+"""
 
 
 class Restoration(NamedTuple):
@@ -269,7 +275,7 @@ def commit(
         session.task.flush()
     works_on(None)
     transaction.acknowledge()
-    positions = {tp: at for session in sessions for tp, at in session.commit_positions().items()}
+    positions = _bounded({tp: at for session in sessions for tp, at in session.commit_positions().items()})
     # The ends are asked for before the commit. After the commit another process may own the task and write records that
     # this state does not have.
     ends = transaction.changelog_ends(
@@ -279,3 +285,10 @@ def commit(
     for session in sessions:
         session.task.persist({tp: ends[tp] for tp in session.changelogs if tp in ends})
     return positions
+
+
+def _bounded(positions: dict[TopicPartition, Position]) -> dict[TopicPartition, Position]:
+    """The positions, without the notes about stores if the metadata of all inputs exceeds `_MOST_METADATA`."""
+    if sum(len(position.metadata) for position in positions.values()) <= _MOST_METADATA:
+        return positions
+    return {tp: Position(at.offset, without_notes(at.metadata)) for tp, at in positions.items()}

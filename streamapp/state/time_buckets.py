@@ -38,6 +38,8 @@ after all buckets."""
 _MARK = struct.Struct(">qq")
 _MARKS = b"\xff\0"
 """The key of a row with the marks: offset of the changelog, time in ms."""
+_MOST_MARKS = 32
+"""The number of marks within the retention, also if segments are much shorter. Each new mark writes all marks."""
 _NO_TIME = -1
 _LATER_ROWS, _LATER_PARTS = 8, 4
 """A load of an image ends within the rows behind the read, as soon as the image has so many rows. The second number
@@ -351,8 +353,10 @@ class TimeBucketedStore(WriteBehindStore):
                 deletes.append((INDEX, INDEX + LONG.pack(self._sealed_live * self._bucket)))
 
     def note_logged(self, end: int, write_set: WriteSet) -> None:
-        segment = self._observed // self._segment
-        if self._observed != _NO_TIME and (not self._marks or segment > self._marks[-1][1] // self._segment):
+        span = max(self._segment, self._retention // _MOST_MARKS)
+        if self._observed != _NO_TIME and (
+            not self._marks or self._observed // span > self._marks[-1][1] // span
+        ):
             while len(self._marks) > 1 and self._is_needless(self._marks[1]):
                 del self._marks[0]
             self._marks.append((end, self._observed))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from streamapp.records import TopicPartition
-from streamapp.runners.spark.batch_source import KafkaReader, Ranges
+from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges
 
 __all__ = ["KafkaChangelogs"]
 
@@ -18,9 +19,16 @@ class KafkaChangelogs:
 
     client: Mapping[str, Any]
     ranges: Ranges
+    shortened: bool = False
+    """True if workers may delete the first records meanwhile, because their rows have expired."""
 
     def spans(self, partitions: Iterable[TopicPartition]) -> Ranges:
         return {tp: self.ranges[tp] for tp in partitions if tp in self.ranges}
 
     def open(self, partition: TopicPartition, start: int, end: int) -> KafkaReader:
-        return KafkaReader(self.client, partition, start, end)
+        first_left = partial(self._first_left, partition) if self.shortened else None
+        return KafkaReader(self.client, partition, start, end, first_left)
+
+    def _first_left(self, partition: TopicPartition, offset: int) -> int:
+        first, _ = KafkaRange(self.client).committed([partition])[partition]
+        return max(first, offset)

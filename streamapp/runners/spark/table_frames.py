@@ -151,8 +151,17 @@ class _Restored:
         part = self.parts[partition]
         changelog = TopicPartition(self.changelog, partition)
         with closing(TaskSession(environment, self.subtopology, partition, home, inputs=())) as session:
-            session.restore_from(KafkaChangelogs(part.client, {changelog: (part.start, part.end)}))
+            ranges = {changelog: (part.start, part.end)}
+            session.restore_from(KafkaChangelogs(part.client, ranges, shortened=self._shortened))
             yield from table_batches(session.task.own_stores, partition, {})
+
+    @property
+    def _shortened(self) -> bool:
+        """True if workers may delete records of the changelog before this task reads them."""
+        return any(
+            "delete" in log.config.get("cleanup.policy", "")
+            for log in self.subtopology.changelog_topics.values()
+        )
 
 
 def _records(topic: str, parts: Mapping[int, KafkaPart]) -> Iterator[tuple[TopicPartition, RecordBatch]]:

@@ -22,6 +22,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.spark import streaming
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.batch_source import KafkaReader
+from streamapp.runners.spark.changelogs import KafkaChangelogs
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.streaming import BatchMetrics, SparkStream
 
@@ -240,6 +241,11 @@ def test_records_that_are_removed_before_a_task_reads_them(cluster: Cluster) -> 
         assert offsets_of(reader) == [3, 4]
     with closing(KafkaReader(client, source, 0, 2, lambda offset: 3)) as reader:
         assert offsets_of(reader) == []
+    # Workers delete the changelog records of expired windows, also while Spark reads them as a table.
+    for end, left in ((5, [3, 4]), (2, [])):
+        changelogs = KafkaChangelogs(client, {source: (0, end)}, shortened=True)
+        with closing(changelogs.open(source, 0, end)) as reader:
+            assert offsets_of(reader) == left
 
 
 def test_a_run_ends_if_an_input_is_deleted(cluster: Cluster) -> None:

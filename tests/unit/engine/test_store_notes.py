@@ -23,8 +23,8 @@ from streamapp import (
     TimeWindows,
     Topology,
 )
-from streamapp.engine.metadata import RememberedTimes, encode_metadata
-from streamapp.engine.store_notes import check_notes, check_stores, notes_for, unnoted
+from streamapp.engine.metadata import RememberedTimes, decode_metadata, encode_metadata
+from streamapp.engine.store_notes import by_task, check_notes, check_stores, notes_for, unnoted, without_notes
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan
@@ -203,18 +203,56 @@ def test_commits_without_notes_are_taken() -> None:
         assert not unnoted(new, {INPUT: text})
 
 
-def test_notes_that_do_not_fit_are_left_out_from_the_end() -> None:
-    def many(builder: StreamsBuilder) -> None:
-        grouped = builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key()
-        for number in range(80):
+def many(count: int) -> Plan:
+    """Stores whose records come from two topics."""
+
+    def build(builder: StreamsBuilder) -> None:
+        grouped = builder.stream(["in", "a"], key_serde=TEXT, value_serde=TEXT).group_by_key()
+        for number in range(count):
             grouped.count(materialized=Materialized(f"store-{number}"))
 
-    old = plan(many)
+    return plan(build)
+
+
+def test_notes_that_do_not_fit_are_left_out_from_the_end() -> None:
+    old = many(80)
     text = committed(old, "in")
     assert len(text[INPUT]) <= 2_000
     assert not unnoted(windowed(MINUTES, "new"), text)
     with pytest.raises(TopologyError, match="store-0-changelog has values by key"):
         check_notes(windowed(MINUTES, "store-0"), text)
+
+
+def test_as_many_notes_as_possible_fit() -> None:
+    notes = notes_for(many(80), "in", lambda topic: 2)
+    for count in range(81):
+        text = RememberedTimes().encode(5, "A1", [*notes[:count], "all stores"])
+        assert len(text) <= 2_000
+        names = decode_metadata(text)[1]
+        if names.keys() >= {*notes[:count]}:
+            assert "all stores" in names
+        else:
+            assert "some stores" in names
+            longer = encode_metadata(5, names | {notes[len(names) - 2]: 0})
+            assert len(longer) > 2_000
+
+
+def test_a_version_whose_notes_do_not_fit_may_have_an_idle_input() -> None:
+    """The offset of the idle input still has all notes of the version before. The restart was refused."""
+    few, more = many(12), many(80)
+    both = committed(few, "a") | committed(more, "in")
+    assert not unnoted(more, both)
+    assert unnoted(more, committed(few, "a")) == {f"store-{number}" for number in range(12, 80)}
+
+
+def test_metadata_without_notes_keeps_times_and_is_that_of_a_task() -> None:
+    text = committed(many(12), "in")[INPUT]
+    short = without_notes(text)
+    assert decode_metadata(short) == (5, {"topic id A1": 0, "some stores": 0})
+    assert by_task(short)
+    assert not unnoted(many(13), {INPUT: short})
+    assert without_notes(short) == short
+    assert without_notes("") == ""
 
 
 def test_a_table_whose_topic_has_got_partitions_is_refused() -> None:

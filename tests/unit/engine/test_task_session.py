@@ -18,6 +18,7 @@ from streamapp import (
     TimeWindows,
     TopicPartition,
 )
+from streamapp.engine import task_session
 from streamapp.engine.feed import Feed
 from streamapp.engine.metadata import encode_metadata
 from streamapp.engine.runner_ports import InMemory, Position, StateHome, TaskEnvironment
@@ -139,6 +140,19 @@ def test_a_commit_that_fails_leaves_the_state_where_the_last_one_did(step: str) 
         commit([session], Steps(sent, step))
     assert session.task.changelog_offsets == {}
     assert session.task.commit_needed
+
+
+def test_a_commit_of_very_many_inputs_leaves_out_the_notes_about_stores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers refuse a commit of more than 1 MiB, so a worker with many inputs and many stores could not commit."""
+    monkeypatch.setattr(task_session, "_MOST_METADATA", 100)
+    sent = Sent()
+    session = worked(sent)
+    (position,) = session.commit_positions().values()
+    assert len(position.metadata) > 100
+    (committed,) = commit([session], Steps(sent)).values()
+    assert committed == Position(2, encode_metadata(1, {"some stores": 0}))
 
 
 def test_a_task_that_has_read_nothing_commits_where_it_began() -> None:

@@ -99,6 +99,19 @@ def test_the_needed_records_do_not_become_more(of: str, persistent: bool, opened
     assert len(life.store._marks) <= RETENTION // SEGMENT + 3
 
 
+def test_short_segments_make_no_more_marks() -> None:
+    """Each commit wrote all marks: with a segment of 1 s and a retention of a day, more than a megabyte."""
+    life = Life(
+        kind="timestamped_window", size_ms=10, retention_ms=10_000, segment_interval_ms=1, persistent=True
+    )
+    for time in range(0, 30_000, 20):
+        put(life, "a", time, 1)
+        life.commit()
+        assert len(life.store._marks) <= 35
+    needed = times_of(life, life.task.logged[life.store.needless_below :])
+    assert needed[0] >= 29_980 - 10_000 - 700
+
+
 def test_a_restored_store_knows_the_needless_records_of_its_first_batches() -> None:
     life, other = opened("windows", True), opened("windows", True)
     for time in range(0, 1_000, 5):
