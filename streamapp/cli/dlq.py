@@ -217,11 +217,13 @@ def replay(
     chooser = _filter(**filters)
     matches = chooser.matches
     with clear_errors():
-        desk = FailureDesk(load(application, topology=False).config)
+        app = load(application, topology=False)
+        desk = FailureDesk(app.config)
         letters, marks = desk.scan()
-        count, done, examples = 0, 0, list[str]()
+        count, done, examples, topics = 0, 0, list[str](), set[str]()
         for letter in filter(matches, letters):
             count += 1
+            topics.add(letter.said("topic"))
             if (state := marks.state(letter.id)) != "open":
                 done += 1
                 if len(examples) < _EXAMPLES:
@@ -234,6 +236,9 @@ def replay(
             if done == count:
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
+        for topic in sorted(topics):
+            if len(readers := _readers(app, topic)) > 1:
+                click.echo(f"all readers of {topic} get the records again: {', '.join(readers)}", err=True)
         if dry_run:
             letters, marks = desk.scan()
             for letter in select(letters, marks, matches, chooser.ids, force=force):
@@ -244,6 +249,14 @@ def replay(
             return
         written = desk.replay(matches, named=chooser.ids, force=force, rate=rate)
     click.echo(f"{counted(written, 'letter')} replayed")
+
+
+def _readers(app: Any, topic: str) -> list[str]:
+    """The parts of an application that read a topic, in words. A single consumer or producer has no such parts."""
+    streams = getattr(app, "streams", None)
+    found = ["the topology"] if streams is not None and topic in streams.plan.source_topics else []
+    consumers = getattr(app, "consumers", ())
+    return found + [f"the consumer {each.name}" for each in consumers if topic in each.topics]
 
 
 @dlq_group.command()

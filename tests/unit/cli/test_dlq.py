@@ -96,3 +96,23 @@ def test_a_list_of_many_letters_keeps_few_in_memory(
 def test_a_list_without_letters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(monkeypatch, [], "list", "app", "--each").output == "no open dead letters\n"
     assert ask(monkeypatch, [], "list", "app", "--all").output == "no dead letters\n"
+
+
+def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get the record again, so the topology counted the orders of a consumer's letters twice."""
+    consumers = [SimpleNamespace(name=name, topics=("flights",)) for name in ("shop-charge", "shop-mail")]
+    found = letter(0, "late")
+    monkeypatch.setattr(
+        Letter,
+        "replayed",
+        lambda self, topic: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
+    )
+    app = SimpleNamespace(config=None, consumers=consumers)
+    desk = SimpleNamespace(scan=lambda: (iter([found]), Marks()), whole=lambda each: each, topic="dead")
+    monkeypatch.setattr(dlq, "FailureDesk", lambda config: desk)
+    monkeypatch.setattr(dlq, "load", lambda application, topology=True: app)
+    result = CliRunner().invoke(
+        dlq.dlq_group, ["replay", "shop", "--all", "--dry-run"], catch_exceptions=False
+    )
+    said = "all readers of flights get the records again: the consumer shop-charge, the consumer shop-mail"
+    assert said in result.output
