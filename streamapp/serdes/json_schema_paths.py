@@ -39,7 +39,7 @@ def most_paths(schema: Any, references: Mapping[str, Any]) -> int:
 
 class _Paths:
     def __init__(self, schema: Any, references: Mapping[str, Any]) -> None:
-        self._schema, self._references = schema, references
+        self._references = references
         self._known: dict[int, int] = {}
         self._open: set[int] = set()
         self._bases: dict[int, str] = {}
@@ -51,6 +51,7 @@ class _Paths:
             self._learn(each, name)
 
     def _learn(self, schema: Any, base: str) -> None:
+        self._named.setdefault(base, []).append(schema)
         waiting = [(schema, base)]
         while waiting:
             part, base = waiting.pop()
@@ -107,7 +108,8 @@ class _Paths:
             if kind == "$dynamicRef":
                 yield from self._dynamic.get(path, ())
             return
-        yield _at(self._references.get(name) if name else self._schema, path)
+        if name in self._references:
+            yield _at(self._references[name], path)
         for resource in self._named.get(address, ()):
             yield _at(resource, path)
 
