@@ -60,9 +60,10 @@ class TaskStores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
             self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
         self._shortened = {
-            TopicPartition(topic, task.partition): self.by_name[name]
-            for name, topic in self._written.items()
-            if "delete" in subtopology.changelog_topics[name].config.get("cleanup.policy", "delete")
+            TopicPartition(self._written[name], task.partition): store
+            for name, store in self.by_name.items()
+            if name in self._written
+            and "delete" in subtopology.changelog_topics[name].config.get("cleanup.policy", "delete")
         }
         """The stores whose changelogs may lose records: brokers refuse to delete records of other changelogs."""
 
