@@ -68,7 +68,7 @@ class Handling:
         self.decoded: dict[Unit, float] = {}
         """The time (monotonic, s) at which the records of a unit were decoded; infinity while a serde is at work.
 
-        A registry that is away has a patience of its own, so its time does not count for ``handler_timeout_ms``.
+        The wait for a registry does not count for ``handler_timeout_ms``, because ``patience.ms`` limits the wait.
         """
 
     def run(self, unit: Unit) -> None:

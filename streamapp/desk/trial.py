@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,8 +14,6 @@ from streamapp.runners.local import TopologyTestDriver
 from streamapp.topology import Topology
 
 __all__ = ["Trial", "runs_of", "tried", "try_record"]
-
-_PLACE = re.compile(r"record of \S+-\d+ at offset \d+")
 
 
 @dataclass(frozen=True)
@@ -118,4 +115,8 @@ def _without_place(error: ProcessingFailed) -> str:
     The trial ignores the answers of the topology, so the remedy may be one that the topology has already.
     """
     message, _, _ = str(error).partition(REPRODUCE)
-    return _PLACE.sub("the record", message.replace(f"; {error.remedy}", "", 1), count=1)
+    if error.remedy:
+        message = message.replace(f"; {error.remedy}", "", 1)
+    if error.place:
+        message = message.replace(error.place, "the record", 1)
+    return message

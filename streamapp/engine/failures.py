@@ -242,6 +242,7 @@ class Failures:
     def _fatal(self, error: Exception, failure: str, remedy: str) -> ProcessingFailed:
         fatal = ProcessingFailed(f"{failure}; {remedy}{self._how_to_reproduce(error)}")
         fatal.remedy = remedy
+        fatal.place = "" if self._task.topic is None else self._task.at
         fatal.__cause__ = None if hides_text(error, self._config) else error
         fatal.__suppress_context__ = True  # as after `raise ... from`
         return fatal

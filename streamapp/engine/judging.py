@@ -100,10 +100,11 @@ def without_loss(on_error: Answer | Chooser, error: BaseException) -> Answer | C
 class ProcessingFailed(StreamsError):
     """A record could not be handled, and the task must stop, for example because the exception handler says so.
 
-    ``remedy`` is the part of the message that says how the application may go on.
+    ``remedy`` is the part of the message that says how the application may go on, and ``place`` names the record.
     """
 
     remedy: str = ""
+    place: str = ""
 
 
 class Judgement(NamedTuple):

@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from streamapp._base.names import NO_TOPIC_ID
@@ -131,6 +131,20 @@ def _remembered(data: bytes) -> dict[str, int]:
     return remembered
 
 
+def _size(name: str) -> int:
+    """The bytes of a name and its number."""
+    return _INT.size + len(name.encode()) + _LONG.size
+
+
+def _letters(names: Iterable[str]) -> int:
+    """The length of the metadata text with these names.
+
+    >>> _letters(["store"]) == len(encode_metadata(5, {"store": 7}))
+    True
+    """
+    return -(-(_HEAD.size + _INT.size + sum(map(_size, names))) // 3) * 4
+
+
 def _fitting(notes: Sequence[str], room: int) -> Sequence[str]:
     """The notes that fit into the metadata, from the first on, if Base64 of them may have ``room`` letters.
 
@@ -138,10 +152,10 @@ def _fitting(notes: Sequence[str], room: int) -> Sequence[str]:
     (['store a: windows', 'all stores'], ['some stores'])
     """
     left = room // 4 * 3
-    sizes = [_INT.size + len(note.encode()) + _LONG.size for note in notes]
+    sizes = list(map(_size, notes))
     if sum(sizes) <= left:
         return notes
-    left -= _INT.size + len(SOME_NOTES) + _LONG.size
+    left -= _size(SOME_NOTES)
     count = sum(size <= left for size in accumulate(sizes))
     return [*notes[:count], SOME_NOTES] if left >= 0 else []
 
@@ -173,15 +187,13 @@ class RememberedTimes:
         are left out from the end, and `SOME_NOTES` takes their place.
         """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
-        text = encode_metadata(partition_time, known)
         if topic_id is not None:
-            known[f"{TOPIC_ID}{topic_id}"] = 0
-            with_id = encode_metadata(partition_time, known)
-            if len(with_id) > METADATA_LIMIT:
-                return text
-            text = with_id
-        fitting = _fitting(notes, _NOTES_LIMIT - len(text))
-        return encode_metadata(partition_time, known | dict.fromkeys(fitting, 0)) if fitting else text
+            id_name = f"{TOPIC_ID}{topic_id}"
+            if _letters([*known, id_name]) > METADATA_LIMIT:
+                return encode_metadata(partition_time, known)
+            known[id_name] = 0
+        fitting = _fitting(notes, _NOTES_LIMIT - _letters(known))
+        return encode_metadata(partition_time, known | dict.fromkeys(fitting, 0))
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""

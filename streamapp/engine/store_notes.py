@@ -96,8 +96,12 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
     table, its count must stay: a key would belong to another partition than its row.
     """
     check_notes(plan, committed)
+    noted: dict[str, set[str]] = {}
     for tp, text in committed.items():
-        sub, before = _reader(plan, tp.topic), _found([text]).partitions
+        sub, found = _reader(plan, tp.topic), _found([text])
+        for store in found.origins:
+            noted.setdefault(store, set()).add(tp.topic)
+        before = found.partitions
         if sub is not None and _restores(sub, tp.topic) and before and counts[tp.topic] not in before:
             raise TopologyError(
                 f"the topic {tp.topic}, which restores a table, had {counted(min(before), 'partition')}, and has "
@@ -105,10 +109,6 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
                 "these rows. Copy the records into a new topic with the new number of partitions, and read the new "
                 "topic. Or make the table with stream(...).repartition().to_table()"
             )
-    noted: dict[str, set[str]] = {}
-    for tp, text in committed.items():
-        for store in _found([text]).origins:
-            noted.setdefault(store, set()).add(tp.topic)
     for sub in plan.subtopologies:
         for store in _logged(sub):
             topics = noted.get(store, set())

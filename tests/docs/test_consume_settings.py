@@ -17,7 +17,7 @@ _IN_WORDS = {"key_serde", "value_serde", "commit_interval_ms"}
 
 
 def documented(setting: str) -> tuple[str, str]:
-    """What `help`, and the page, say about a setting."""
+    """Two texts about a setting: that of `help`, and that of the page."""
     listed = re.search(rf"^ *- ``{setting}``(.*(?:\n +[^- ].*)*)", str(ConsumeSettings.__doc__), re.MULTILINE)
     row = re.search(rf"^\| `{setting}` \| (.*) \| .+ \|$", PAGE.read_text(), re.MULTILINE)
     assert listed is not None, setting

@@ -1,5 +1,6 @@
-"""What streamapp has beyond Kafka Streams, side by side: late records, an idle time-out, rows that expire. Changes of
-windows that have expired leave the changelog.
+"""Features beyond Kafka Streams, side by side: late records, an idle time-out, rows that expire.
+
+The changes of windows that have expired leave the changelog.
 
 Each reads a topic of its own, one partition wide: ``SOURCE-late``, ``SOURCE-idle``, ``SOURCE-ttl``.
 """
