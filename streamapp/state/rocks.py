@@ -6,6 +6,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ else:
     except ImportError:  # the C files are not compiled (hatch_build.py)
         _row_cache = None
 
-__all__ = ["RocksBackend", "RocksMemory", "offsets_in"]
+__all__ = ["RocksBackend", "RocksMemory", "offsets_in", "written_at"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -237,6 +238,17 @@ def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
         return _decoded(table)
     finally:
         table.close()
+
+
+def written_at(path: str | os.PathLike[str]) -> float | None:
+    """The time of the last write to the RocksDB database of a folder, in seconds since 1970. None: no file tells.
+
+    An opening for writes counts as a write. Its new files hide the time of the last write before.
+    """
+    times: list[float] = []
+    with suppress(OSError), os.scandir(path) as files:
+        times = [file.stat().st_mtime for file in files if file.name.endswith((".log", ".sst"))]
+    return max(times, default=None)
 
 
 class _RocksTable:

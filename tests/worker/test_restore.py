@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 import urllib.request
 
 from ..processes import until
@@ -40,6 +42,32 @@ def test_a_restore_says_how_far_it_is(cluster: Cluster) -> None:
     cluster.counted()
     assert second.worker.terminate() == 0
     assert cluster.totals()[1] == 5_000
+
+
+def test_rows_that_are_older_than_the_tombstones_of_the_changelog_are_read_anew(cluster: Cluster) -> None:
+    cluster.feed(400)
+    assert stopped(cluster, "a") == 0
+    cluster.feed(400)
+    assert stopped(cluster, "b") == 0
+    long_ago = time.time() - 2 * 86_400
+    for file in (cluster.folder / "data-a").rglob("*"):
+        os.utime(file, (long_ago, long_ago))
+
+    cluster.feed(400)
+    assert stopped(cluster, "a") == 0
+    aged = re.findall(r"task (0_\d): the rows of (\S+) on disk are 2 days", cluster.workers[-1].text())
+    assert sorted(aged) == [(f"0_{partition}", "counts") for partition in range(PARTITIONS)]
+    cluster.feed(400)
+    assert stopped(cluster, "a") == 0
+    assert "on disk are" not in cluster.workers[-1].text()
+    assert cluster.totals()[1] == 1_600
+
+
+def stopped(cluster: Cluster, name: str) -> int | None:
+    """Runs a worker until everything is counted. Returns its exit code."""
+    worker = cluster.start(name)
+    cluster.counted()
+    return worker.terminate()
 
 
 def restore(member: Member) -> dict[str, float]:

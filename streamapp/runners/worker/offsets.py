@@ -4,7 +4,8 @@ two."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
@@ -16,10 +17,10 @@ from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.directory import StateDirectory
-from streamapp.state.rocks import offsets_in
+from streamapp.state.rocks import offsets_in, written_at
 from streamapp.topology.plan import Plan
 
-__all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
+__all__ = ["StateOnDisk", "changelog_ends", "committed_offsets", "state_on_disk"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _SECONDS = 10.0
@@ -27,20 +28,31 @@ _SECONDS = 10.0
 _FAR = 2**62
 
 
-def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
-    """The changelog offsets of the state that an earlier process has left, as sums over the stores of each task.
+class StateOnDisk(NamedTuple):
+    """The state of a task that an earlier process has left in the state folder."""
+
+    offsets: Mapping[str, int]
+    """The next changelog offset of each store with a changelog."""
+    written: float | None
+    """The time of the last write, in seconds since 1970. None: not known."""
+
+
+def state_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, StateOnDisk]:
+    """The state that an earlier process has left.
 
     State that cannot be read does not count. A later attempt to open the task raises the error.
     """
     logged = {sub.id: set(sub.changelog_topics) for sub in plan.subtopologies}
     found = {}
     for name in directory.task_ids():
-        task = TaskId.parse(name)
+        task, path = TaskId.parse(name), directory.task_path(name)
+        written = written_at(path)
         try:
-            offsets = offsets_in(directory.task_path(name))
+            offsets = offsets_in(path)
         except ProcessorStateError:
             continue
-        found[task] = sum(offsets[store] for store in offsets.keys() & logged.get(task.subtopology, set()))
+        known = offsets.keys() & logged.get(task.subtopology, set())
+        found[task] = StateOnDisk({store: offsets[store] for store in known}, written)
     return found
 
 

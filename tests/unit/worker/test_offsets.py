@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import offsets
 from streamapp.runners.worker.livetask import LiveTask, WorkerDisk
-from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, offsets_on_disk
+from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, state_on_disk
 from streamapp.runners.worker.placement import Candidate, TaskId, place
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.topics import Topics
@@ -48,7 +49,9 @@ def test_offsets_that_an_earlier_process_left(tmp_path: Path) -> None:
         backend.close()
         broken = directory.task_path("0_0")
         (broken / "CURRENT").write_text("rubbish\n")
-        assert offsets_on_disk(plan(), directory) == {TaskId(0, 1): 40}
+        found = state_on_disk(plan(), directory)
+        assert {task: state.offsets for task, state in found.items()} == {TaskId(0, 1): {"counts": 40}}
+        assert found[TaskId(0, 1)].written == pytest.approx(time.time(), abs=60)
 
 
 def test_a_copy_that_is_closed_during_a_join_counts_as_far_as_it_was_known(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""Rows on disk that are older than the tombstones of their changelogs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamapp.config import StreamsConfig
+from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.records import TopicPartition
+from streamapp.runners.worker import aged_state
+from streamapp.runners.worker.aged_state import forget_aged_stores
+from streamapp.runners.worker.offsets import state_on_disk
+from streamapp.runners.worker.placement import TaskId
+from streamapp.serdes import StringSerde
+from streamapp.state.backend import WriteSet
+from streamapp.state.directory import StateDirectory
+from streamapp.state.rocks import RocksBackend
+from streamapp.topology.plan import Plan
+
+TEXT = StringSerde()
+TASK = TaskId(0, 0)
+DAY = 86_400
+COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": str(DAY * 1000)}
+ROWS = {"counts": [(b"a", b"1"), (b"z\xff\xff", b"2")], "lengths": [(b"b", b"3")]}
+
+
+def plan() -> Plan:
+    """One task with two stores."""
+    builder = StreamsBuilder(StreamsConfig("app"))
+    grouped = builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key()
+    grouped.count(materialized=Materialized("counts", key_serde=TEXT))
+    grouped.count(materialized=Materialized("lengths", key_serde=TEXT))
+    return builder.build().plan()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[StateDirectory]:
+    """State of both stores at offset 40 of their changelogs, written three days ago."""
+    with StateDirectory(tmp_path, "app") as directory:
+        path = directory.task_path(str(TASK))
+        backend = RocksBackend(path)
+        backend.write(
+            WriteSet(puts={name: list(rows) for name, rows in ROWS.items()}, offsets=dict.fromkeys(ROWS, 40))
+        )
+        backend.close()
+        for file in path.iterdir():
+            os.utime(file, (time.time() - 3 * DAY, time.time() - 3 * DAY))
+        yield directory
+
+
+def forget(
+    directory: StateDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: dict[str, int],
+    settings: dict[str, str] | None = COMPACTED,  # None: the worker may not ask
+) -> dict[str, int]:
+    """Calls the function with these ends of the changelogs, and returns the offsets that it says are left."""
+
+    def list_offsets(
+        admin: Any, partitions: list[TopicPartition], *, latest: bool
+    ) -> dict[TopicPartition, int]:
+        return {tp: ends[tp.topic] for tp in partitions}
+
+    def describe_configs(resources: list[Any], **options: Any) -> dict[Any, Future[Any]]:
+        return {resource: answer(settings) for resource in resources}
+
+    monkeypatch.setattr(aged_state, "list_offsets", list_offsets)
+    admin: Any = SimpleNamespace(describe_configs=describe_configs)
+    found = state_on_disk(plan(), directory)
+    return dict(forget_aged_stores(plan(), found, directory, admin)[TASK].offsets)
+
+
+def answer(settings: dict[str, str] | None) -> Future[Any]:
+    future: Future[Any] = Future()
+    if settings is None:
+        future.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    else:
+        future.set_result({name: SimpleNamespace(value=value) for name, value in settings.items()})
+    return future
+
+
+def on_disk(directory: StateDirectory) -> tuple[dict[str, list[tuple[bytes, bytes]]], dict[str, int]]:
+    backend = RocksBackend(directory.task_path(str(TASK)))
+    try:
+        rows = {name: list(backend.table(name).range(None, None)) for name in ROWS}
+        return rows, backend.offsets()
+    finally:
+        backend.close()
+
+
+ENDS = {"app-counts-changelog": 60, "app-lengths-changelog": 41}
+"""The changelog of counts has new records. That of lengths has only the marker of the last commit."""
+
+
+@pytest.mark.parametrize("settings", [COMPACTED, {**COMPACTED, "cleanup.policy": "compact,delete"}, None])
+def test_a_store_whose_changelog_may_lack_tombstones_begins_anew(directory, monkeypatch, settings, caplog):
+    assert forget(directory, monkeypatch, ENDS, settings) == {"lengths": 40}
+    rows, offsets = on_disk(directory)
+    assert rows == {"counts": [], "lengths": ROWS["lengths"]}
+    assert offsets == {"counts": 0, "lengths": 40}
+    assert "task 0_0: the rows of counts on disk are 3 days, 0:00:" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("ends", "settings"),
+    [
+        (dict.fromkeys(ENDS, 41), COMPACTED),
+        (ENDS, {**COMPACTED, "delete.retention.ms": str(4 * DAY * 1000)}),
+        (ENDS, {**COMPACTED, "cleanup.policy": "delete"}),
+    ],
+    ids=["nothing-new", "tombstones-are-there", "no-compaction"],
+)
+def test_other_stores_keep_their_rows(directory, monkeypatch, ends, settings):
+    assert forget(directory, monkeypatch, ends, settings) == dict.fromkeys(ROWS, 40)
+    assert on_disk(directory) == (ROWS, dict.fromkeys(ROWS, 40))
+
+
+def test_a_store_that_was_written_lately_keeps_its_rows(directory, monkeypatch):
+    backend = RocksBackend(directory.task_path(str(TASK)))
+    backend.write(WriteSet(offsets={"counts": 50}))
+    backend.close()
+    assert forget(directory, monkeypatch, ENDS) == {"counts": 50, "lengths": 40}
