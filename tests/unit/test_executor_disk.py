@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from streamapp.records import TopicPartition
 from streamapp.runners.spark import executor_disk
 from streamapp.runners.spark.executor_disk import ExecutorDisk
 from streamapp.state.backend import WriteSet
@@ -53,3 +55,27 @@ def test_a_copy_of_an_earlier_changelog_is_not_used(tmp_path: Path) -> None:
         return found
 
     assert [stored("A"), stored("A"), stored("B")] == [None, b"A", None]
+
+
+def test_rows_that_are_older_than_the_tombstones_of_their_changelog_are_deleted(tmp_path: Path) -> None:
+    disk, changelog = ExecutorDisk(plan_in(tmp_path), {}), TopicPartition("app-s-changelog", 0)
+
+    def found(days: int) -> bytes | None:
+        """A row that was written so long ago, in a state whose changelog has gone on. Tombstones stay for two days."""
+        state = disk.open("0_0", ["s"])
+        state.write(WriteSet(puts={"s": [(b"k", b"v")]}, offsets={"s": 7}))
+        state.close()
+        then = time.time() - days * 86_400
+        for file in (tmp_path / "state").rglob("*"):
+            os.utime(file, (then, then))
+        disk.forget_aged_rows(
+            "0_0", {"s": changelog}, {changelog.topic: 2 * 86_400}, lambda _: {changelog: 90}
+        )
+        state = disk.open("0_0", ["s"])
+        row, offsets = state.table("s").get(b"k"), state.offsets()
+        state.close()
+        assert offsets == {"s": 7 if row else 0}
+        return row
+
+    assert [found(1), found(3)] == [b"v", None]
+    disk.forget_aged_rows("0_1", {"s": changelog}, {changelog.topic: 1}, lambda _: {})  # a task without state

@@ -6,12 +6,16 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 from streamapp.errors import LockError, ProcessorStateError
+from streamapp.records import TopicPartition
+from streamapp.runners.aged_state import forget_aged_rows, state_on_disk
 from streamapp.state.backend import StateBackend
-from streamapp.state.rocks import RocksBackend
+from streamapp.state.rocks import RocksBackend, written_at
 from streamapp.topology import Plan
 
 __all__ = ["ExecutorDisk"]
@@ -49,6 +53,26 @@ class ExecutorDisk:
                 time.sleep(0.2)
             except ProcessorStateError:
                 self.wipe(task)
+
+    def forget_aged_rows(
+        self,
+        task: str,
+        changelogs: Mapping[str, TopicPartition],
+        tombstones: Mapping[str, float],
+        ends_of: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
+    ) -> None:
+        """Deletes rows that are older than the tombstones of their changelogs (`aged_state`), before `open`.
+
+        ``changelogs`` has the changelog partition of each store.
+        """
+        folder = self._root / task
+        written = written_at(folder)
+        if written is None or time.time() - written <= min(tombstones.values(), default=inf):
+            return
+        # `open` handles a state that is damaged, or that another attempt still holds.
+        with suppress(ProcessorStateError):
+            logs = {(task, store): tp for store, tp in changelogs.items()}
+            forget_aged_rows({task: state_on_disk(folder)}, logs, tombstones, ends_of)
 
     def wipe(self, task: str) -> None:
         shutil.rmtree(self._root / task, ignore_errors=True)

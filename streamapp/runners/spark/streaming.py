@@ -29,6 +29,7 @@ from streamapp.engine.metadata import decode_metadata
 from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_offset
@@ -114,6 +115,7 @@ class SparkStream:
         self._topics: dict[int, tuple[str, ...]] = {}
         self._id = str(uuid4())
         self._topic_ids: dict[str, str] = {}
+        self._tombstones: dict[str, float] = {}
         self._counted_at = time.monotonic()
         self._begins: dict[TopicPartition, int] = {}
         """The first offsets of the partitions in which the group has no offset to go on from."""
@@ -174,6 +176,7 @@ class SparkStream:
         check_not_anew(self._group.name, self._admin, committed)
         check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()}, self._partitions)
         self._topic_ids = self._ids_now()
+        self._tombstones = tombstone_seconds(self._plan, self._admin)
         outside = self._outside()
         read = [tp for tp in every if tp.topic in outside]
         for tp, (first, end) in KafkaRange(client_of(self._config)).committed(read).items():
@@ -351,6 +354,7 @@ class SparkStream:
             mine,
             more,
             self._topic_ids,
+            self._tombstones,
             self._proof(),
             self._id,
         )
@@ -360,6 +364,8 @@ class SparkStream:
         except StreamsError:
             self._proof()  # brokers refuse the commits of tasks whose driver is no member any more
             raise
+        for row in rows:
+            self._purge.note({TopicPartition(topic, row.task): at for topic, at in row.needless.items()})
         return list(rows)
 
     def _left(self) -> set[TopicPartition]:

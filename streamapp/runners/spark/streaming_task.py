@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
@@ -40,7 +40,10 @@ from streamapp.topology import Plan, Subtopology
 
 __all__ = ["RESULT", "StreamStage"]
 
-RESULT = "task int, processed bigint, dropped bigint, restored bigint, seconds double"
+RESULT = (
+    "task int, processed bigint, dropped bigint, restored bigint, needless map<string,bigint>, seconds double"
+)
+"""One row for each task. ``needless`` has changelogs, and the offset below which no restore needs a record."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class StreamStage:
     """
     topic_ids: Mapping[str, str]
     """Kafka's ids of the inputs, the changelogs and the global topics."""
+    tombstones: Mapping[str, float]
+    """The time in seconds for which each changelog keeps tombstones (`tombstone_seconds`)."""
     member: bytes
     """The driver's proof of membership, with which the tasks may commit."""
     run_id: str
@@ -89,15 +94,32 @@ class StreamStage:
                 f"task {task_id}: Kafka refuses a request: {error.args[0].str()}. If this error comes again, another "
                 f"run of {self.plan.application_id} may be alive: stop one of the two"
             ) from error
-        row = [context.partitionId(), *result, time.monotonic() - started]
-        names = [column.split()[0] for column in RESULT.split(", ")]
-        yield pa.RecordBatch.from_pydict(
-            {name: [value] for name, value in zip(names, row, strict=True)}
-        ).cast(
-            pa.schema(
-                [("task", pa.int32()), *((n, pa.int64()) for n in names[1:4]), ("seconds", pa.float64())]
-            )
+        row = context.partitionId(), *result, time.monotonic() - started
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([value], field.type) for value, field in zip(row, _RESULT, strict=True)], schema=_RESULT
         )
+
+
+_RESULT = pa.schema(
+    [
+        ("task", pa.int32()),
+        ("processed", pa.int64()),
+        ("dropped", pa.int64()),
+        ("restored", pa.int64()),
+        ("needless", pa.map_(pa.string(), pa.int64())),
+        ("seconds", pa.float64()),
+    ]
+)
+"""`RESULT` for Arrow."""
+
+
+class _Outcome(NamedTuple):
+    """The numbers of processed, dropped and restored records, and the needless changelog records (`RESULT`)."""
+
+    processed: int = 0
+    dropped: int = 0
+    restored: int = 0
+    needless: tuple[tuple[str, int], ...] = ()
 
 
 class _Attempt:
@@ -110,10 +132,9 @@ class _Attempt:
         self._group = Group(self._config)
         self._inputs = [TopicPartition(t, partition) for t in stage.topics if partition < stage.partitions[t]]
 
-    def run(self) -> tuple[int, int, int]:
-        """Returns the numbers of processed, dropped and restored records."""
+    def run(self) -> _Outcome:
         if not self._work(self._group.read(self._inputs)):
-            return 0, 0, 0
+            return _Outcome()
         stores = {topic.name: name for name, topic in self._stage.subtopology.changelog_topics.items()}
         deliveries = Deliveries(stores, self._config.dead_letter_queue_topic)
         while True:
@@ -131,13 +152,13 @@ class _Attempt:
                 if not deliveries.refused():
                     raise
 
-    def _commit_work(self, producer: Producer, deliveries: Deliveries) -> tuple[int, int, int]:
+    def _commit_work(self, producer: Producer, deliveries: Deliveries) -> _Outcome:
         """Processes and commits the records of the micro-batch in one transaction."""
         # Earlier attempts are fenced now, and their open transactions are rolled back.
         committed = self._group.read(self._inputs)
         ranges = self._work(committed)
         if not ranges:
-            return 0, 0, 0
+            return _Outcome()
         producer.begin_transaction()
         transaction = StreamTransaction(
             producer, self._stage.member, self._stage.partitions, self._admin, deliveries
@@ -158,8 +179,9 @@ class _Attempt:
             transaction.write(letters)
             commit([session], transaction)
             letters.learn(letters.positions)
+            needless = tuple((tp.topic, at) for tp, at in session.task.needless_changes.items())
         metrics = session.task.metrics
-        return metrics.processed, metrics.dropped_records, restored
+        return _Outcome(metrics.processed, metrics.dropped_records, restored, needless)
 
     def _first_left(self, tp: TopicPartition, offset: int) -> int:
         """The offset at which an input goes on if its records at ``offset`` are deleted, as on workers."""
@@ -216,6 +238,12 @@ class _Attempt:
             topic_ids=stage.topic_ids,
         )
         home = ExecutorDisk(stage.plan, stage.topic_ids)
+        logs = {
+            store: TopicPartition(topic.name, self._partition)
+            for store, topic in stage.subtopology.changelog_topics.items()
+        }
+        task = f"{stage.subtopology.id}_{self._partition}"
+        home.forget_aged_rows(task, logs, stage.tombstones, self._admin.log_end_offsets)
         session = TaskSession(environment, stage.subtopology, self._partition, home, self._inputs)
         try:
             session.continue_from(

@@ -4,8 +4,8 @@ two."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
@@ -13,14 +13,14 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import TopicPartition
+from streamapp.runners.aged_state import forget_aged_rows, state_on_disk, tombstone_seconds
 from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.directory import StateDirectory
-from streamapp.state.rocks import offsets_in, written_at
 from streamapp.topology.plan import Plan
 
-__all__ = ["StateOnDisk", "changelog_ends", "committed_offsets", "state_on_disk"]
+__all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _SECONDS = 10.0
@@ -28,32 +28,33 @@ _SECONDS = 10.0
 _FAR = 2**62
 
 
-class StateOnDisk(NamedTuple):
-    """The state of a task that an earlier process has left in the state folder."""
+def offsets_on_disk(
+    plan: Plan, topics: Topics, admin: LastingAdmin, directory: StateDirectory
+) -> dict[TaskId, int]:
+    """The changelog offsets of the state that an earlier process has left, as sums over the stores of each task.
 
-    offsets: Mapping[str, int]
-    """The next changelog offset of each store with a changelog."""
-    written: float | None
-    """The time of the last write, in seconds since 1970. None: not known."""
-
-
-def state_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, StateOnDisk]:
-    """The state that an earlier process has left.
-
-    State that cannot be read does not count. A later attempt to open the task raises the error.
+    State that cannot be read does not count. A later attempt to open the task raises the error. Rows that are older
+    than the tombstones of their changelogs are deleted first (`aged_state`). Raises `BrokerError` if brokers do not
+    answer.
     """
-    logged = {sub.id: set(sub.changelog_topics) for sub in plan.subtopologies}
     found = {}
     for name in directory.task_ids():
-        task, path = TaskId.parse(name), directory.task_path(name)
-        written = written_at(path)
-        try:
-            offsets = offsets_in(path)
-        except ProcessorStateError:
-            continue
-        known = offsets.keys() & logged.get(task.subtopology, set())
-        found[task] = StateOnDisk({store: offsets[store] for store in known}, written)
-    return found
+        with suppress(ProcessorStateError):
+            found[name] = state_on_disk(directory.task_path(name))
+    changelogs = {
+        (str(TaskId(sub.id, number)), store): TopicPartition(topic.name, number)
+        for sub in plan.subtopologies
+        for store, topic in sub.changelog_topics.items()
+        for number in range(topics.partitions[topic.name])
+    }
+    tombstones = tombstone_seconds(plan, admin) if found else {}
+    left = forget_aged_rows(
+        found, changelogs, tombstones, lambda logs: list_offsets(admin, logs, latest=True)
+    )
+    return {
+        TaskId.parse(task): sum(at for store, at in state.offsets.items() if (task, store) in changelogs)
+        for task, state in left.items()
+    }
 
 
 def changelog_ends(

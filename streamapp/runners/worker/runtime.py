@@ -19,7 +19,6 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.aged_state import forget_aged_stores
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client, await_brokers
@@ -29,7 +28,7 @@ from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
 from streamapp.runners.worker.livetask import TaskOpener
 from streamapp.runners.worker.membership import Member
-from streamapp.runners.worker.offsets import changelog_ends, state_on_disk
+from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.topic_ids import TopicIds
@@ -106,7 +105,9 @@ class StreamsRuntime(WorkerView):
             topology=snapshot(self.plan),
             compare=self._changes_since,
         )
-        self._on_disk = await self._loop.run_in_executor(None, self._offsets_on_disk, self._directory, admin)
+        self._on_disk = await self._loop.run_in_executor(
+            None, offsets_on_disk, self.plan, topics, admin, self._directory
+        )
         transactional_id = f"{self.plan.application_id}-{self._directory.process_id()}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
@@ -148,12 +149,6 @@ class StreamsRuntime(WorkerView):
         places = [self._plane.place, EventLoopPlace().place, self._group_place]
         self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
-
-    def _offsets_on_disk(self, directory: StateDirectory, admin: LastingAdmin) -> dict[TaskId, int]:
-        """The offsets of the state that an earlier process has left, as sums over the stores of each task."""
-        found = state_on_disk(self.plan, directory)
-        left = forget_aged_stores(self.plan, found, directory, admin)
-        return {task: sum(state.offsets.values()) for task, state in left.items()}
 
     def _introduction(self) -> str:
         """The log line with the addresses of Kafka and of this worker's page, and with the state folder."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from streamapp import StreamsBuilder, StreamsConfig, StringSerde, Topology
+from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde, TimeWindows, Topology
 from streamapp._base import failpoints
 from streamapp.broker import KafkaAdmin
 from streamapp.engine.metadata import topic_ids_in
@@ -375,3 +376,36 @@ def test_a_run_deletes_the_records_of_repartition_topics_that_it_has_processed(c
         app.send("d")
         while app.values() != [b"a", b"b", b"c", b"d"]:
             assert not running.wait(0.2)
+
+
+def test_a_run_deletes_changelog_records_of_expired_windows(cluster: Cluster) -> None:
+    app = Copy(cluster, "expired", repartition_purge_interval_ms=1)
+    builder = StreamsBuilder(app.config)
+    grouped = builder.stream(app.source, **TEXTS).group_by_key()
+    counts = grouped.windowed_by(TimeWindows.of_size_with_no_grace(timedelta(seconds=1))).count(
+        materialized=Materialized("seconds")
+    )
+    counts.to_stream(lambda window, count: window.key).map_values(str).to(app.target, **TEXTS)
+    changelog = TopicPartition(f"{app.config.application_id}-seconds-changelog", 0)
+    producer = Producer({"bootstrap.servers": cluster.servers, "enable.idempotence": True})
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    minutes: list[int] = []
+
+    def feed() -> None:
+        """One record of the next minute, in a micro-batch of its own."""
+        minutes.append(len(minutes) + 1)
+        producer.produce(app.source, "v", "k", 0, timestamp=minutes[-1] * 60_000)
+        assert producer.flush(60) == 0
+        while len(app.values()) < len(minutes):
+            assert time.monotonic() < deadline, app.values()
+            assert not running.wait(0.2)
+
+    checkpoint = str(cluster.folder / "checkpoint")
+    with SparkStream(
+        builder.build(), app.config, cluster.spark, checkpoint=checkpoint, interval_ms=100
+    ) as running:
+        while len(minutes) < 12 or not app.admin.log_start_offsets([changelog])[changelog]:
+            feed()
+        first = app.admin.log_start_offsets([changelog])[changelog]
+        assert 0 < first < app.admin.log_end_offsets([changelog])[changelog] - 1
+    assert app.values() == [b"1"] * len(minutes)

@@ -16,9 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.records import TopicPartition
-from streamapp.runners.worker import aged_state
-from streamapp.runners.worker.aged_state import forget_aged_stores
-from streamapp.runners.worker.offsets import state_on_disk
+from streamapp.runners.aged_state import forget_aged_rows, state_on_disk, tombstone_seconds
 from streamapp.runners.worker.placement import TaskId
 from streamapp.serdes import StringSerde
 from streamapp.state.backend import WriteSet
@@ -59,24 +57,22 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
 
 def forget(
     directory: StateDirectory,
-    monkeypatch: pytest.MonkeyPatch,
     ends: dict[str, int],
     settings: dict[str, str] | None = COMPACTED,  # None: the worker may not ask
 ) -> dict[str, int]:
-    """Calls the function with these ends of the changelogs, and returns the offsets that it says are left."""
-
-    def list_offsets(
-        admin: Any, partitions: list[TopicPartition], *, latest: bool
-    ) -> dict[TopicPartition, int]:
-        return {tp: ends[tp.topic] for tp in partitions}
-
-    def describe_configs(resources: list[Any], **options: Any) -> dict[Any, Future[Any]]:
-        return {resource: answer(settings) for resource in resources}
-
-    monkeypatch.setattr(aged_state, "list_offsets", list_offsets)
-    admin: Any = SimpleNamespace(describe_configs=describe_configs)
-    found = state_on_disk(plan(), directory)
-    return dict(forget_aged_stores(plan(), found, directory, admin)[TASK].offsets)
+    """Calls the functions with these ends of the changelogs, and returns the offsets that they say are left."""
+    planned, task = plan(), str(TASK)
+    admin: Any = SimpleNamespace(
+        describe_configs=lambda asked, **_: {each: answer(settings) for each in asked}
+    )
+    changelogs = {(task, name): TopicPartition(f"app-{name}-changelog", 0) for name in ROWS}
+    left = forget_aged_rows(
+        {task: state_on_disk(directory.task_path(task))},
+        changelogs,
+        tombstone_seconds(planned, admin),
+        lambda partitions: {tp: ends[tp.topic] for tp in partitions},
+    )
+    return dict(left[task].offsets)
 
 
 def answer(settings: dict[str, str] | None) -> Future[Any]:
@@ -102,8 +98,8 @@ ENDS = {"app-counts-changelog": 60, "app-lengths-changelog": 41}
 
 
 @pytest.mark.parametrize("settings", [COMPACTED, {**COMPACTED, "cleanup.policy": "compact,delete"}, None])
-def test_a_store_whose_changelog_may_lack_tombstones_begins_anew(directory, monkeypatch, settings, caplog):
-    assert forget(directory, monkeypatch, ENDS, settings) == {"lengths": 40}
+def test_a_store_whose_changelog_may_lack_tombstones_begins_anew(directory, settings, caplog):
+    assert forget(directory, ENDS, settings) == {"counts": 0, "lengths": 40}
     rows, offsets = on_disk(directory)
     assert rows == {"counts": [], "lengths": ROWS["lengths"]}
     assert offsets == {"counts": 0, "lengths": 40}
@@ -119,13 +115,13 @@ def test_a_store_whose_changelog_may_lack_tombstones_begins_anew(directory, monk
     ],
     ids=["nothing-new", "tombstones-are-there", "no-compaction"],
 )
-def test_other_stores_keep_their_rows(directory, monkeypatch, ends, settings):
-    assert forget(directory, monkeypatch, ends, settings) == dict.fromkeys(ROWS, 40)
+def test_other_stores_keep_their_rows(directory, ends, settings):
+    assert forget(directory, ends, settings) == dict.fromkeys(ROWS, 40)
     assert on_disk(directory) == (ROWS, dict.fromkeys(ROWS, 40))
 
 
-def test_a_store_that_was_written_lately_keeps_its_rows(directory, monkeypatch):
+def test_a_store_that_was_written_lately_keeps_its_rows(directory):
     backend = RocksBackend(directory.task_path(str(TASK)))
     backend.write(WriteSet(offsets={"counts": 50}))
     backend.close()
-    assert forget(directory, monkeypatch, ENDS) == {"counts": 50, "lengths": 40}
+    assert forget(directory, ENDS) == {"counts": 50, "lengths": 40}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import offsets
 from streamapp.runners.worker.livetask import LiveTask, WorkerDisk
-from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, state_on_disk
+from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, offsets_on_disk
 from streamapp.runners.worker.placement import Candidate, TaskId, place
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.topics import Topics
@@ -49,9 +48,8 @@ def test_offsets_that_an_earlier_process_left(tmp_path: Path) -> None:
         backend.close()
         broken = directory.task_path("0_0")
         (broken / "CURRENT").write_text("rubbish\n")
-        found = state_on_disk(plan(), directory)
-        assert {task: state.offsets for task, state in found.items()} == {TaskId(0, 1): {"counts": 40}}
-        assert found[TaskId(0, 1)].written == pytest.approx(time.time(), abs=60)
+        topics = Topics({"app-counts-changelog": 2, "rows": 1}, {})
+        assert offsets_on_disk(plan(), topics, KeepingAll(), directory) == {TaskId(0, 1): 40}
 
 
 def test_a_copy_that_is_closed_during_a_join_counts_as_far_as_it_was_known(tmp_path: Path) -> None:
@@ -68,6 +66,16 @@ def test_a_copy_that_is_closed_during_a_join_counts_as_far_as_it_was_known(tmp_p
         assert StreamsRuntime.task_offsets(runtime) == {TASKS[0]: 5, TASKS[1]: 12, TASKS[2]: 3}
         live[copies[1]].close()
         assert StreamsRuntime.task_offsets(runtime) == {TASKS[0]: 5, TASKS[1]: 3, TASKS[2]: 3}
+
+
+class KeepingAll:
+    """An admin client of brokers that keep no tombstones for less than a day."""
+
+    def describe_configs(self, resources: list[Any], **options: Any) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {resource: Future() for resource in resources}
+        for future in answers.values():
+            future.set_result({"cleanup.policy": SimpleNamespace(value="compact")})
+        return answers
 
 
 class LeftTasks(dict[TaskId, LiveTask]):

@@ -1,0 +1,125 @@
+"""Local state that is so old that its changelogs may lack the tombstones of later deletions.
+
+A deletion is a tombstone in the changelog. Compaction removes a tombstone ``delete.retention.ms`` after its time, by
+default after a day. State that was written last before this time may have rows that no tombstone deletes any more. So
+the rows of such a store are deleted, and the store is restored from its whole changelog. Kafka Streams keeps the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource
+
+from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.records import TopicPartition
+from streamapp.state.backend import WriteSet
+from streamapp.state.rocks import RocksBackend, offsets_in, written_at
+from streamapp.topology.plan import Plan
+
+__all__ = ["StateOnDisk", "forget_aged_rows", "state_on_disk", "tombstone_seconds"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+_SECONDS = 10.0
+_RETENTION = "delete.retention.ms"
+_DAY_MS = 24 * 3_600_000
+"""Kafka's default of ``delete.retention.ms``."""
+
+
+class StateOnDisk(NamedTuple):
+    """The state of a task in a folder, while no process has the folder open."""
+
+    folder: str
+    offsets: Mapping[str, int]
+    """The next changelog offset of each store."""
+    written: float
+    """The time of the last write, in seconds since 1970."""
+
+
+def state_on_disk(folder: str | os.PathLike[str]) -> StateOnDisk:
+    """The state in the folder of a task. Raises `ProcessorStateError` if the files cannot be read."""
+    written = written_at(folder)
+    return StateOnDisk(os.fspath(folder), offsets_in(folder), time.time() if written is None else written)
+
+
+def tombstone_seconds(plan: Plan, admin: LastingAdmin) -> dict[str, float]:
+    """The time in seconds for which each compacted changelog keeps tombstones.
+
+    Without the right to ask (``DescribeConfigs``), the setting with which streamapp creates the topic counts, or
+    Kafka's default.
+    """
+    changelogs = {topic.name: topic for sub in plan.subtopologies for topic in sub.changelog_topics.values()}
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(changelogs)]
+    found = {}
+    for resource, answer in (ask(admin.describe_configs, asked, seconds=_SECONDS) if asked else {}).items():
+        try:
+            settings = {name: entry.value for name, entry in answer.result().items()}
+        except KafkaException:
+            settings = dict(changelogs[resource.name].config)
+        if "compact" in settings.get("cleanup.policy", "compact"):
+            found[resource.name] = int(settings.get(_RETENTION, _DAY_MS)) / 1000
+    return found
+
+
+def forget_aged_rows(
+    states: Mapping[str, StateOnDisk],
+    changelogs: Mapping[tuple[str, str], TopicPartition],
+    tombstones: Mapping[str, float],
+    ends_of: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
+) -> dict[str, StateOnDisk]:
+    """Deletes the rows of stores whose changelogs may lack tombstones. Returns the states as they are afterwards.
+
+    ``states`` are the states on disk by task, ``changelogs`` the changelog partitions by task and store, and
+    ``tombstones`` the result of `tombstone_seconds`. ``ends_of`` asks for the end offsets of changelogs. A store whose
+    changelog has no new records keeps its rows, however old the rows are.
+
+    Raises `ProcessorStateError` if the disk fails, and `LockError` if another process has opened a state.
+    """
+    now = time.time()
+    old = {
+        (task, store): changelogs[task, store]
+        for task, state in states.items()
+        for store, offset in state.offsets.items()
+        if offset and (task, store) in changelogs
+        if now - state.written > tombstones.get(changelogs[task, store].topic, float("inf"))
+    }
+    ends = ends_of(set(old.values())) if old else {}
+    aged: dict[str, list[str]] = {}
+    for (task, store), tp in old.items():
+        # The marker of the last commit may follow the offset of the state.
+        if ends[tp] > states[task].offsets[store] + 1:
+            aged.setdefault(task, []).append(store)
+    left = dict(states)
+    for task, stores in aged.items():
+        state = states[task]
+        logger.warning(
+            "task %s: the rows of %s on disk are %s old, and %s of their changelogs is shorter. So rows may be there "
+            "that were deleted meanwhile. The whole changelogs are read anew",
+            task,
+            ", ".join(sorted(stores)),
+            timedelta(seconds=int(now - state.written)),
+            _RETENTION,
+        )
+        _forget(state.folder, stores)
+        left[task] = state._replace(offsets={**state.offsets, **dict.fromkeys(stores, 0)}, written=now)
+    return left
+
+
+def _forget(folder: str, stores: Collection[str]) -> None:
+    """Deletes the rows and the changelog offsets of stores, in one write."""
+    backend = RocksBackend(folder)
+    try:
+        writes = WriteSet(offsets=dict.fromkeys(stores, 0))
+        for store in stores:
+            last = next(iter(backend.table(store).range(None, None, reverse=True)), None)
+            if last is not None:
+                writes.range_deletes[store] = [(b"", last[0] + b"\0")]
+        backend.write(writes)
+    finally:
+        backend.close()
