@@ -98,8 +98,8 @@ class OutputTable:
         ``key`` and ``value`` are strings, numbers or structs, or JSON text for types that Spark does not have.
 
         Tables of windows have the times ``window_start`` and ``window_end``, and tables of sessions ``session_start``
-        and ``session_end``. Versioned tables have ``valid_from`` and ``valid_to`` (null: still valid). Windows and
-        plain tables also have ``timestamp``, if their store keeps timestamps.
+        and ``session_end``. Versioned tables have ``valid_from`` and ``valid_to`` (null: still valid). Other tables,
+        and tables of windows, have ``timestamp`` if their store keeps timestamps.
         """
         from pyspark.sql import functions as F
 

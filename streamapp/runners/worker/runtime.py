@@ -371,7 +371,7 @@ class StreamsRuntime(WorkerView):
         return topic in self._source_names
 
     def is_leader(self) -> bool:
-        """True in the worker that has the first task (partition 0 of the first sub-topology), unless it rebalances.
+        """True in the worker that has the first task (partition 0 of the first sub-topology), except in a rebalance.
 
         At most one member of the group gives True. But a worker that the group has just expelled may not know yet, and
         still give True.

@@ -54,8 +54,8 @@ class Standbys(ChangelogReader):
         self.warmups: frozenset[TaskId] = frozenset()
 
     def assign(self, wanted: Mapping[TaskId, bool]) -> None:
-        """Keeps copies of exactly the ``wanted`` tasks from now on. True: the task is a warm-up, and runs here once its
-        copy has caught up."""
+        """Keeps copies of exactly the ``wanted`` tasks from now on. True: the task is a warm-up, and moves here once
+        all warm-ups of this worker have caught up."""
         for live in [self._remove(id) for id in list(self.tasks) if id not in wanted]:
             self._close_task(live)
         self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)

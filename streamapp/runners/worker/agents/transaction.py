@@ -73,8 +73,9 @@ class AgentTransactions:
         `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers do not
         answer.
 
-        A message that brokers refuse makes the call return False. The next call with this message raises `BrokerError`.
-        Raises `NoProgressError` when all calls of five minutes were rolled back.
+        If brokers refuse a message, the call returns False, and the next call with this message raises `BrokerError`.
+        If librdkafka itself refuses a message, the error comes at once. Raises `NoProgressError` when all calls of five
+        minutes were rolled back.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages), ids))
         return done
