@@ -14,9 +14,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def first_offset(config: StreamsConfig, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-    """The offset at which reading begins, for a wanted offset (negative: none) and a log from ``first`` to ``end``.
+    """The place in a log from ``first`` to ``end`` at which reading begins: the wanted ``offset``, if the log has it.
 
-    Raises `TaskCorruptedError` for a wanted offset beyond the end of the log.
+    Without a wanted offset (negative), or if retention has deleted its record, reading begins at ``first``. With
+    ``auto_offset_reset="latest"``, reading then begins at ``end``. Raises `TaskCorruptedError` for a wanted offset
+    beyond the end of the log.
     """
     if offset > end:
         raise TaskCorruptedError(

@@ -1,11 +1,11 @@
 """Deletes records of internal topics that no task reads again, so that these topics do not grow for ever.
 
-- In a repartition topic, these are the records below the commits. Kafka Streams deletes these, too, every
+- In a repartition topic, these are the records below the committed offsets. Kafka Streams deletes these, too, every
   ``repartition.purge.interval.ms``.
 - In the changelog of windows or sessions, these are the first records, if all their rows have expired
   (`Store.needless_below`). Kafka Streams leaves this to the retention of the topic, by the brokers' clock.
 
-Only this application reads its internal topics.
+Other readers than the application itself would miss these records.
 """
 
 from __future__ import annotations

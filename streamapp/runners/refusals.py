@@ -85,9 +85,11 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> str | None:
-        """Moves the results that were added since the last call to those that `find` knows.
+        """Judges the results that were added since the last call. `find` then knows each result that is to blame.
 
-        Returns the text of the error with which the caller rolls back; None if no result was added.
+        If the result to blame is not known, because brokers refuse whole batches, ``batch_bytes`` becomes smaller. The
+        next attempts then send smaller batches, until the result is alone. Returns the text of the error with which
+        the caller rolls back; None if no result was added.
         """
         failures, self._new = self._new, []
         self._new_letters = []
@@ -107,10 +109,11 @@ class Refusals:
         return _story(failures)
 
     def lost_letter(self) -> Failure | None:
-        """A dead letter that brokers would refuse with the time of the clock, too. None: no such letter.
+        """A dead letter that brokers refuse for another reason than its timestamp. None: no such letter.
 
-        Call this after each `poll` of the client, which reports all records of a refused batch. Each call looks only at
-        the letters that were added since the last call.
+        A letter with a refused timestamp can be sent again with the time of the clock. Call this method after each
+        `poll` of the client, which reports all records of a refused batch. Each call looks only at the letters that
+        were added since the last call.
         """
         refused, self._new_letters = self._new_letters, []
         for each in refused:

@@ -1,8 +1,8 @@
 """`TopologyTestDriver`: runs a topology in the test's own process, record by record, with a clock that the test moves.
 
-The driver runs the same tasks as workers and Spark, so a test tests the real code. Each topic has one partition. Each
-record is processed completely, through all repartition topics, before the next one, as in Kafka Streams'
-TopologyTestDriver.
+The driver runs the same engine as workers and Spark, so a test tests the real code. Each topic has one partition, and
+one task runs all sub-topologies. Each record is processed completely, through all repartition topics, before the next
+one, as in Kafka Streams' TopologyTestDriver.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _RULES = TaskRules(any_partition=True, log_each_write=True, one_task=True)
 class TopologyTestDriver:
     """Feeds records into a topology and reads its results, without a broker. A test takes milliseconds.
 
-    Times are in ms. ``produced`` has all records that were written, by topic, including internal topics and changelogs.
-    The examples of the methods use the names of the example below.
+    Times are in ms. ``produced`` has all records that the topology has written, by topic, including internal topics and
+    changelogs. The examples of the methods use the names of the example below.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -254,8 +254,9 @@ class TopologyTestDriver:
 
     @property
     def dropped_records(self) -> int:
-        """The number of records that operators dropped, for example for a null key or as late.
-        (``dropped-records-total``)
+        """The number of dropped records, also of global stores, for example for a null key or as late.
+
+        Kafka Streams' metric ``dropped-records-total`` counts in the same way.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
@@ -287,7 +288,7 @@ class TopologyTestDriver:
 
     @property
     def buffered(self) -> dict[str, int]:
-        """The number of records in each topic that wait in the task.
+        """For each topic that the topology reads, the number of its records that wait to be processed.
 
         Records wait while an earlier record needs a retry, or with ``max_task_idle_ms`` for a record of another input.
 
@@ -299,10 +300,10 @@ class TopologyTestDriver:
         return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
-        """Closes processors and stores.
+        """Commits, and closes processors and stores.
 
-        Warns of functions of `filter` and `aggregate` that always returned None, because their ``return`` may be
-        missing.
+        Warns of functions of operators such as `filter` and `aggregate` that always returned None, because their
+        ``return`` may be missing.
 
         >>> import warnings
         >>> builder = StreamsBuilder()

@@ -55,7 +55,7 @@ class TestInputTopic(Generic[K, V]):
     def pipe_input(
         self, key: K | None, value: V | None, timestamp: int | None = None, headers: Headers = NO_HEADERS
     ) -> None:
-        """Writes one record and processes it completely.
+        """Writes one record and processes it completely. Without ``timestamp``, the topic's own clock gives the time.
 
         >>> written.pipe_input("a", None, 5, headers=(("trace", b"1"),))
         >>> read.read_record().headers
@@ -90,7 +90,7 @@ class TestInputTopic(Generic[K, V]):
             self.pipe_input(key, value)
 
     def advance_time(self, ms: int) -> None:
-        """Adds ``ms`` to the timestamp that the next record without one gets.
+        """Adds ``ms`` to the topic's own clock, which gives the next record without ``timestamp`` its time.
 
         >>> written.advance_time(50)
         >>> written.pipe_input("a", "to")
@@ -220,7 +220,9 @@ class TestOutputTopic(Generic[K, V]):
         return [r.value for r in self.read_records()]
 
     def read_table(self) -> dict[K, V]:
-        """The last value of each key among the records that have not been read; None deletes.
+        """The last value of each key among the unread records; a value None deletes the key.
+
+        Raises `ValueError` for a record without key.
 
         >>> written.pipe_key_values([("a", "to"), ("b", "be"), ("a", None)])
         >>> read.read_table()

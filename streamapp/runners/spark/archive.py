@@ -156,7 +156,7 @@ class ParquetReader:
 
 
 def write_archive(frame: DataFrame, path: str) -> None:
-    """Writes the records of a topic below ``path`` as Parquet files, which `ParquetSource` reads.
+    """Writes the records of a topic into the new folder ``path`` as Parquet files, which `ParquetSource` reads.
 
     ``frame`` is the frame of an `OutputTopic`, or has the same columns: ``key``, ``value``, ``timestamp``, ``headers``,
     ``partition``, ``mx``, ``src`` and ``seq``. ``mx`` is the stream time of the task that sent the record, and ``src``

@@ -38,7 +38,7 @@ def check_cut(until: Bound, parts: Mapping[TopicPartition, ParquetPart], ranges:
     """Raises `ConfigError` if the cut ``until`` is at a record that only files have, because no worker could go on
     there.
 
-    ``parts`` are the archives. ``ranges`` are the offsets to read, which end where Kafka has records, or later.
+    ``parts`` are the archives. ``ranges`` are the offsets to read. No range ends at a record that Kafka has deleted.
     """
     for tp, (start, end) in sorted(ranges.items()):
         cut: int | None = None

@@ -1,4 +1,4 @@
-"""Rules of tasks on Spark, which make the order of records and attempts depend on the records only.
+"""Rules of tasks on Spark, which make the order of records and of retries depend on the records only.
 
 The wall clock, and the sizes of batches, have no influence on this order, so that a repeated batch gives the same
 results. A user's function that asks for the time may still give other results.

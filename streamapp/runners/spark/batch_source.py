@@ -61,7 +61,8 @@ class KafkaSource:
     """Topics in Kafka, from ``since`` (default: the first record) to ``until`` (default: the end at the batch's start).
 
     Each bound is a time in ms, or offsets by partition. A time stands for the first record of each partition with at
-    least this timestamp. A partition without an offset in a bound gets the default. ``until`` is exclusive.
+    least this timestamp, or else for the end. A partition without an offset in a bound gets the default. ``until`` is
+    exclusive.
 
     The batch reads committed records only, and waits, for each topic, at most 10 seconds for open transactions to end.
     In a partition with a transaction that stays open, the batch ends at the first record of this transaction.

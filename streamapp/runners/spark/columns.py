@@ -56,13 +56,14 @@ class ColumnSource:
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
-    ``on_error`` of the source, or else ``deserialization_exception_handler``, decides about corrupt rows, rows without
-    a time or before 1970, and rows that the serdes refuse. "fail" stops the batch. "skip" drops and counts such rows.
-    "dead_letter" does the same, and makes a dead letter for ``dead_letter_queue_topic``. "continue" does as
-    "dead_letter" if this topic is set, else as "skip". The letter has no key, and its value is the row as text. A
-    function may return one of these words, or a `Response` with letters of its own. Kafka's default partitioner places
-    letters with a key; letters without a key are in partition 0. A dead-letter topic that is not known from Kafka
-    counts as a topic with as many partitions as the largest source.
+    ``on_error`` of the topology's source, or else ``deserialization_exception_handler``, decides about corrupt rows,
+    rows without a time or before 1970, and rows that the serdes refuse. "fail" stops the batch. "skip" drops and counts
+    such rows. "dead_letter" does the same, and makes a dead letter for ``dead_letter_queue_topic``. "continue" does as
+    "dead_letter" if this topic is set, else as "skip". The letter has no key, and its value is the row as text.
+
+    A function may return one of these words, or a `Response` with letters of its own. A letter without a partition goes
+    where Kafka's default partitioner puts its key, or without a key to partition 0. A dead-letter topic that is not
+    known from Kafka counts as a topic with as many partitions as the largest source.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP

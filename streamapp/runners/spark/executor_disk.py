@@ -24,13 +24,13 @@ LOCK_SECONDS = 5.0
 
 
 class ExecutorDisk:
-    """The `StateHome` on an executor's disk.
+    """Keeps the state of streaming tasks on an executor's disk (a `StateHome`).
 
     A damaged state is deleted: the disk has only a copy of the changelogs. A state that another attempt of the task
     still holds open after 5 seconds stays, and a new state begins in a temporary folder.
 
-    ``topic_ids`` has Kafka's ids of the changelogs. A changelog that was created anew has another id, so the copy of
-    the changelog before is in another folder.
+    ``topic_ids`` has Kafka's ids of the changelogs. The name of the folder depends on these ids. So a changelog that
+    was created anew gets a new folder, and the copy of the old changelog is not used.
     """
 
     def __init__(self, plan: Plan, topic_ids: Mapping[str, str]) -> None:

@@ -24,8 +24,8 @@ def raised_in_tasks() -> Iterator[None]:
 
     An error of streamapp whose type is not in `streamapp.errors`, and an `UnsupportedOperation`, becomes a
     `StreamsError`. A missing module becomes a `StreamsError` that says how to ship the code. A Python worker that was
-    killed becomes a `StreamsError` that speaks about memory. Any other error, for example a `KeyError`, stays Spark's
-    `PythonException`, with the executor's traceback.
+    killed becomes a `StreamsError` that speaks about memory. Any other error stays Spark's: for example, a `KeyError`
+    comes as `PythonException`, with the executor's traceback.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException

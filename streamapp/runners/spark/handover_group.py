@@ -121,9 +121,10 @@ class Group:
             )
 
     def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Reads the committed offsets after all open transactions with offsets for these partitions (KIP-447).
+        """Waits until no open transaction can still commit offsets of these partitions (KIP-447), and then reads them.
 
-        Kafka ends a transaction before the group has its offsets, so `read` alone could miss offsets just committed.
+        Kafka confirms a transaction before the group has its offsets, so `read` alone could miss offsets just
+        committed.
         """
         admin = AdminClient({**client_of(self._config), "log_level": 0})
         asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]

@@ -126,12 +126,15 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
 
     ``history`` has, by partition, the offsets of the records that come from files.
 
-    - `ConfigError`: workers are running, or offsets and state do not belong together.
+    - `ConfigError`: workers are running, or offsets and state do not belong together. Records are missing in Kafka and
+      in the files, or records of repartition topics are not processed. Another backfill has begun and not ended.
     - `TaskCorruptedError`: an offset of the group is beyond the end of its log.
     - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions. An
-      input is not the topic in which the group has committed its offsets.
-    - `UnsupportedOperation`: a batch cannot run the topology.
-    - `BrokerError`: Kafka does not answer, or transactions stay open for 60 seconds.
+      input was deleted and created anew since the group has committed its offsets. A store would read rows of another
+      definition.
+    - `UnsupportedOperation`: a batch cannot run the topology. Sub-topologies feed each other, or the application reads
+      one of its output topics.
+    - `BrokerError`: Kafka does not answer, or transactions in internal topics stay open for 60 seconds.
     """
     check_runnable(plan)
     in_order(plan, (), whole=False)
@@ -280,7 +283,8 @@ def _global_ends(plan: Plan, kafka: KafkaRange, existing: Mapping[str, int]) -> 
 def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """The partition counts of all inputs and internal topics; and those of the internal topics that are missing.
 
-    Raises `TopologyError` for a topic that does not exist, or an internal topic with a wrong number of partitions.
+    Raises `TopologyError` for a source or output topic that does not exist, or an internal topic with a wrong number of
+    partitions.
     """
     written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     inside = {topic.name for topic in plan.internal_topics}

@@ -100,8 +100,9 @@ class TaskWriter:
     def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
         """Writes the rows of ``task`` to Kafka, except the rows that an interrupted run has written.
 
-        Returns the number of all rows, and the number of rows that this call has written. Raises `StreamsError` if the
-        rows differ from those of the interrupted run, or if another run has ended the backfill.
+        Changelog rows that compaction would remove anyway are left out, and do not count. Returns the number of all
+        rows, and the number of rows that this call has written. Raises `StreamsError` if the rows differ from those of
+        the interrupted run, or if another run has ended the backfill.
         """
         with transactional_producer(self._client(task)) as producer:
             return self._write(task, producer, batches)

@@ -1,6 +1,7 @@
 """Tables that Spark computes on columns, without the engine, for topologies whose functions are expressions.
 
-Such a topology has a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`.
+Such a topology reads a `ColumnSource`, and has filters and new keys by `Expression`, grouping, and a count or
+`Aggregates`.
 Windows, if any, are tumbling or hopping.
 
 The records of a `ColumnSource` are in the order of time, so no record is late. Only the final contents of the table are

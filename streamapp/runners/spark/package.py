@@ -41,7 +41,8 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
     come along if they are installed.
 
     Raises `ConfigError` for another suffix than ``.tar.gz``, missing code, or a distribution that is not installed. An
-    editable install is refused, too, unless ``code`` has a folder of its project.
+    editable install of another distribution than streamapp is refused, too, unless ``code`` has a folder of its
+    project.
 
     >>> package(Path("dist/app.tar.gz"), [Path("agents"), Path("tables")])                  # doctest: +SKIP
     ['aiohttp 3.14.5', ...]

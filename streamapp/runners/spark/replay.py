@@ -88,7 +88,8 @@ class Replay:
     """Computes ``name``, a table or an output topic, from ``since`` to ``until``.
 
     Without ``since``, the replay begins with the first records. Without ``until``, the replay ends at the committed
-    offsets of the application, or at the ends of the topics if the application has never run.
+    offsets of the application. A partition without a committed offset is read to its end, and global topics are always
+    read completely.
 
     >>> with Replay(topology, config, "airport-delays", spark=spark) as replay:            # doctest: +SKIP
     ...     replay.write_parquet("delays")
@@ -170,10 +171,10 @@ class Replay:
     def write_topic(self, topic: str) -> int:
         """Writes a new topic with as many partitions as the original, and returns the number of its records.
 
-        A row of a table becomes a record with the row's timestamp. A version has the time of its start. Other rows
-        without a timestamp have their end. The key of a window ends with the window's start, and the key of a session
-        with the session's end and start, 8 bytes each. Each partition is one transaction. Raises `ConfigError` if the
-        topic exists.
+        A row of a table becomes a record with the row's timestamp. Without a timestamp, a version has the time of its
+        start, and a window or session the time of its end. A row without any time gets the time of writing. The key of
+        a window ends with the window's start, and the key of a session with the session's end and start, 8 bytes each.
+        Each partition is one transaction. Raises `ConfigError` if the topic exists.
         """
         from pyspark.sql import functions as F
 
@@ -210,10 +211,10 @@ class Replay:
     def diff(self, examples: int = 5) -> Difference:
         """Compares the result with the table of the application row by row, or with its output record by record.
 
-        The table or output is compared as it was when this object was made. With ``since``, older records, and windows
-        that begin earlier, are left out on both sides. Raises `StreamsError` if the application has committed during
-        each of 20 looks at its offsets and tables. Raises `ConfigError` if ``since`` has offsets, or if the application
-        has no such changelog or topic.
+        The table or output is compared as it was when this object was made. With ``since``, older records and rows, and
+        windows that begin earlier, are left out on both sides. Raises `StreamsError` if the application has committed
+        during each of 20 looks at its offsets and tables. Raises `ConfigError` if ``since`` has offsets, or if the
+        application has no such changelog or topic.
         """
         if not self._stands.still:
             raise StreamsError(

@@ -95,9 +95,11 @@ class OutputTable:
     def typed(self) -> DataFrame:
         """The table for SQL: ``partition``, ``key``, ``value``, and the times of the table's kind as SQL timestamps.
 
-        ``key`` and ``value`` are strings, numbers or structs, or JSON text for types that Spark does not have. The
-        times are ``timestamp``, ``window_start`` and ``window_end``, ``session_start`` and ``session_end``, or
-        ``valid_from`` and ``valid_to`` (null: still valid).
+        ``key`` and ``value`` are strings, numbers or structs, or JSON text for types that Spark does not have.
+
+        Tables of windows have the times ``window_start`` and ``window_end``, and tables of sessions ``session_start``
+        and ``session_end``. Versioned tables have ``valid_from`` and ``valid_to`` (null: still valid). Other tables,
+        and tables of windows, have ``timestamp`` if their store keeps timestamps.
         """
         from pyspark.sql import functions as F
 

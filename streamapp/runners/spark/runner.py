@@ -64,10 +64,10 @@ class SparkRunner:
     def batch(self, sources: Sources = None, *, progress: bool = False) -> BatchResult:
         """Processes all records of the sources once, and returns the results. Nothing is written to Kafka.
 
-        ``sources`` is one `KafkaSource` for all topics (default: all their records), or a source for each topic that
-        the topology reads. Topics that the topology itself also writes need no source, because their records stay
-        inside the batch. A task commits, and so flushes its record caches, after each 200,000 records and at the end.
-        So another run gives the same results. ``progress`` shows a bar for each stage, if standard error is a terminal.
+        ``sources`` is one `KafkaSource` for all topics (default: all their records), or a dict with a source for each
+        topic that the topology reads. Topics that the topology itself also writes need no source, because their records
+        stay inside the batch. A task flushes its record caches after each 200,000 records and at the end, so another
+        run gives the same results. ``progress`` shows a bar for each stage, if standard error is a terminal.
 
         Raises `UnsupportedOperation` for topologies that Spark cannot run, for example with punctuators by the wall
         clock or with asynchronous steps. Raises `ConfigError` for a topic without source, and `CopartitionError` as

@@ -22,8 +22,9 @@ ENTRIES_PER_WRITE = 50_000
 class SpillingBackend:
     """A `StateBackend` that is in memory at first, and later moves to a folder on disk.
 
-    The state moves when the rows take about ``limit_bytes``, or from half of this size on if rows are written often. On
-    disk, RocksDB gets ``limit_bytes`` for its caches and write buffers. `close` deletes the folder.
+    The state moves when its rows take about ``limit_bytes``. If rows are overwritten often, the state may move as soon
+    as its rows take half of this size. On disk, RocksDB gets ``limit_bytes`` for its caches and write buffers. `close`
+    deletes the folder.
 
     >>> backend = SpillingBackend(limit_bytes=1_000)
     >>> for number in range(100):

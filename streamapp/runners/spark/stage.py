@@ -1,8 +1,9 @@
 """A stage in an executor: the engine's task of one sub-topology on one partition, over a bounded input.
 
-A stage is one ``mapInArrow`` over as many Spark partitions as the sub-topology has tasks. The task itself reads parts
-of Kafka topics or Parquet archives. Spark brings the rows of earlier stages and of DataFrames. The task processes all
-inputs in the order of timestamps, and no input runs ahead of another. The result does not depend on batch sizes.
+A stage is one ``mapInArrow`` over as many Spark partitions as the sub-topology has tasks (a cycle: one task). The task
+itself reads parts of Kafka topics or Parquet archives. Spark brings the rows of earlier stages and of DataFrames. The
+task processes all inputs in the order of timestamps, and no input runs ahead of another. The result does not depend on
+batch sizes.
 
 All results leave in one frame of `OUTPUT`, for example records for topics, rows of tables, and counts.
 """

@@ -1,9 +1,9 @@
 """`SparkStream`: runs a topology continuously with Spark's Structured Streaming.
 
 Structured Streaming only decides when a micro-batch begins, and counts the micro-batches in its checkpoint. In a
-micro-batch, each task does the work of a worker between two commits (`streaming_task`). The progress is stored only in
-Kafka, so a lost checkpoint, driver or executor costs only time. For the same reason, workers can take over from a
-stopped stream, and a stream from stopped workers.
+micro-batch, each task with new records does the work of a worker between two commits (`streaming_task`). The progress
+is stored only in Kafka, so a lost checkpoint, driver or executor costs only time. For the same reason, workers can take
+over from a stopped stream, and a stream from stopped workers.
 
 The query reads Spark's source `rate-micro-batch`, which gives each micro-batch one row that nobody needs. The tasks
 read Kafka themselves. Spark's own Kafka source would keep its own offsets, and its records would go through Java. A
@@ -75,8 +75,8 @@ class BatchMetrics:
 class SparkStream:
     """Runs one application continuously.
 
-    ``checkpoint`` is a folder or URI that the driver finds again after a restart. A micro-batch takes at most
-    ``records_per_batch`` records of each partition. ``interval_ms`` is the time between the starts of two
+    ``checkpoint`` is a folder or URI that the driver finds again after a restart. A micro-batch goes forward by at most
+    ``records_per_batch`` offsets in each source partition. ``interval_ms`` is the time between the starts of two
     micro-batches; a long micro-batch delays the next. ``on_batch`` is called with the metrics of each micro-batch.
 
     >>> with SparkStream(topology, config, spark, checkpoint="data/checkpoint") as stream:   # doctest: +SKIP

@@ -83,9 +83,9 @@ class Deliveries:
     def refused(self) -> bool:
         """True if results were refused, so that the task repeats its work.
 
-        Raises `BrokerError` for a refused change of a store, and for a dead letter that is refused with the time of the
-        clock, too. No handler may skip these records. Raises `BrokerError`, too, if repetitions do not help, as for a
-        result that differs each time.
+        Raises `BrokerError` for a refused change of a store, and for a dead letter that is refused for another reason
+        than its timestamp. No handler may skip these records. Raises `BrokerError`, too, if 30 repetitions do not help,
+        as for a result that differs each time.
         """
         if (lost := self.refusals.lost_letter()) is not None:
             raise self._fault_of(lost)

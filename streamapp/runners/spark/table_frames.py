@@ -43,11 +43,12 @@ def live_tables(
 
     No worker has to run. The tables have the committed changes, and no others. Changes behind a transaction that stays
     open for 10 seconds are missing. If the source topic of a table is also its changelog (``topology_optimization``),
-    the table has all committed records of this topic. So the table may be ahead of the workers.
+    the table has all committed records of this topic. So the table may be ahead of the workers. The same holds for
+    global tables.
 
     A table whose store is not logged has no changelog, so the table is missing here. Compute such a table with
     `SparkRunner.batch`. Raises `StreamsError` if a backfill of the application has begun and not ended, because its
-    tables are incomplete.
+    tables are incomplete. Without the right to read the group, this is not checked.
 
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP

@@ -48,8 +48,9 @@ def table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the readable stores of one task.
 
-    Rows belong to the task's partition. ``homes`` has the partition counts of stores with rows of all partitions. Such
-    a row belongs to the partition that Kafka's default partitioner chooses for its key.
+    Rows belong to the task's partition. But the one task of a cycle has the rows of all partitions, and ``homes`` then
+    has the partition counts of its stores. Each row belongs to the partition that Kafka's default partitioner chooses
+    for its key.
     """
     for name, store in stores.items():
         if not readable(store.spec):

@@ -76,7 +76,7 @@ _AVRO: dict[str, pa.DataType] = {
 
 
 def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
-    """The Arrow type of the values that a serde reads; None if there is no such type, and SQL sees JSON text.
+    """The Arrow type of the values that a serde reads. None: there is no such type, and SQL sees JSON text.
 
     >>> arrow_type(JsonSerde(dict[str, int]))
     MapType(map<string, int64>)
@@ -176,8 +176,8 @@ class _Decoder:
 def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
     """The frame with ``key`` and ``value`` read by their serdes: strings, numbers or structs instead of bytes.
 
-    Values of types that Spark does not have become JSON text. A column ``headers`` may have the ids of schemas; the
-    result does not have this column.
+    Values of types that Spark does not have become JSON text. If ``frame`` has a column ``headers``, serdes find ids of
+    schemas there; the result does not have this column.
     """
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType

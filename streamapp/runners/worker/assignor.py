@@ -1,11 +1,13 @@
 """Faust's partition assignor, with the tasks of the topology placed by `place`.
 
 A task is one sub-topology on one partition number. The task reads this partition of each source topic of the
-sub-topology, so one member gets all these partitions. Faust's assignor groups topics by their partition count, and
-balances each group on its own. Faust still places topics of plain agents and changelogs of plain Faust tables.
+sub-topology, so one member must get all these partitions. Faust's own assignor does not know tasks: it groups topics by
+partition count, and balances each group on its own. Faust's assignor still places the topics of agents, and the
+changelogs of the agents' tables.
 
-A member's subscription has the offsets of the member's state, and the leader compares these with the ends of the
-changelogs. The assignment tells each member its standbys, and tells all members the workers of all standbys.
+A member's subscription has the changelog offsets of the member's state. The member that leads the group compares these
+offsets with the ends of the changelogs. The assignment tells each member its standbys, and tells all members the
+workers of all standbys.
 """
 
 from __future__ import annotations

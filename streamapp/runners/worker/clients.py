@@ -210,8 +210,8 @@ def find_committed(
     The request is repeated after an error, for example while the group has no coordinator. Raises `BrokerError` after
     ``seconds``.
 
-    The consumer ``known`` makes the request, or else a new consumer, and never an admin client. librdkafka's admin
-    client may crash the process before a cluster has its first group coordinator.
+    The consumer ``known`` makes the first request. Without ``known``, and after a time-out, a new consumer asks. An
+    admin client never asks, because it may crash the process before a cluster has its first group coordinator.
     """
     if not partitions:
         return {}

@@ -92,10 +92,10 @@ class Committer:
         works_on: Callable[[LiveTask | None], None],
         letters: GlobalLetters | None = None,
     ) -> None:
-        """Flushes and commits tasks. ``letters`` are dead letters that are written in the same commit.
+        """Flushes and commits tasks. ``letters`` are the dead letters of global tables, written with the same commit.
 
-        ``works_on`` is called with each task before its flush, and with None after the last flush, so that a hanging
-        flush can be named.
+        ``works_on`` is called with each task before its flush, and with None after the last flush. So the watchdog can
+        name the task whose flush hangs.
         """
         ledger = _Ledger(
             self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits, letters
@@ -135,11 +135,12 @@ class Committer:
             self._outputs.follow_files()
 
     def write_metadata(self, member: Member | None) -> None:
-        """Commits the same offsets once more, outside a transaction, when a rebalance or a stop takes the tasks away.
+        """Commits the worker's last offsets once more, outside a transaction, before a rebalance or a stop takes the
+        tasks away.
 
         Without streamapp's library in C, offsets of a transaction go through confluent-kafka, which ends their metadata
-        with a NUL byte. Kafka Streams cannot read this metadata; the second commit writes it without the byte. If the
-        second commit then fails, an application that moves to Kafka Streams loses its stream times.
+        with a NUL byte. Kafka Streams cannot read this metadata, so the second commit writes the metadata without the
+        byte. If the second commit fails, an application that moves to Kafka Streams loses its stream times.
         """
         positions, self._committed = self._committed, {}
         if positions and member is not None:

@@ -1,4 +1,4 @@
-"""Faust's consumer as the control plane, which is the group's member and carries the records of plain agents.
+"""Faust's consumer as the control plane: the worker's member in the consumer group, and the reader of agents' topics.
 
 The group also assigns the partitions of the topology to this consumer. But aiokafka does not fetch these partitions,
 and Faust's record loop does not see them, because the data plane reads them.

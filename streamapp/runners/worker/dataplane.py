@@ -62,9 +62,10 @@ rebalance."""
 class DataPlane(threading.Thread):
     """Runs the tasks of this worker.
 
-    ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id. If an
-    exception ends the thread, the thread calls ``on_failure`` with the exception. ``topic_ids`` watches the topics with
-    input, and the changelogs: the thread ends if one of these topics is deleted.
+    The producer ``outputs`` writes results, and ``ledger`` writes changelogs and offsets (`Committer`). ``open_task``
+    makes a `LiveTask` for an id. If an exception ends the thread, the thread calls ``on_failure`` with the exception.
+    ``topic_ids`` watches the topics with input, and the changelogs. If one of these topics is deleted, the thread ends
+    with `TopologyError`.
 
     The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
     their commands out in order, between two turns.
@@ -169,8 +170,8 @@ class DataPlane(threading.Thread):
     def abandon(self) -> None:
         """Ends the thread after its present step, for a stop that takes too long.
 
-        Waits for asynchronous steps and for brokers that have to take unsent records end at once; other waits for
-        brokers do not.
+        The waits for asynchronous steps, and for brokers to acknowledge records, end at once. Other waits for brokers
+        go on.
         """
         self._stopping = True
         self._abandoned.set()
@@ -178,8 +179,9 @@ class DataPlane(threading.Thread):
     def place(self) -> Place | None:
         """The present work of the thread, for the watchdog. None: the thread has ended.
 
-        Code of the application runs in a task, in a global store, and while tasks and clients are closed. The watchdog
-        ends a worker only if one of these hangs, and not for a wait for brokers or a write of state.
+        Code of the application runs in a task, in a global store, and while tasks and clients are closed. If one of
+        these hangs, the watchdog ends the worker. Other waits of this thread, such as a wait for brokers or a write of
+        state, only make the worker not ready.
         """
         return None if self._ended else self._place()
 

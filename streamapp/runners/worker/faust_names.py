@@ -147,7 +147,8 @@ def outputs_of_agents(app: faust.App) -> list[str]:
 def regrouped_by_agents(app: faust.App, topics: Iterable[str]) -> list[str]:
     """The topics, among ``topics``, that Faust has made for ``group_by`` of an agent of this application.
 
-    Faust makes such a topic when the agent runs. Its name begins with the name of the agent.
+    Faust makes such a topic when the agent runs. The topic's name ends with ``-repartition``. The name begins with the
+    agent's name, or with the application id and the agent's name.
     """
     agents = [agent.name for agent in _agents(app)]
     begin = (*(f"{name}-" for name in agents), *(f"{app.conf.id}-{name}-" for name in agents))

@@ -38,9 +38,11 @@ waiting records take too much memory."""
 class Fetcher:
     """Fetches the inputs of tasks, and gives their records to the tasks.
 
-    Records of ``repartition_topics`` come first. Otherwise they would wait behind all records of other topics that
-    librdkafka has fetched ahead. ``confirm_member`` raises `StaleMemberError` if the group has given the partitions to
-    other members.
+    With streamapp's library in C, records of ``repartition_topics`` come first. Otherwise they wait behind all records
+    of other topics that librdkafka has fetched ahead.
+
+    If the log lacks the records at a position, the fetcher first calls ``confirm_member``. This function raises
+    `StaleMemberError` if the group has given the partitions to other members, which may have purged the log.
     """
 
     def __init__(
@@ -73,12 +75,14 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The positions at which tasks begin: the group's committed positions, or in a partition without one the start
-        or end of the log (``auto_offset_reset``).
+        """The positions at which tasks begin: the group's committed positions.
 
+        A partition without a committed position begins at the start or end of the log, as ``auto_offset_reset`` says.
         If retention has deleted the records at a committed position, reading begins at the first record that is left,
-        or at the end (``auto_offset_reset="latest"``). The call waits until no open transaction can still commit
-        offsets of these partitions. Raises `TaskCorruptedError` for a position beyond the end of its log.
+        or at the end (``auto_offset_reset="latest"``).
+
+        The call waits until no open transaction can still commit offsets of these partitions. Raises `BrokerError`
+        after five minutes, and `TaskCorruptedError` for a position beyond the end of its log.
         """
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)

@@ -47,8 +47,8 @@ _AGAIN_SECONDS = 3_600.0
 class GlobalStores:
     """The global stores, in memory, with a consumer of their own, which reads all partitions of their topics.
 
-    Every worker reads the same records, so only the worker with the application's first task writes dead letters
-    (`GlobalLetters`).
+    Every worker reads the same records. So only the worker with the application's first task writes the dead letters of
+    global stores (`GlobalLetters`).
     """
 
     def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
@@ -104,7 +104,7 @@ class GlobalStores:
     def poll(self, timeout: float) -> None:
         """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record.
 
-        Raises `BrokerError` if a topic was deleted and created anew.
+        Raises `BrokerError` if a topic was deleted and created anew, has lost records at its end, or cannot be read.
         """
         if self._consumer is None:
             return
@@ -146,7 +146,8 @@ class GlobalStores:
     def letters(self, tasks: Collection[TaskId]) -> GlobalLetters | None:
         """The dead letters for the next commit, if this worker runs the first task. None: there is nothing to commit.
 
-        After `_AGAIN_SECONDS` without letters, the positions of the last letters are committed again.
+        After an hour without letters, the positions of the last letters are committed again, because brokers delete old
+        offsets (KIP-211).
         """
         if self._writer not in tasks:
             return None

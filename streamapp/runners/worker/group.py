@@ -35,7 +35,8 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
 
     Kafka lets only members with a common assignor into a group, and refuses all others. A closed Kafka Streams
     application stays a member until its session times out (by default after 45 s), unless it leaves the group
-    explicitly. Raises `BrokerError` when other members are still there after ``patience`` seconds.
+    explicitly. Raises `BrokerError` when members of another kind are still there after ``patience`` seconds. If brokers
+    do not say who the members are, the function returns, because the join will report the error.
     """
     deadline = time.monotonic() + patience
     told = False
@@ -53,10 +54,10 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
 
 
 def listen_to_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None:
-    """Makes an aiokafka coordinator call ``answered`` for each heartbeat that the group has answered.
+    """Makes an aiokafka coordinator call ``answered`` for each heartbeat that the group has accepted.
 
-    The argument is the time (`time.monotonic`) at which the heartbeat was sent. The session lasts from then on, also if
-    the process is suspended before the answer.
+    The argument is the time (`time.monotonic`) at which the heartbeat was sent. The session time-out is counted from
+    this time, because the process may be suspended before it reads the answer.
     """
     heartbeat = coordinator._do_heartbeat
 

@@ -117,7 +117,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
 
     @property
     def lost_records(self) -> dict[str, int]:
-        """The records of `dropped_records` by task, each counted once (`TaskMetrics.lost_records`)."""
+        """The number of records by task that `dropped_records` counts, each only once (`TaskMetrics.lost_records`)."""
         return {str(id): metrics.lost_records for id, metrics in list(self._metrics.items())}
 
     @property

@@ -51,10 +51,10 @@ class Membership(Protocol):
         ...
 
     def confirm(self, member: Member, timeout: float) -> None:
-        """Asks the group for this member in this generation, and returns if the group still has the member.
+        """Asks the group to confirm that ``member`` still belongs to it, in the generation that ``member`` names.
 
-        Raises `StaleMemberError` if this generation is over; others may then have the partitions. Raises `BrokerError`
-        if the request fails.
+        Raises `StaleMemberError` if this generation is over; other members may then have the partitions. Raises
+        `BrokerError` if the request fails, or has no answer within ``timeout`` seconds.
         """
         ...
 

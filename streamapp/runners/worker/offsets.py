@@ -62,8 +62,8 @@ def changelog_ends(
 ) -> dict[TaskId, int]:
     """The ends of the changelogs of tasks with state, as sums over the stores of each task.
 
-    A changelog that is a source topic counts up to its committed offset. If brokers do not answer, very large ends are
-    returned, so that tasks stay where they are.
+    A changelog that is a source topic counts up to its committed offset. If brokers do not answer, the function gives
+    very large ends. No copy then counts as caught up, so tasks stay on the workers that run them.
 
     The leader of the group waits for this call during an assignment, and sends no heartbeats meanwhile. So the time-out
     is a small part of the session time-out.

@@ -50,9 +50,9 @@ class Pace:
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """True if half of the limit is used, so a commit must come before further records.
+        """True if at least half of the limit is used, so that the worker has to commit before its next turn.
 
-        The other half is kept for the records of one more turn, because the limit is only checked between turns.
+        With less than half, the worker takes one more turn, whose records may use the rest of the limit.
         """
         if waiting_bytes < self._limit / 2:
             return False

@@ -45,9 +45,10 @@ class TaskId(NamedTuple):
 class Candidate:
     """A member of the group, as the leader of the group sees the member.
 
-    ``lags`` has, by task, how many changelog offsets the member's state is behind; 0 for a task that the member runs.
-    The member would have to restore a task without an entry from the beginning. ``copies`` is False for a member of
-    another version, which keeps no copies because the ids of tasks have another meaning there.
+    ``active`` are the tasks that the member runs. ``lags`` has, by task, how many changelog offsets the member's state
+    is behind; 0 for a task that the member runs. The member would have to restore a task without an entry from the
+    beginning. ``copies`` is False for a member of another version of the topology: there, the id of a task may mean
+    another task. Such a member gets no standbys and no warm-ups.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -81,9 +82,10 @@ def place(
     """Gives each task to one member, and each task with state up to ``standby_replicas`` standbys on other members.
 
     ``changelog_ends`` has the changelog length of each task with state. A member has caught up with a task when its lag
-    is at most ``acceptable_lag``. `assign_tasks` chooses the member that should run a task. If this member has not
-    caught up and another one has, the other one runs the task. The first one then warms the task up. At most
-    ``max_warmups`` tasks of the application are warmed up at a time.
+    is at most ``acceptable_lag``. `assign_tasks` chooses the member that should run a task.
+
+    If the chosen member has not caught up, and other members have, one of the others runs the task for now. The chosen
+    member then warms the task up. At most ``max_warmups`` tasks of the application are warmed up at a time.
 
     >>> a, b = Candidate(frozenset({TaskId(0, 0), TaskId(0, 1)}), {TaskId(0, 0): 0, TaskId(0, 1): 0}), Candidate()
     >>> new = place([TaskId(0, 0), TaskId(0, 1)], {TaskId(0, 0): 50_000, TaskId(0, 1): 50_000}, {"a": a, "b": b})

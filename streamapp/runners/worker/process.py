@@ -25,7 +25,7 @@ _EXIT_SECONDS = 15.0
 
 
 def end_in_time(shutdown_timeout: float) -> None:
-    """Ends the process with exit code 70 if it has not ended some time after ``shutdown_timeout`` seconds.
+    """Ends the process with exit code 70 if it still runs after ``shutdown_timeout`` and 15 more seconds.
 
     Otherwise a thread that hangs could keep a stopped worker alive for ever.
     """
@@ -35,9 +35,11 @@ def end_in_time(shutdown_timeout: float) -> None:
 class StreamsWorker(faust.Worker):  # type: ignore[misc]
     """Faust's worker, which after a `StreamsError` ends with exit code 1 and the error's message as the last line.
 
-    The message says what to do, so no traceback is shown. Any other exception is a fault of a program, and is shown
-    with its traceback. With a log level, the log has the lines of this level and above, without repetitions. Without a
-    log level, the log has only lines for users (`Brief`).
+    The message says what to do, so no traceback is shown. A port in use is reported in the same way. Any other
+    exception is a fault of a program, and is shown with its traceback.
+
+    With a log level, the log has the lines of this level and above. Without a log level, the log has warnings, errors
+    and lines for users (`Brief`). Repeated lines of Kafka clients are left out.
     """
 
     _refused: StreamsError | None = None

@@ -134,10 +134,12 @@ class RecordProducer:
     ) -> None:
         """Commits the transaction together with the offsets. Raises the errors of `commit_transaction`.
 
-        The wait for the offsets ends with the transaction's time-out. After an outage, librdkafka may wait for ever,
-        while a new producer can continue at once. The wait for the commit itself is longer, because librdkafka may
-        crash the process if a producer is replaced during its commit. If ``brokers_answer()`` is True for 20 s, this
-        wait ends, too.
+        The wait until brokers take the offsets ends with the transaction's time-out. After an outage, librdkafka may
+        wait for ever, while a new producer can continue at once.
+
+        The wait for the commit itself may take five minutes, because librdkafka may crash the process if a producer is
+        replaced during its commit. If ``brokers_answer()`` is True for 20 s without an answer to the commit, this wait
+        ends, too.
         """
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
@@ -158,10 +160,10 @@ class RecordProducer:
         self._in_transaction = False
 
     def roll_back(self) -> None:
-        """Aborts the open transaction, drops records that are not acknowledged, and opens a new client.
+        """Drops the records that are not acknowledged, gives up the open transaction, and opens a new client.
 
-        The first request of the new client ends the transaction of the old one. An abort by the old client is slower:
-        after an error, the old client may wait for brokers for minutes.
+        The old client waits only a moment for its abort, because after an error it may wait for brokers for minutes.
+        If brokers have not answered, the first request of the new client aborts the transaction.
         """
         with contextlib.suppress(KafkaException):
             self.client.poll(0)  # collects refusals
@@ -178,8 +180,8 @@ class RecordProducer:
     def follow_files(self) -> bool:
         """Opens a new client if the certificate files have changed and no records are in flight. True: a new client.
 
-        librdkafka reads the files only when a client is opened. An open transaction is aborted; nothing is lost,
-        because it has no records yet.
+        librdkafka reads the files only when a client is opened. An open transaction is aborted, so the method may be
+        called only while the transaction has no records.
         """
         if len(self.client) or not self._files.changed():
             return False
@@ -299,8 +301,8 @@ class RecordProducer:
     def close(self) -> None:
         """Aborts the open transaction, so that its records are lost; the next run sends them again.
 
-        Without transactions, waits some seconds until brokers have the records, and drops the rest. One of them may be
-        the dead letter of the record that stopped the worker.
+        Without transactions, first waits up to two seconds for brokers to take the records, and then drops the rest.
+        The wait is for the dead letter of the record that stopped the worker, which may be among the records.
         """
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:

@@ -29,12 +29,13 @@ class Reset:
     ``backfilled`` is a second group, whose offsets have the fingerprint of a backfill's topology in their metadata.
     None: there is no such group, because no backfill has ended since the last reset.
 
-    ``of_agents`` are the topics that agents made for their tables and for ``group_by``. Agents compute the records of
-    these topics anew, so records that stayed would count twice. ``tables`` is the folder of the tables of agents on
-    this machine, and ``folder`` that of the topology's state. None: there is no such folder.
+    ``topics`` are the internal topics of the topology. ``of_agents`` are the topics that agents made for their tables
+    and for ``group_by``. The reset deletes these topics, too: agents compute their records anew, and old records would
+    count twice. ``folder`` is the folder of the topology's state on this machine, and ``tables`` that of the tables of
+    agents. None: there is no such folder.
 
-    ``read_again`` are the topics that agents read from the beginning. ``staying`` are the groups of consumers, which
-    the reset does not touch.
+    ``read_again`` are the topics that agents read from the beginning after the reset. ``staying`` are the functions of
+    `App.consume`, whose consumer groups the reset does not touch.
     """
 
     group: str
@@ -83,7 +84,7 @@ class Reset:
         return [*([] if self.backfilled is None else [self.backfilled]), self.group]
 
     def carry_out(self) -> None:
-        """Deletes the state on this machine, then the internal topics, then the offsets of the group.
+        """Deletes the state on this machine, then the topics, then the committed offsets.
 
         The offsets go last: a worker with tables that starts meanwhile finds offsets but no changelogs, and ends with
         an error. Raises `StreamsError` when a worker has started meanwhile, or when brokers refuse a request. Another
@@ -105,8 +106,8 @@ class Reset:
 def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
     """Prepares the reset of an application. Raises `StreamsError` while the application has workers.
 
-    The reset deletes internal topics of this topology and of these agents. Topics of an older version stay, and so does
-    the state on other machines.
+    The reset deletes the internal topics of the present topology, and the topics that the present agents have made.
+    Internal topics that only an older version used stay, and so does the state on other machines.
     """
     plan = app.streams.plan
     group = plan.application_id

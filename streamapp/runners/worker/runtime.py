@@ -316,9 +316,10 @@ class StreamsRuntime(WorkerView):
     # Facts for the assignment (called by Faust's assignor, in the thread of the group's member).
 
     def task_offsets(self) -> dict[TaskId, int]:
-        """The changelog offset of this worker's state by task (the sum over its stores); `RUNNING` for running tasks.
+        """Task -> the changelog offset of the task's state on this worker, summed over the task's stores.
 
-        The data plane may close a task meanwhile. Such a task then counts with its offset from before, if there is one.
+        Standbys and state on disk count, too. A running task has the constant `RUNNING` instead of an offset. If the
+        data plane closes a task meanwhile, the task has the offset from before, if there is one.
         """
         found = dict(self._on_disk)
         plane = self._plane
@@ -351,9 +352,9 @@ class StreamsRuntime(WorkerView):
         """Has the data plane commit, and then process no record of a task until `resume`.
 
         The method returns at once, before the commit. A paused worker stays in the group with its tasks, restores
-        state, and keeps standbys and global tables up to date. Its tables can still be read. Each worker is paused on
-        its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker has
-        started.
+        state, and keeps standbys and global tables up to date. Its tables can still be read. Punctuators pause, too,
+        but agents go on. Each worker is paused on its own, and a restart ends a pause, as in Kafka Streams. Raises
+        `StoreNotAvailable` before the worker has started.
         """
         self._started().pause()
 
@@ -372,9 +373,10 @@ class StreamsRuntime(WorkerView):
         return topic in self._source_names
 
     def is_leader(self) -> bool:
-        """True in the worker that has the first task, and so in at most one member of the group.
+        """True in the worker that has the first task (partition 0 of the first sub-topology), except in a rebalance.
 
-        A worker that the group has just expelled may not know so yet, and still give True.
+        At most one member of the group gives True. But a worker that the group has just expelled may not know yet, and
+        still give True.
         """
         first = TaskId(min(self._sources, default=0), 0)
         return self._plane is not None and first in self._plane.tasks and not self._plane.suspended

@@ -1,8 +1,8 @@
 """Producers for a worker, which cost little for each record and report only failures.
 
-`NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``), if this file was compiled when
-streamapp was installed. Otherwise `ConfluentSender` uses confluent-kafka's producer, which takes about three times the
-CPU time for each record. `open_sender` chooses one of the two.
+`NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``). `ConfluentSender` uses
+confluent-kafka's producer, which takes about three times the CPU time for each record. `open_sender` chooses
+`ConfluentSender` if the C file was not compiled at the installation, or if a client setting is a Python callback.
 """
 
 from __future__ import annotations

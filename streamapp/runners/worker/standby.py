@@ -29,10 +29,10 @@ _REFRESH_SECONDS = 1.0
 
 
 class Standbys(ChangelogReader):
-    """The standbys of this worker, for the data plane's thread only.
+    """The standbys of this worker. Only the data plane's thread may call the methods, except `warm`.
 
-    ``open_task`` makes a `LiveTask` for an id, and ``close_task`` closes one. ``caught_up`` is called when all warm-ups
-    are at most ``acceptable_recovery_lag`` offsets behind.
+    ``open_task`` makes a `LiveTask` for an id, and ``close_task`` closes one. ``caught_up`` is called when each warm-up
+    is at most ``acceptable_recovery_lag`` offsets behind.
     """
 
     _role = "standby"
@@ -54,8 +54,8 @@ class Standbys(ChangelogReader):
         self.warmups: frozenset[TaskId] = frozenset()
 
     def assign(self, wanted: Mapping[TaskId, bool]) -> None:
-        """Keeps copies of exactly the ``wanted`` tasks from now on. True: the task is a warm-up, and runs here once its
-        copy has caught up."""
+        """Keeps copies of exactly the ``wanted`` tasks from now on. True: the task is a warm-up, and moves here once
+        all warm-ups of this worker have caught up."""
         for live in [self._remove(id) for id in list(self.tasks) if id not in wanted]:
             self._close_task(live)
         self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)
@@ -80,7 +80,7 @@ class Standbys(ChangelogReader):
         return self._remove(id) if id in self.tasks else None
 
     def warm(self) -> set[TaskId]:
-        """The copies that were at most ``acceptable_recovery_lag`` behind at the last look at the changelogs.
+        """The copies that were at most ``acceptable_recovery_lag`` offsets behind at the last look at the changelogs.
 
         Any thread may ask. A copy counts only when the ends of all its changelogs are known.
         """

@@ -2,6 +2,7 @@
 
 The protocol says that a process must end when another process has replaced it. But aiokafka then forgets its member id
 and joins as the same instance again. This join would replace the other process, which would do the same, without end.
+With `hold_identity`, the process that was replaced learns that it was replaced, and its worker ends.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def is_spare(state: object, tasks: object, standbys: object) -> bool:
 class InputInfo:
     """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not known).
 
-    ``behind_others`` is True if no record arrives because records of other inputs are in front.
+    ``buffered`` is the number of fetched records that wait to be processed. ``behind_others`` is True if no record
+    arrives because the consumer has to hand out records of other inputs first.
     """
 
     partition: TopicPartition

@@ -44,10 +44,12 @@ class LostTopic(NamedTuple):
 class TopicIds:
     """Notices that a topic was deleted, and perhaps created anew: the new topic has another id (KIP-516).
 
-    A consumer does not notice. With a log that is long enough, the consumer goes on at its offset in the new topic. A
-    topic counts as deleted if brokers do not know the topic at two looks in a row. One look is not enough: a broker
-    that starts may not know all topics yet. Brokers without ids answer `NO_TOPIC_ID`, and name the ids after an
-    upgrade. ``ids`` are ids that are known already.
+    A consumer does not notice. If the new log is long enough, the consumer goes on at its old offset in the new topic.
+
+    A topic with another id than before counts as created anew at the first look. A topic that brokers do not know
+    counts as deleted only after two looks in a row. One look is not enough: a broker that starts may not know all
+    topics yet. Brokers without ids answer `NO_TOPIC_ID`, and name the ids after an upgrade. ``ids`` are ids that are
+    known already.
     """
 
     def __init__(

@@ -45,13 +45,16 @@ class Topics:
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
     """Checks the source and output topics, and creates missing internal topics.
 
-    - `BrokerError`: Kafka cannot be reached, or refuses a request.
-    - `TopologyError`: a source topic is missing, or no topic matches the pattern of a source. An output topic or the
-      dead-letter topic is missing, and the brokers do not create topics themselves. An internal topic has a wrong
-      number of partitions. A changelog is missing although the group has committed offsets of its input. A source topic
-      is not the one in which the group has committed its offsets. A store would read rows that another definition has
-      written.
-    - `CopartitionError`: joined topics have different numbers of partitions.
+    Raises `BrokerError` if Kafka cannot be reached, or refuses a request. Raises `CopartitionError` if topics that are
+    joined or co-grouped have different numbers of partitions. Raises `TopologyError` for these reasons:
+
+    - A source topic is missing, or a sub-topology that reads a pattern finds no topic.
+    - An output topic or the dead-letter topic is missing, and the brokers do not create topics themselves.
+    - An internal topic, or a source topic that restores a table, has a wrong number of partitions.
+    - A changelog is missing although the group has committed offsets of its input.
+    - A source topic was deleted and created anew since the group has committed its offsets.
+    - A store would read rows that another definition has written.
+    - A repartition topic of an earlier version has records that no operator would read.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     positions = _committed(plan, _existing(plan, admin, timeout), timeout)

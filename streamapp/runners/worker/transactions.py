@@ -67,8 +67,8 @@ def commit_transaction(
     any other error, and if a step exceeds its time-out in seconds. If brokers answer other requests for 20 s but not
     the commit, the wait for the commit ends with this error, too.
 
-    After any of these errors, the producer cannot be used again. The next producer with the same transactional id finds
-    out if the transaction was committed.
+    After any of these errors, the producer cannot be used again. The next producer with the same transactional id ends
+    the transaction. The group's committed offsets then show if the transaction was committed.
     """
     try:
         _send_offsets(producer, offsets, group, member, offsets_timeout)

@@ -40,10 +40,10 @@ class StoreNotAvailable(InvalidStoreError):
 
 
 class WorkerView:
-    """The part of ``app.streams`` that answers questions.
+    """The part of ``app.streams`` that answers questions about its worker: state, tasks, tables and their rows.
 
-    Any thread may ask at any time, and gets the answer at once, without changing anything. Only `read` waits for the
-    data plane, because a store may be read only between two turns.
+    Any thread may ask at any time, and gets the answer at once. Only `read` waits for the data plane, because a store
+    may be read only between two turns.
     """
 
     def __init__(self, app: Any, plan: Plan) -> None:
@@ -131,11 +131,13 @@ class WorkerView:
 
     @property
     def dropped_records(self) -> dict[str, int]:
-        """The number of records that each task has dropped since the worker started: late, without key, or by an
-        exception handler.
+        """The number of records that each task has dropped here since the worker started.
 
-        Tasks that have moved to other workers count, too. Records of global stores count under the task "-1_-1", as in
-        Kafka Streams.
+        Reasons are, for example, a late record, a null key or an exception handler. A record that two operators drop
+        counts twice. Null keys before a repartition topic do not count, as in Kafka Streams.
+
+        Tasks that have moved to other workers keep their numbers. Records of global stores count under the task
+        "-1_-1".
         """
         dropped = {} if self._plane is None else self._plane.tasks.dropped_records
         if self.plan.global_stores and self._global_stores is not None:
@@ -144,9 +146,10 @@ class WorkerView:
 
     @property
     def lost_records(self) -> dict[str, int]:
-        """The records of `dropped_records` by task, each counted once, although several operators may drop it.
+        """The number of records that each task has lost here since the worker started.
 
-        Answers of a foreign-key join that are superseded do not count.
+        Each record of `dropped_records` counts once, although several operators may drop the record. Answers of a
+        foreign-key join that are superseded do not count.
         """
         lost = {} if self._plane is None else self._plane.tasks.lost_records
         if self.plan.global_stores and self._global_stores is not None:
@@ -256,9 +259,10 @@ class WorkerView:
     # Reads.
 
     def partition_for(self, store: str, key: bytes) -> int:
-        """The partition of a store that has a key. ``key`` has the bytes that the store's key serde writes.
+        """The partition of a store to which a key belongs; 0 for a global store.
 
-        The keys of a window or session store are without their windows.
+        ``key`` has the bytes that the store's key serde writes. The keys of a window or session store are without their
+        windows.
         """
         if self._is_global(store):
             return 0
@@ -282,12 +286,13 @@ class WorkerView:
     ) -> R:
         """The result of ``fn(store)``. The data plane calls ``fn`` between two turns, so no batch is half done.
 
-        ``partition`` may be None for a global store, and if this worker has just one partition. ``fn`` must be quick
-        and must not keep the store. With ``stale``, a standby or a task that is being restored also answers, even
-        during a rebalance (KIP-535). `standbys` and `tasks` have the lag of such copies.
+        ``partition`` may be None for a global store, and if this worker has just one partition of the store. ``fn``
+        must be quick, and must not keep the store.
 
-        Raises `StoreNotAvailable` when the partition is not here or not ready, or the worker has stopped. Raises
-        `InvalidStoreError` for an unknown store.
+        Raises `StoreNotAvailable` when the partition is not here, and when the worker starts or has stopped. The same
+        error comes during a restore or a rebalance, and when the group has not answered for ``session_timeout_ms``.
+        With ``stale``, a standby or a task in a restore also answers, even during a rebalance (KIP-535). `standbys` and
+        `tasks` have the lag of these copies. Raises `InvalidStoreError` for an unknown store.
         """
         plane, global_stores = self._plane, self._global_stores
         if plane is None or global_stores is None:

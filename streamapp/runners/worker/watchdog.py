@@ -91,11 +91,12 @@ def watch_event_loop(app: Any, limit: float, shutdown_timeout: float) -> Watchdo
 
 
 class Watchdog(threading.Thread):
-    """Looks at the present work of threads at least once a second, and calls ``on_hang`` if the same work goes on for
-    too long.
+    """Looks at the present work of threads at least once a second, and notes in `stuck` the work that goes on for long.
 
-    Each function of ``places`` returns the present work of one thread as a `Place`; None means no work. If a `Place`
-    with ``can_hang`` stays the same for more than ``limit`` seconds, ``on_hang`` is called, and the watchdog ends.
+    Each function of ``places`` returns the present work of one thread as a `Place`; None means no work. A `Place` that
+    stays the same for longer than its ``patience`` is noted in `stuck`. Without ``patience``, the time is 30 s, or a
+    quarter of ``limit`` if that is less. A `Place` with ``can_hang`` may stay the same for ``limit`` seconds. Then the
+    watchdog calls ``on_hang`` once, and ends.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 Faust's own bookkeeping expects offsets without gaps. Logs have gaps, from transaction markers and compaction, so Faust
 may commit past records that agents still process. This consumer instead counts the records that it gives to agents
-(`Progress`). If a rebalance has given a partition to another member, brokers refuse commits of this consumer for it.
+(`Progress`). If a rebalance has given a partition to another member, brokers refuse this consumer's commits for the
+partition.
 """
 
 from __future__ import annotations
@@ -284,7 +285,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return super().topic_partitions(topic) or None
 
     async def perform_seek(self) -> None:
-        """Sets the agents' partitions to the group's committed positions. Records fetched meanwhile are dropped.
+        """Sets the agents' partitions to the group's committed positions.
+
+        A partition without a committed position begins as ``consumer_auto_offset_reset`` says. Records that were
+        fetched before are dropped here, and come again.
 
         The positions are read with librdkafka, because aiokafka treats several errors of a coordinator as "no
         position", and agents would begin at the wrong offset.

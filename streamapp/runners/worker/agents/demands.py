@@ -22,9 +22,10 @@ _DECODED = (None, int, float, Decimal, str, bytes)
 
 
 def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], bool]) -> None:
-    """Raises `ConfigError` for settings of the application's ``agents`` with which the worker cannot run them.
+    """Raises `ConfigError` for agents that the worker cannot run with the application's settings.
 
-    ``is_source`` returns True for a topic that the topology reads.
+    No agent may read a topic that the topology reads (``is_source``), or with types that Faust cannot decode. No agent
+    may make dead letters of the dead letters that it reads. With exactly_once_v2, tables of agents must be in memory.
     """
     for agent in agents:
         for topic in filter(is_source, getattr(agent.channel, "topics", ())):

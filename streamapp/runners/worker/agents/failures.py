@@ -42,7 +42,11 @@ _WAKE_SECONDS = 0.02
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
-    """An agent whose exceptions go to ``processing_exception_handler``. An exception for a batch ends the worker.
+    """An agent whose exceptions go to ``processing_exception_handler``.
+
+    Some exceptions end the worker without a question to the handler. Examples are an exception for a batch (``take``),
+    behind ``group_by`` or ``through``, or in a stream with ``noack``. Another example is an exception for which the
+    record is not the cause.
 
     Requests (`ask`, `map`, `join`) go out at once, also with exactly_once_v2. The answer to a request in a transaction
     would come after the commit, and the commit waits for the agent that waits for the answer.

@@ -69,10 +69,11 @@ class Progress:
         return [offset for offset in list(self._open) if offset not in done]
 
     def position(self, done: set[int]) -> int | None:
-        """The offset of the first record that is not done. Else the offset behind the last record and its markers.
+        """The offset of the first record that is not done.
 
-        ``done`` has the offsets of finished records; those below the position are removed from ``done``. None: no
-        position is known, because nothing has been read yet.
+        If all records are done, the offset behind the last record and the markers that follow. None: no position is
+        known, because nothing has been read yet. ``done`` has the offsets of finished records. The method removes the
+        offsets below the position from ``done``.
         """
         waiting = self._open
         while waiting and waiting[0] in done:

@@ -1,7 +1,8 @@
 """Messages of agents and changes of Faust's tables. With exactly_once_v2, both wait for the commit of their record.
 
 When a commit comes, agents may still process some records of a partition. So each message is bound to the record for
-which the agent sent it, and goes into the transaction that commits this record.
+which the agent sent it, and goes into the transaction that commits this record. Messages with ``force=True`` do not
+wait.
 """
 
 from __future__ import annotations
@@ -165,8 +166,9 @@ class BoundSends(Attachments):  # type: ignore[misc]
     def trim(self, positions: dict[TP, int]) -> None:
         """Lowers the positions that the next commit writes, so that the commit has whole batches and whole histories.
 
-        The commit has either all records of a batch (``take``) or none. A commit with a change of a table also has all
-        earlier changes of the same partition. A change may be computed from an earlier change.
+        If an agent has sent messages for a batch (``take``), the commit has either all records of the batch or none. A
+        commit with a change of a table also has all earlier changes of the same table partition. A change may be
+        computed from an earlier change.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         batches: dict[tuple[TP, int], tuple[Message, ...]] = {}

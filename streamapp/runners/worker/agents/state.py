@@ -12,7 +12,8 @@ __all__ = ["worker_state"]
 def worker_state(app: Any) -> tuple[WorkerState, str | None]:
     """The state of an `App` without a topology, and the reason of the states ``failed`` and ``stuck``.
 
-    The worker is ``running`` while its agents are members of the group, and its consumers run. Any thread may ask.
+    The worker is ``running`` if the group has accepted the worker for its agents, and all consumers (`App.consume`)
+    run. The states ``failed``, ``stopping`` and ``stuck`` come first. Any thread may ask.
     """
     consumer, watchdog = app._consumer, app._watchdog
     consumers = app.consumers

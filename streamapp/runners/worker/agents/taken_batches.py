@@ -60,7 +60,7 @@ def note_batch(records: tuple[Message, ...]) -> None:
 
 
 class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
-    """A stream that tells the batch on which its agent works.
+    """A stream of Faust that notes the batch (``take``) on which its agent works, for `batch_under_work`.
 
     While the agent works on a batch, Faust's `current_event` is the last event of the batch. Plain Faust has no current
     event then, so the messages of the agent would not be bound to a record.
@@ -89,7 +89,8 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
     async def failed_ahead(self, error: BaseException) -> bool:
         """Ends the worker, because an operator of this stream has raised an exception while Faust read ahead.
 
-        True: the record has moved, so the agent starts anew and does not need the exception.
+        True: the record belongs to another worker now. The worker then goes on, and the agent starts anew. A mere
+        cancellation of the reading does not end the worker, either.
 
         Faust reads ahead for ``take``, ``group_by`` and ``through``, in an asyncio task beside the agent. Faust would
         pass the exception to a channel that the agent may never read, and would read no further record.

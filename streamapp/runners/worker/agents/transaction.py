@@ -1,6 +1,6 @@
-"""The transaction of a worker's agents, with their messages and the offsets of the messages' records.
+"""The transactions of a worker's agents with exactly_once_v2, with their messages and the offsets of finished records.
 
-The transaction is open only during a commit, so that a killed worker rarely leaves an open transaction. Readers of
+A transaction is open only during a commit, so that a killed worker rarely leaves an open transaction. Readers of
 committed records would have to wait for the time-out of this transaction.
 """
 
@@ -69,9 +69,13 @@ class AgentTransactions:
     ) -> bool:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
-        ``ids`` are the ids of topics, as far as they are known. Raises `StaleMemberError` when another worker has the
-        partitions by now. Raises `BrokerError` when brokers do not answer, or refuse a message once more. Raises
-        `NoProgressError` after minutes with nothing but rollbacks.
+        ``ids`` has the ids of topics, as far as they are known, for the metadata of the offsets. Raises
+        `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers do not
+        answer.
+
+        If brokers refuse a message, the call returns False, and the next call with this message raises `BrokerError`.
+        If librdkafka itself refuses a message, the error comes at once. Raises `NoProgressError` when all calls of five
+        minutes were rolled back.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages), ids))
         return done
