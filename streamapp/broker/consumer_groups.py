@@ -1,17 +1,24 @@
-"""Consumer groups as an admin client sees them: members, committed offsets, and commits for a group without members."""
+"""Consumer groups from outside: members, committed offsets, and commits for a group without members."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
 from streamapp._base.java_hash import text_hash
 from streamapp.broker.consumer import committed_metadata
-from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, until_coordinated
+from streamapp.broker.librdkafka import opening
+from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, committed, until_coordinated
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
@@ -105,37 +112,43 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
 
 
 def read_committed_offsets(
-    admin: LastingAdmin, group: str, *, stable: bool = True
+    client: Mapping[str, Any],
+    group: str,
+    partitions: Collection[TopicPartition],
+    *,
+    stable: bool = True,
+    seconds: float = _SECONDS,
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """The committed offset and its metadata of each partition for which the group has a commit.
+    """The committed offset and its metadata of each of these partitions for which the group has a commit.
 
-    If ``stable``, and a transaction is about to commit offsets, the answer waits for the end of the transaction
-    (KIP-447). Metadata may have a few more characters at the end (`committed_metadata`). Raises `BrokerError`.
+    ``client`` are librdkafka's settings for the cluster. If ``stable``, and a transaction is about to commit offsets,
+    the answer waits for the end of the transaction (KIP-447). Metadata may have a few more characters at the end
+    (`committed_metadata`). Raises `BrokerError`.
+
+    A consumer that never joins the group asks. An admin client would crash the process if the coordinator of the group
+    is loading or has moved (librdkafka#5040).
     """
-
-    def look() -> dict[TopicPartition, tuple[int, str]]:
-        asked = [ConsumerGroupTopicPartitions(group)]
-        request = admin.list_consumer_group_offsets
-        ((_, answer),) = ask(request, asked, seconds=_SECONDS, require_stable=stable).items()
-        entries = answer.result().topic_partitions
-        _raise_first(entry.error for entry in entries)
-        return {
-            TopicPartition(entry.topic, entry.partition): (entry.offset, committed_metadata(entry))
-            for entry in entries
-            if entry.offset >= 0
-        }
-
+    level = "read_committed" if stable else "read_uncommitted"
+    settings = {**client, "group.id": group, "enable.auto.commit": False, "isolation.level": level}
     try:
-        return until_coordinated(look, seconds=_SECONDS)
+        with opening(settings):
+            consumer = Consumer(settings)
+        try:
+            found = committed(consumer, partitions, seconds=seconds) if partitions else []
+        finally:
+            consumer.close()
     except KafkaException as exc:
-        if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return {}
-        if exc.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+        if stable and exc.args[0].code() == KafkaError._TIMED_OUT:
             raise BrokerError(
-                f"a transaction of the group {group} has not ended, so its committed offsets are not known yet. Try "
-                f"again; if this lasts, see `streamapp doctor --group {group}`"
+                f"brokers do not tell the committed offsets of the group {group} within {seconds:g} s. A transaction "
+                f"of the group may not have ended. Try again; if this lasts, see `streamapp doctor --group {group}`"
             ) from exc
         raise _refused("committed offsets", group, exc) from exc
+    return {
+        TopicPartition(entry.topic, entry.partition): (entry.offset, committed_metadata(entry))
+        for entry in found
+        if entry.offset >= 0
+    }
 
 
 def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition, int]) -> None:

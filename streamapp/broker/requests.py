@@ -162,6 +162,10 @@ class LastingAdmin:
     def __getattr__(self, name: str) -> Callable[..., Mapping[Any, Future[Any]]]:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name == "list_consumer_group_offsets":
+            raise AttributeError(
+                f"{name} may crash the process (librdkafka#5040): use `read_committed_offsets`"
+            )
 
         def request(*what: Any, **options: Any) -> Mapping[Any, Future[Any]]:
             with self._lock:

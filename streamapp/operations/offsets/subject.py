@@ -99,8 +99,8 @@ class Subject:
         return look_at_group(self.admin, self.group)
 
     def committed(self) -> dict[TopicPartition, tuple[int, str]]:
-        _ = self._metadata
-        return read_committed_offsets(self.admin, self.group, stable=self.stable)
+        every = [TopicPartition(topic, p) for topic, count in self.topics.items() for p in range(count)]
+        return read_committed_offsets(self.client, self.group, every, stable=self.stable)
 
     @cached_property
     def _metadata(self) -> Any:

@@ -19,11 +19,12 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from streamapp._base.counted import counted
+from streamapp.broker.consumer_groups import read_committed_offsets
 from streamapp.broker.requests import CHECK_KAFKA, ask, until_coordinated
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL, METADATA_LIMIT
@@ -126,18 +127,8 @@ class Group:
         Kafka confirms a transaction before the group has its offsets, so `read` alone could miss offsets just
         committed.
         """
-        admin = AdminClient({**client_of(self._config), "log_level": 0})
-        asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]
-
-        def look() -> None:
-            request = admin.list_consumer_group_offsets
-            found = ask(request, asked, seconds=TIMEOUT_SECONDS, require_stable=True)
-            errors = [entry.error for entry in found[self.name].result().topic_partitions if entry.error]
-            if errors:
-                raise KafkaException(errors[0])
-
-        if partitions:
-            self._patiently("the offsets", look)
+        settled = {**client_of(self._config), "log_level": 0}
+        read_committed_offsets(settled, self.name, partitions, seconds=PATIENCE_SECONDS)
         return self.read(partitions)
 
     def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:

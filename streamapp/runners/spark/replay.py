@@ -400,7 +400,8 @@ def _row_time(spec: StoreSpec) -> Column:
     assert spec.kind.shape is not None
     # A version ends when the next one begins.
     ends = () if spec.kind.shape.family == "versioned" else ("end",)
-    return F.coalesce("timestamp", *ends, "start")
+    known = F.when(F.col("timestamp") >= 0, F.col("timestamp"))  # -1: the table keeps no timestamps
+    return F.coalesce(known, *ends, "start")
 
 
 def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:

@@ -204,21 +204,26 @@ def find_committed(
     partitions: Collection[TopicPartition],
     seconds: float,
     known: RecordConsumer | None = None,
+    *,
+    stable: bool = True,
 ) -> dict[TopicPartition, tuple[int, str]]:
     """The group's committed offsets (negative: no offset) and their metadata.
+
+    If ``stable``, and a transaction is about to commit offsets, the answer waits for the end of the transaction.
 
     The request is repeated after an error, for example while the group has no coordinator. Raises `BrokerError` after
     ``seconds``.
 
     The consumer ``known`` makes the first request. Without ``known``, and after a time-out, a new consumer asks. An
-    admin client never asks, because it may crash the process before a cluster has its first group coordinator.
+    admin client never asks, because it may crash the process (`read_committed_offsets`).
     """
     if not partitions:
         return {}
     deadline = time.monotonic() + seconds
     patience = REQUEST_SECONDS
+    level = {"isolation.level": "read_committed" if stable else "read_uncommitted"}
     while True:
-        asked = known or open_consumer(consumer_settings(config))
+        asked = known or open_consumer(consumer_settings(config) | level)
         try:
             return asked.committed(partitions, timeout=min(seconds, patience))
         except KafkaException as exc:

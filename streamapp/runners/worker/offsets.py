@@ -7,14 +7,13 @@ import logging
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka import TopicPartition as RdTopicPartition
-
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.consumer import RecordConsumer
+from streamapp.broker.requests import LastingAdmin
+from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import TopicPartition
 from streamapp.runners.aged_state import forget_aged_rows, state_on_disk, tombstone_seconds
-from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.clients import find_committed, list_offsets
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.directory import StateDirectory
@@ -80,7 +79,7 @@ def changelog_ends(
     try:
         own = [tp for changelogs in of_task.values() for tp in changelogs if tp not in bounded]
         ends = list_offsets(admin, own, latest=True, timeout=seconds)
-        ends.update(committed_offsets(admin, plan.application_id, bounded, seconds))
+        ends.update(committed_offsets(plan.config, bounded, seconds))
     except BrokerError as error:
         logger.warning("tasks stay on their workers if these are still members of the group: %s", error)
         return dict.fromkeys(of_task, _FAR)
@@ -88,15 +87,15 @@ def changelog_ends(
 
 
 def committed_offsets(
-    admin: LastingAdmin, group: str, partitions: Collection[TopicPartition], seconds: float = _SECONDS
+    config: StreamsConfig,
+    partitions: Collection[TopicPartition],
+    seconds: float = _SECONDS,
+    known: RecordConsumer | None = None,
 ) -> dict[TopicPartition, int]:
-    """The committed offsets of a group; 0 for partitions without one. Raises `BrokerError`."""
-    if not partitions:
-        return {}
-    wanted = ConsumerGroupTopicPartitions(group, [RdTopicPartition(*tp) for tp in partitions])
-    (answer,) = ask(admin.list_consumer_group_offsets, [wanted], seconds=seconds).values()
-    try:
-        found = answer.result().topic_partitions
-    except KafkaException as error:
-        raise BrokerError(f"the committed offsets of {group} are not known: {error}") from error
-    return {TopicPartition(tp.topic, tp.partition): max(0, tp.offset) for tp in found}
+    """The application's committed offsets; 0 for partitions without one. Raises `BrokerError`.
+
+    Offsets of a transaction that has not ended do not count, and the answer does not wait for the end. ``known`` is a
+    consumer that reads uncommitted offsets.
+    """
+    found = find_committed(config, partitions, seconds, known, stable=False)
+    return {tp: max(0, offset) for tp, (offset, _) in found.items()}

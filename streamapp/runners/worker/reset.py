@@ -13,6 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp.broker.consumer_groups import check_at_rest, look_at_group, read_committed_offsets
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller
 from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of
 from streamapp.runners.worker.clients import unreachable
 from streamapp.runners.worker.faust_names import changelogs_of_agents, regrouped_by_agents, topics_of_agents
 from streamapp.state.directory import delete_state
@@ -117,7 +119,8 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
         raise unreachable(plan.config, exc) from exc
     check_at_rest(admin, group, plan.config.session_timeout_ms)
     left = look_at_group(admin, plan.backfill_group).state != "dead"
-    committed = {tp.topic for tp in read_committed_offsets(admin, group)}
+    every = [TopicPartition(name, p) for name, topic in existing.items() for p in topic.partitions]
+    committed = {tp.topic for tp in read_committed_offsets(client_of(plan.config), group, every)}
     regrouped = regrouped_by_agents(app, committed)
     changelogs = changelogs_of_agents(app)
     return Reset(

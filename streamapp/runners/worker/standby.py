@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 
+from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.offsets import committed_offsets
 from streamapp.runners.worker.placement import TaskId
@@ -115,7 +117,15 @@ class Standbys(ChangelogReader):
         for live in self.tasks.values():
             self._close_task(live)
         self.tasks.clear()
+        if "_group" in vars(self):
+            self._group.close()
         super().close()
+
+    @cached_property
+    def _group(self) -> LastingConsumer:
+        """Asks for committed offsets, also while a transaction with newer offsets is open."""
+        settings = consumer_settings(self._config, self._role)
+        return open_consumer({**settings, "isolation.level": "read_uncommitted"})
 
     def _remove(self, id: TaskId) -> LiveTask:
         live = self.tasks.pop(id)
@@ -133,7 +143,7 @@ class Standbys(ChangelogReader):
         this end only (`_limit`), because a table with later rows would be ahead of the other inputs of the task.
         Standbys of other changelogs copy all records that arrive.
         """
-        committed = committed_offsets(self._admin, self._config.application_id, bounded)
+        committed = committed_offsets(self._config, bounded, known=self._group) if bounded else {}
         for tp, progress in self._open.items():
             if tp in committed:
                 if progress.done and committed[tp] > progress.position:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streamapp import StreamsBuilder, Topology
+from streamapp import BytesSerde, Materialized, StreamsBuilder, Topology
 from streamapp.broker import KafkaAdmin
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, StreamsError
@@ -87,6 +88,18 @@ def test_what_is_replayed_is_compared_and_written_beside_the_application(
         assert cluster.backfill("replayed").run() is not None  # the application goes on
         assert output.diff().none
         assert daily.diff().none
+
+
+def test_a_table_without_timestamps_becomes_a_topic_that_can_be_read(cluster: Cluster) -> None:
+    """Records with the timestamp -1 would end each worker that reads them."""
+    cluster.send(YEAR)
+    builder = StreamsBuilder(cluster.config("plain"))
+    source = builder.stream(cluster.topic(YEAR[0].topic), key_serde=BytesSerde(), value_serde=BytesSerde())
+    source.group_by_key().count(materialized=Materialized("plain", timestamped=False))
+    began = int(time.time() * 1000)
+    with Replay(builder.build(), cluster.config("plain"), "plain", spark=cluster.spark) as plain:
+        assert plain.write_topic(cluster.topic("plain-again")) > 0
+    assert min(at for _, _, at in read(cluster.servers, cluster.topic("plain-again"))) >= began
 
 
 def test_what_is_under_way_inside_the_application_is_counted(cluster: Cluster) -> None:

@@ -28,6 +28,7 @@ from streamapp.state.rocks import RocksBackend
 from streamapp.topology.plan import Plan
 
 TEXT = StringSerde()
+NO_ADMIN: Any = None
 TASKS = [TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)]
 
 
@@ -86,27 +87,20 @@ class LeftTasks(dict[TaskId, LiveTask]):
         self.left = left
 
 
-class Admin:
-    def __init__(self, answer: Any) -> None:
-        self._answer = answer
-
-    def list_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> dict[str, Future[Any]]:
-        future: Future[Any] = Future()
-        partitions = [
-            SimpleNamespace(topic=tp.topic, partition=tp.partition, offset=self._answer)
-            for tp in wanted[0].topic_partitions
-        ]
-        future.set_result(SimpleNamespace(topic_partitions=partitions))
-        return {"app": future}
+def answering(offset: int) -> Any:
+    """A `find_committed` of a group that has committed this offset everywhere."""
+    return lambda config, partitions, *_, **__: dict.fromkeys(partitions, (offset, ""))
 
 
 def test_a_source_topic_counts_as_far_as_it_was_processed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "list_offsets", lambda admin, asked, **_: dict.fromkeys(asked, 1_000))
+    monkeypatch.setattr(offsets, "find_committed", answering(7))
     topics = Topics({"in": 2, "rows": 1}, {0: ("in",), 1: ("rows",)})
-    ends = changelog_ends(plan(), topics, Admin(7), TASKS)  # type: ignore[arg-type]
+    ends = changelog_ends(plan(), topics, NO_ADMIN, TASKS)
     assert ends == {TaskId(0, 0): 1_000, TaskId(0, 1): 1_000, TaskId(1, 0): 7}
     nothing = TopicPartition("rows", 0)
-    assert committed_offsets(Admin(-1001), "app", [nothing]) == {nothing: 0}  # type: ignore[arg-type]
+    monkeypatch.setattr(offsets, "find_committed", answering(-1001))
+    assert committed_offsets(StreamsConfig("app"), [nothing]) == {nothing: 0}
 
 
 def test_without_an_answer_tasks_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +109,7 @@ def test_without_an_answer_tasks_stay_where_they_are(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(offsets, "list_offsets", silent)
     topics = Topics({"in": 2, "rows": 1}, {0: ("in",), 1: ("rows",)})
-    ends = changelog_ends(plan(), topics, Admin(7), TASKS)  # type: ignore[arg-type]
+    ends = changelog_ends(plan(), topics, NO_ADMIN, TASKS)
     runs = Candidate(frozenset(TASKS), dict.fromkeys(TASKS, 0))
     restores = Candidate(lags={task: end - 50 for task, end in ends.items()})
     assert place(TASKS, ends, {"a": runs, "b": restores}).active == {"a": set(TASKS), "b": set()}

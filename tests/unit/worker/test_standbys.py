@@ -126,7 +126,9 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(restore, "list_offsets", list_offsets)
     monkeypatch.setattr(standby, "list_offsets", list_offsets)
     monkeypatch.setattr(
-        standby, "committed_offsets", lambda admin, group, wanted: {tp: broker.committed[tp] for tp in wanted}
+        standby,
+        "committed_offsets",
+        lambda config, wanted, known: {tp: broker.committed[tp] for tp in wanted},
     )
     monkeypatch.setattr(standby, "_IDLE_SECONDS", -1.0)
     monkeypatch.setattr(standby, "_REFRESH_SECONDS", -1.0)
