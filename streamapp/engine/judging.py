@@ -188,11 +188,12 @@ def dead_letter(
 
 
 def is_untimely(timestamp: int | None, now_ms: int) -> bool:
-    """True if brokers may refuse a record for its timestamp. False if the timestamp is that of the clock, or nearly.
+    """True if brokers may refuse a record for its timestamp. False for a timestamp of the last 10 seconds, and for
+    None.
 
     A topic takes no record further ahead than ``message.timestamp.after.max.ms`` (by default an hour), and no record
     older than ``message.timestamp.before.max.ms`` (by default any age). Brokers may take seconds for their answer. So a
-    timestamp of the last seconds counts as that of the clock.
+    timestamp of the last 10 seconds counts as that of the clock.
     """
     return timestamp is not None and not now_ms - _NEAR_MS <= timestamp <= now_ms
 
@@ -261,8 +262,8 @@ def hides_text(error: BaseException, config: StreamsConfig) -> bool:
 def said(error: BaseException, config: StreamsConfig) -> str:
     """An exception in a message: the type, and the text unless the text is hidden (`hides_text`).
 
-    The text may quote a record, and the message may stand in a log. So further lines of the text are indented, and none
-    of them can pass for a line of the log.
+    The text may quote a record, and the message may stand in a log. So a long text is cut, and further lines of the
+    text are indented. None of them can pass for a line of the log.
     """
     kind = type(error).__name__
     if hides_text(error, config):

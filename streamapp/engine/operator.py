@@ -55,7 +55,7 @@ class TaskContext(Protocol):
     offset: int
     timestamp: int
     """Timestamp of the current record in ms; in a punctuator, the time of the call. Operators get timestamps as
-    arguments. The Processor API and plain stores read this field."""
+    arguments. The Processor API reads this field, and so do stores whose caller gives no timestamp for a write."""
     headers: Headers
     stream_time: int
     """Largest timestamp that the task, or an earlier task of this partition, has seen, in ms; -1: none."""

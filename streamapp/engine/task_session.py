@@ -113,7 +113,8 @@ class TaskSession:
             raise not_of_this_store(store, self.subtopology.changelog_topics[store].name)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
-        """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
+        """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog; a
+        changelog that is missing in ``spans`` is not restored.
 
         Raises `TaskCorruptedError` in the cases of `restore_start`.
         """

@@ -358,7 +358,7 @@ class ShowingCachedStore(CachedStore):
 
     As in Kafka Streams, a cache keeps entries after a flush. So the cache may still have windows or sessions that the
     store below has deleted as expired. The cache may have rows that a store with ``max_entries`` has evicted. The cache
-    of a plain table has the timestamps, which the store below does not keep.
+    of a table without timestamps (`PlainTableStore`) has the timestamps, which the store below does not keep.
     """
 
     def let_through(self) -> None:

@@ -75,7 +75,8 @@ class Instruction(IntEnum):
 
 
 class Subscription(msgspec.Struct, frozen=True, gc=False):
-    """The request of a left row for the right row of its foreign key.
+    """The request of a left row for the right row of its foreign key. ``instruction`` says if the subscription is
+    stored or deleted, and if an answer is wanted (`Instruction`).
 
     ``hash`` (16 bytes) is the hash of the left row's value; None means that the row is deleted. The answer repeats the
     hash, so that an answer to an earlier value of the left row can be dropped.

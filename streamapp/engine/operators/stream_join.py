@@ -198,9 +198,9 @@ class StreamStreamJoin(LateOutput):
 class StreamStreamSelfJoin(Operator):
     """Joins a stream with itself, with one window store instead of two (the ``single.store.self.join`` optimisation).
 
-    As in Kafka Streams, a late record may give other results than with two stores. Without a grace period, records
-    exactly at the ends of a window may do so, too. All other results, and their order, are the same. Source:
-    ``KStreamKStreamSelfJoin``.
+    As in Kafka Streams, a late record may give other results than with two stores. Without a grace period, two records
+    of which one is exactly at the end of the other's window may do so, too. All other results, and their order, are the
+    same. Source: ``KStreamKStreamSelfJoin``.
     """
 
     persistent_name = "StreamStreamSelfJoin"
