@@ -1,7 +1,7 @@
 """Calls that may wait for a schema registry, for code on an event loop. A registry that is away must not stop the loop.
 
-The call first runs on the loop, where a registry raises `MustAsk` instead of waiting. Then the call runs again in a
-thread. Most calls need no answer of a registry, so they need no thread.
+The call first runs on the loop (`unless_asking`). Most calls need no answer of a registry, and are then done. Otherwise
+the call raises `MustAsk` instead of waiting, and runs again in a thread (`aside`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ MAKES_LETTERS = ("dead_letter", "continue")
 
 
 def letters_of_letters(reader: str, topic: str, cause: str) -> str:
-    """The error. ``cause`` names the part of the reader that makes the letters, and its setting.
+    """The text of the error for a reader of dead letters that makes new dead letters in the same topic.
+
+    ``cause`` is the setting of the reader that makes the letters.
 
     >>> print(letters_of_letters("the agent alert", "dead", 'the answer "continue"'))
     the agent alert reads dead, the dead-letter topic of the application, and makes new letters of letters that fail \

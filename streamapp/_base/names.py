@@ -59,7 +59,7 @@ def of_topics(node: str, *topics: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the most similar known name, or nothing.
+    """The end of a message about an unknown name: the most similar known name, or "" if no known name is similar.
 
     >>> did_you_mean("web_prt", ["web_port", "web_host"])
     '; did you mean web_port?'

@@ -89,9 +89,12 @@ class AsyncStep:
     """The records of one asynchronous step in one task, each with its coroutine (its *call*).
 
     The task takes no new record while ``capacity`` records are in the step. A record whose call is done counts until it
-    goes on, because it may have to wait for an earlier record. More records than ``capacity`` may still come from an
-    operator upstream, for example from ``flat_map``. The calls of these surplus records begin later. ``timeout`` is the
-    limit of a call in seconds.
+    goes on. Earlier records of its key go on first (order "key"), or all earlier records (order "partition"). More
+    records than ``capacity`` may still come from an operator upstream, for example from ``flat_map``. The calls of
+    these surplus records begin later.
+
+    A call that takes longer than ``timeout`` seconds ends with a `TimeoutError`. ``on_timeout``, if given, then
+    computes the result in its place.
     """
 
     def __init__(

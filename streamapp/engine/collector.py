@@ -14,7 +14,8 @@ __all__ = ["Collector", "NoWayOut", "ResultRefused", "RowCollector"]
 class ResultRefused(BrokerError):
     """Brokers refuse a result for good, for example because it is too large. Another attempt would not help.
 
-    ``remedy`` says what may help. With ``final`` no exception handler is asked, because no answer could help.
+    ``remedy`` says what may help. With ``final``, for example without the right to write to the topic, the task stops
+    and no exception handler is asked, as in Kafka Streams.
     """
 
     def __init__(self, reason: str, remedy: str, *, final: bool = False) -> None:
@@ -40,7 +41,8 @@ class Collector(Protocol):
     ) -> None:
         """Takes one record. ``partition`` None means Kafka's default partitioner.
 
-        Raises `ResultRefused` if brokers have refused this record when it was sent before.
+        Brokers may refuse a record after ``send`` has returned. The runner then rolls back, and the task processes its
+        input again. When the task sends the refused record again, ``send`` raises `ResultRefused`.
         """
 
     def partition_count(self, topic: str) -> int:

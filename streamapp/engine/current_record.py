@@ -20,7 +20,7 @@ class CurrentRecord:
     The task's loop sets the fields for each record, because a new object for each record would be slower. Operators use
     the methods. `record_context` gives the record as one immutable value. An operator that has held a record back, for
     example in a buffer, later processes the record within `work_as` or `work_through`. Errors and stores then see this
-    record. `restamped` hands the same record on with another timestamp and headers.
+    record. `restamped` calls a function while the record has another timestamp and other headers.
 
     A punctuator has no record, so ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call (ms).
     """

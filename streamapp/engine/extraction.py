@@ -1,7 +1,8 @@
 """Decodes the first record of an input queue before the task chooses its next record, for two reasons.
 
 A timestamp extractor needs the decoded record, and the timestamps decide which input is next. Also, the other inputs
-must not wait for a record that cannot be decoded and that the exception handler drops.
+must not wait for a record that cannot be decoded and that the exception handler drops. For the second reason, records
+are decoded early only if ``max_task_idle_ms`` is over 0.
 """
 
 from __future__ import annotations

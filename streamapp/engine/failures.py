@@ -141,9 +141,12 @@ class Failures:
     ) -> None:
         """Follows ``on_error``, an answer of the operator's `Retry`, for a record whose last attempt has failed.
 
-        The `Retry` says which errors pass, so "skip" and "dead_letter" hold for every error. If the record is dropped,
-        the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead letter. Raises
-        `ProcessingFailed` if the answer is to stop.
+        The answers "skip" and "dead_letter" drop the record. Unlike in `operator`, this holds also for a failure of a
+        service (`FAILURES`), because the `Retry` decides which failures the record waits out. If the record is dropped,
+        the metrics count it under ``reason``, or under "dead_letter" if it becomes a dead letter.
+
+        Raises `ProcessingFailed` if the answer is to stop. Errors of the disk, the brokers or the schema registry
+        (`no_fault_of_the_record`) are raised again.
         """
         if no_fault_of_the_record(error):
             raise error

@@ -12,7 +12,7 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """Reads the inputs of a running task: the next batch of an input whenever the task has none of its records left.
+    """Reads the inputs of a running task. When no record of an input waits in the task, reads the input's next batch.
 
     ``ended`` are inputs that have no records and need no reader. ``goes_on`` are inputs of which a later task will read
     more records. At the end of such an input, the other inputs wait, because the later task may read records with

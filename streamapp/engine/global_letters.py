@@ -34,13 +34,13 @@ def makes_letters(plan: Plan) -> bool:
 
 
 class GlobalLetters:
-    """The letters that one process has made and that are perhaps not written yet.
+    """The dead letters of global tables that one process has made and that are perhaps not written yet.
 
-    Every process reads the global topics from their beginning, so every process makes each letter. Only one process,
-    which has the first task of the application, writes letters. This writer commits the letters together with positions
-    in the global topics, in the consumer group of the application. Each other process keeps a letter until the
-    committed position is behind the letter's record. If the writer changes, the new writer writes the letters that it
-    still keeps.
+    Every process reads the global topics from their beginning, so every process makes each letter. Only one process
+    writes letters: the one with the application's first task, usually ``0_0``. This writer commits the letters together
+    with positions in the global topics, in the consumer group of the application. Each other process keeps a letter
+    until it learns a committed position after the letter's record. If another process gets the first task, it reads the
+    committed positions and writes the letters after them.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -99,7 +99,8 @@ class GlobalLetters:
 class LetterCollector(NoWayOut):
     """The `Collector` of a global store, which takes dead letters only: the processor of the store cannot send.
 
-    A letter belongs to the current record of the task, ``record``. A punctuator has no record, so its letters are lost.
+    A letter belongs to the current record of the task, ``record``. A letter that is sent without a current record is
+    lost.
     """
 
     def __init__(self, take: TakeLetter) -> None:

@@ -86,10 +86,10 @@ def service_failed(error: BaseException, failures: tuple[type[Exception], ...] =
 
 
 def without_loss(on_error: Answer | Chooser, error: BaseException) -> Answer | Chooser:
-    """The answer to an error; "fail" in place of "skip" and "dead_letter" if the error passes.
+    """The ``on_error`` to follow for an error: "fail" in place of "skip" and "dead_letter" if a service has failed.
 
-    An error passes if a service has failed (`FAILURES`), because the record is not the cause. An outage of the service
-    must drop no records. "continue", as in Kafka Streams, and functions keep their answers.
+    The failure of a service (`FAILURES`) is not the fault of the record, so an outage must drop no records. "continue",
+    as in Kafka Streams, and a function are returned as they are. The same holds for all other errors.
 
     >>> without_loss("skip", ConnectionError("registry")), without_loss("continue", ConnectionError("registry"))
     ('fail', 'continue')
@@ -188,11 +188,12 @@ def dead_letter(
 
 
 def is_untimely(timestamp: int | None, now_ms: int) -> bool:
-    """True if brokers may refuse a record for its timestamp. False if the timestamp is that of the clock, or nearly.
+    """True if brokers may refuse a record for its timestamp. False for a timestamp of the last 10 seconds, and for
+    None.
 
     A topic takes no record further ahead than ``message.timestamp.after.max.ms`` (by default an hour), and no record
     older than ``message.timestamp.before.max.ms`` (by default any age). Brokers may take seconds for their answer. So a
-    timestamp of the last seconds counts as that of the clock.
+    timestamp of the last 10 seconds counts as that of the clock.
     """
     return timestamp is not None and not now_ms - _NEAR_MS <= timestamp <= now_ms
 
@@ -200,8 +201,8 @@ def is_untimely(timestamp: int | None, now_ms: int) -> bool:
 def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
     """The letter with the time of the clock, for brokers that have refused the letter.
 
-    None: the time of the letter is that of the clock already, so brokers have another reason. A header of the letter
-    keeps the time of its record.
+    None: the time of the letter is that of the clock already, so brokers have another reason. In a usual letter
+    (`dead_letter`), a header keeps the time of the record.
 
     >>> ahead, old = OutputRecord("dead", None, b"v", 90_000), OutputRecord("dead", None, b"v", 10)
     >>> with_clock(ahead, 60_000).timestamp, with_clock(old, 60_000).timestamp
@@ -211,9 +212,10 @@ def with_clock(letter: OutputRecord, now_ms: int) -> OutputRecord | None:
 
 
 def send_letter(send: Callable[..., None], letter: OutputRecord, now_ms: int) -> None:
-    """Sends a dead letter with ``send``, the method of a `Collector`. A refused letter goes out `with_clock`.
+    """Sends a dead letter with ``send``, the method of a `Collector`.
 
-    Raises `ResultRefused` if brokers refuse the letter for another reason.
+    If brokers have refused the letter, perhaps for its timestamp, sends the letter with the time of the clock instead
+    (`with_clock`). Raises `ResultRefused` if brokers refuse the letter for another reason.
     """
     try:
         send(*letter)
@@ -260,8 +262,8 @@ def hides_text(error: BaseException, config: StreamsConfig) -> bool:
 def said(error: BaseException, config: StreamsConfig) -> str:
     """An exception in a message: the type, and the text unless the text is hidden (`hides_text`).
 
-    The text may quote a record, and the message may stand in a log. So further lines of the text are indented, and none
-    of them can pass for a line of the log.
+    The text may quote a record, and the message may stand in a log. So a long text is cut, and further lines of the
+    text are indented. None of them can pass for a line of the log.
     """
     kind = type(error).__name__
     if hides_text(error, config):

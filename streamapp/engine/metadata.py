@@ -1,6 +1,7 @@
-"""The metadata text that a commit stores with each offset: the partition time, and numbers that operators need.
+"""The metadata text that a commit stores with each offset: the partition time, and numbers and notes by name.
 
-A restarted task reads this text, and so knows times that no changelog has. The format is Kafka Streams'
+A restarted task reads this text, and so knows times that no changelog has. A name without a number, such as the id of
+the topic or a note about a store (`store_notes`), has the number 0. The format is Kafka Streams'
 (``TopicPartitionMetadata``, version 2), so a Java application can go on from the commits of a worker.
 """
 
@@ -173,7 +174,7 @@ class RememberedTimes:
     def remember(self, name: str, read: Callable[[], int]) -> int:
         """Registers a number: each commit calls ``read`` and writes the result under this name.
 
-        Returns the number of the commit from which the task continues; -1 if that commit does not have the name. A
+        Returns the number that the commit before the start of the task has under this name; -1 if there is none. A
         negative number is not written.
         """
         self._readers[name] = read
@@ -182,9 +183,9 @@ class RememberedTimes:
     def encode(self, partition_time: int, topic_id: str | None, notes: Sequence[str] = ()) -> str:
         """The metadata for the offset of one input.
 
-        ``topic_id`` is the id of its topic, if known. ``notes`` are those about stores (`store_notes`). The metadata
-        leaves out the id if the text would be longer than `METADATA_LIMIT`. Notes that do not fit into `_NOTES_LIMIT`
-        are left out from the end, and `SOME_NOTES` takes their place.
+        ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`). If
+        the id does not fit into `METADATA_LIMIT`, id and notes are left out. Otherwise, as many notes are written as
+        fit into `_NOTES_LIMIT`, from the first on. If notes are left out, the note `SOME_NOTES` says so.
         """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
         if topic_id is not None:

@@ -55,7 +55,7 @@ class TaskContext(Protocol):
     offset: int
     timestamp: int
     """Timestamp of the current record in ms; in a punctuator, the time of the call. Operators get timestamps as
-    arguments. The Processor API and plain stores read this field."""
+    arguments. The Processor API reads this field, and so do stores whose caller gives no timestamp for a write."""
     headers: Headers
     stream_time: int
     """Largest timestamp that the task, or an earlier task of this partition, has seen, in ms; -1: none."""
@@ -90,7 +90,8 @@ class TaskContext(Protocol):
         """Logs each of these records, which have no headers, as `log` does. Timestamps are in ms."""
 
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
-        """Counts records that an operator or store drops, by reason.
+        """Counts records that an operator or store drops, by reason. For a reason in ``dead_letter_drops`` of the
+        configuration, the current record also becomes a dead letter.
 
         ``in_total`` is true if Kafka Streams counts such records in its metric ``dropped-records-total``, too.
         """
@@ -104,8 +105,8 @@ class TaskContext(Protocol):
     def remember(self, name: str, read: Callable[[], int]) -> int:
         """Registers a number that has to survive a restart, for example an operator's own stream time.
 
-        Each commit calls ``read`` to get the number. Returns the number of the commit from which the task continues; -1
-        if there is none.
+        Each commit calls ``read`` to get the number. Returns the number that the commit before the start of the task
+        has under this name; -1 if there is none.
         """
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
@@ -171,7 +172,8 @@ class OperatorFailures(Protocol):
         """Follows ``on_error`` for the current record, after the operator ``node`` has raised ``error``.
 
         The record is dropped, with a dead letter if the answer says so. Raises `ProcessingFailed` if the answer is to
-        stop. Errors of the disk, the brokers or the schema registry are raised again."""
+        stop. After the failure of a service (`FAILURES`), "skip" and "dead_letter" stop, too. Errors of the disk, the
+        brokers or the schema registry are raised again."""
 
     def settle(
         self,
@@ -236,7 +238,8 @@ class Operator:
         return ()
 
     def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
-        """The serdes that the operator binds itself, beside those of the stores and topics of its sub-topology.
+        """The serdes that the operator itself binds to a topic name (`Serde.bind`), beside those of the stores, sources
+        and sinks of its sub-topology.
 
         `planned_schemas` needs these serdes, because a worker registers their schemas, too.
         """

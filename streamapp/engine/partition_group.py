@@ -16,8 +16,8 @@ class PartitionGroup:
     """The queues of a task's input partitions. `next` chooses the queue whose first record has the earliest timestamp.
 
     ``extract_head`` decodes the first record of a queue that has a timestamp extractor. ``try_head`` is for all other
-    queues if ``max_idle_ms`` is over 0, and drops first records that cannot be decoded. ``max_idle_ms`` is
-    ``max_task_idle_ms`` of the configuration.
+    queues if ``max_idle_ms`` is over 0. ``try_head`` drops first records that cannot be decoded, if the exception
+    handler says so. ``max_idle_ms`` is ``max_task_idle_ms`` of the configuration.
     """
 
     def __init__(

@@ -137,11 +137,13 @@ class ProcessorContext(Protocol[KForward, VForward]):
     ) -> Cancellable:
         """Calls ``callback(timestamp)`` at intervals (timedelta or ms), but only once if several intervals have passed.
 
-        ``type`` chooses the clock, and the timestamp is the time of this clock in ms. By stream time the first call
-        comes with the first record; by the wall clock, one interval from now. With ``start_time`` (datetime, or ms
-        since the epoch), calls come at whole intervals from this time, for example at each full hour (KIP-1146). Raises
-        `StreamsError` for an interval under 1 ms or a negative start, and `UnsupportedOperation` for the wall clock on
-        Spark.
+        ``type`` chooses the clock, and the timestamp is the time of this clock in ms. By stream time, the first call
+        comes with the first record. Later calls come when stream time reaches a multiple of the interval (from 1970
+        on). By the wall clock, the first call comes one interval from now. With ``start_time`` (datetime, or ms
+        since the epoch), calls come at whole intervals from this time, for example at each full hour (KIP-1146).
+
+        Raises `StreamsError` for an interval under 1 ms, for a negative start, and in the processor of a global store.
+        Raises `UnsupportedOperation` for the wall clock on Spark.
         """
 
     def current_stream_time_ms(self) -> int:

@@ -46,8 +46,8 @@ class Punctuators:
         """Adds a punctuator.
 
         Without ``start_ms``, the first call comes with the first record (stream time) or after one interval (wall
-        clock). With ``start_ms``, calls come at whole intervals from ``start_ms``, but not for times in the past
-        (KIP-1146).
+        clock). By stream time, later calls come at multiples of the interval from 1970 on. With ``start_ms``, calls
+        come at whole intervals from ``start_ms``, but not for times in the past (KIP-1146).
 
         Raises `StreamsError` in the processor of a global store, as in Kafka Streams (``GlobalProcessorContextImpl``).
         """

@@ -68,7 +68,7 @@ class RecordQueue:
 
     ``head`` is the decoded head, if the source has a timestamp extractor. The extractor may need the value, so the
     record is decoded before its turn. In a queue without extractor, ``decodable`` is the offset of the last head that
-    a test could decode.
+    `try_head` could decode.
 
     ``passed_over`` is true if all records were dropped before their turn, for example because they cannot be decoded.
     Until its turn, such a queue counts as a queue with one record, as in Kafka Streams (``CorruptedRecord``). ``bytes``

@@ -59,8 +59,8 @@ class TaskRules:
     any_partition: bool = False
     """True: a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
     log_each_write: bool = False
-    """True: every write to a store is a changelog record, as in Kafka Streams without a cache. False: a commit writes
-    the last value of each key, and for versioned stores each version."""
+    """True (the test driver): every write to a store is a changelog record, as in Kafka Streams without a cache. False
+    (workers and Spark): a commit writes the last value of each key, and for versioned stores each version."""
     always_recheck: bool = False
     """True: foreign-key joins always behave as with `StreamsConfig.foreign_key_join_recheck`."""
     retries_at_once: bool = False
@@ -71,9 +71,10 @@ class TaskRules:
     punctuators: bool = True
     """False: no processor may schedule a punctuator, because nobody would call it."""
     punctuators_go_on: bool = False
-    """True: the first call of a stream-time punctuator is the next call that the last commit noted. This rule is for
-    runners that open a task anew for each few records, and holds for punctuators that ``init`` schedules. False: the
-    first call comes with the first record, as after a restart of Kafka Streams."""
+    """True: when a task opens, each stream-time punctuator goes on with the next call that the last commit noted. This
+    rule is for runners that open a task anew for each few records (Spark). The rule holds only for punctuators that
+    ``init`` of a processor schedules. False: the first call comes with the first record, as after a restart of Kafka
+    Streams."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
     such punctuators are allowed."""

@@ -1,8 +1,8 @@
 """The notes about stores in the metadata of committed offsets. Each note says how the rows of one changelog are read.
 
-Rows of a changelog do not say everything about themselves. A window, for example, has only its start. A worker without
-a state folder restores such rows by the definition of its own version. So the version before leaves notes, and a
-version whose store would read other rows is refused.
+Rows of a changelog do not say everything about themselves. The row of a window, for example, has its start, but not its
+length. A worker without a state folder reads the rows by the store's definition in its own version of the application.
+So each version leaves notes in its commits. A later version is refused if it defines a store in another way.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ class _Found(NamedTuple):
 def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str, ...]:
     """The notes in the metadata of a topic: one about each store of the sub-topology that reads the topic.
 
-    Stores without a changelog have no note, and neither have stores whose changelog is a source topic. The note of such
-    a topic has its partition count, which ``count`` gives.
+    Stores without a changelog have no note, and neither have stores whose changelog is a source topic. If the topic
+    itself serves as a changelog, one more note has its partition count, which ``count`` gives. The last note says that
+    no store is left out.
     """
     found = _reader(plan, topic)
     if found is None:
@@ -89,11 +90,12 @@ def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
 
 
 def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Mapping[str, int]) -> None:
-    """Raises `TopologyError` if a store would read rows of another definition, or of records of other topics.
+    """Raises `TopologyError` if the changelog of a store has rows that do not belong to the store.
 
-    A generated name of a store has a number, so a new operator may take the name of another one. ``committed`` has the
-    metadata of all inputs. ``counts`` has the partition counts of the topics. If a topic serves as the changelog of a
-    table, its count must stay: a key would belong to another partition than its row.
+    Another definition of the store may have written the rows, or an operator that reads other topics. A generated name
+    of a store has a number, so a new operator may take the name of another one. ``committed`` has the metadata of all
+    inputs. ``counts`` has the partition counts of the topics. If a topic serves as the changelog of a table, its count
+    must stay: a key would belong to another partition than its row.
     """
     check_notes(plan, committed)
     noted: dict[str, set[str]] = {}
@@ -122,9 +124,10 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
 
 
 def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[str]:
-    """The stores of which the last commit knows nothing: the version that made the commit did not have them.
+    """The stores of which the last commit knows nothing: the version of the application that made the commit did not
+    have these stores.
 
-    Such a store has to begin with an empty changelog.
+    The changelog of each of these stores has to be empty. ``committed`` has the metadata of committed offsets.
     """
     missing: set[str] = set()
     for sub in plan.subtopologies:

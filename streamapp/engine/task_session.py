@@ -1,7 +1,7 @@
 """`TaskSession`: one task from the opening of its state to its close. A runner calls these steps in this order:
 
     open            opens the state; deletes damaged state, if changelogs have all of it
-    continue_from   takes the committed positions of an earlier session
+    continue_from   takes the metadata that an earlier session has committed with its positions
     restore         applies changelog records, from the offset of the local state to the end of the changelog
     start           creates the processors; the task can then process records
       drive           `Task.enqueue`, `Task.process`, `Task.punctuate_wall_clock`, as often as needed
@@ -51,8 +51,8 @@ class TaskSession:
     """One task of a sub-topology, with its state open.
 
     ``inputs`` are the partitions that the task reads (default: partition ``partition`` of each source topic). Raises
-    the errors of `StateHome.open`. Damaged state is deleted and restored from its changelogs, so `StateDamagedError` is
-    raised only if a store has no changelog.
+    the errors of `StateHome.open`. Damaged state is deleted, and later restored from its changelogs. So
+    `StateDamagedError` is raised only if a persistent store has no changelog, or if the new state is damaged, too.
     """
 
     def __init__(
@@ -102,7 +102,8 @@ class TaskSession:
         as a changelog (``topology_optimization``). The restore of such a topic ends at its start, because the task
         reads the later records as input.
 
-        Raises `TopologyError` if the stores of the earlier session had other definitions.
+        Raises `TopologyError` if a store of the earlier session had another definition. Raises the same error if a
+        store has local state, but the earlier session did not have this store.
         """
         self.starts = dict(starts or {})
         self.task.continue_from(metadata)
@@ -112,7 +113,8 @@ class TaskSession:
             raise not_of_this_store(store, self.subtopology.changelog_topics[store].name)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
-        """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog.
+        """The ranges of changelog records that the stores lack. ``spans`` has first offset and end of each changelog; a
+        changelog that is missing in ``spans`` is not restored.
 
         Raises `TaskCorruptedError` in the cases of `restore_start`.
         """
@@ -133,7 +135,8 @@ class TaskSession:
 
         ``local`` is the offset up to which the local state is complete. ``first`` and ``end`` are the first offset and
         the end offset of the changelog. Raises `TaskCorruptedError` if the changelog ends before ``local``. The same
-        error comes if a compacted changelog begins after ``local``, because records are missing then.
+        error comes if the changelog begins after ``local``, because records are missing then. A changelog whose records
+        may be deleted (``cleanup.policy`` other than ``compact``) may begin later.
         """
         store = self.changelogs[tp]
         if local > end:
@@ -157,7 +160,8 @@ class TaskSession:
     def restore(self, store: str, batch: RecordBatch) -> None:
         """Applies changelog records of a store, in order, before `start`.
 
-        Raises `TopologyError` if the store has no rows at the committed positions, because it is new.
+        Raises `TopologyError` if the earlier session did not have the store (`continue_from`), so that these records
+        belong to another store.
         """
         if self.running:
             raise StreamsError(f"task {self.name} runs already: its stores cannot be restored any more")

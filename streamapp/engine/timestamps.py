@@ -2,7 +2,7 @@
 
 The arguments of an extractor are the record (`ConsumedRecord`, with decoded key and value) and the partition time. The
 partition time is the largest time of earlier records of the partition in ms, or -1. The result is the record's time in
-ms. A record with a negative time is dropped and counted.
+ms. If the result is negative, the record is dropped and counted.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Reads of a store with a cache see all updates. The cache has an entry for each row that was written, until the entry is
 dropped. In a store by key, a row that was read also gets an entry. The entry of a changed row also has the row as of
 the last flush, and the source of its last change. `Store.flush` calls the listener for each changed row, in the order
-of the last updates. During a call, the task's topic, offset, timestamp and headers are those of the record that made
-the last change.
+of the last updates. A table leaves out a row that was inserted and deleted since the last flush. During a call, the
+task's topic, offset, timestamp and headers are those of the record that made the last change.
 
 All caches of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
 exceeds the limit drops its own entries, beginning with the one used longest ago. If a dropped entry has changed, the
@@ -151,8 +151,8 @@ class CachedStore(WriteBehindStore):
         return put_news
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. The read marks the row's entry in the record cache as used. A row without an entry gets
-        one, unless a reader from outside of the task asks (`ask`)."""
+        """The row of a key. The read marks the row's entry in the record cache as used. If only the store below has the
+        row, the row gets an entry, unless a reader from outside of the task asks (`ask`)."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -358,7 +358,7 @@ class ShowingCachedStore(CachedStore):
 
     As in Kafka Streams, a cache keeps entries after a flush. So the cache may still have windows or sessions that the
     store below has deleted as expired. The cache may have rows that a store with ``max_entries`` has evicted. The cache
-    of a plain table has the timestamps, which the store below does not keep.
+    of a table without timestamps (`PlainTableStore`) has the timestamps, which the store below does not keep.
     """
 
     def let_through(self) -> None:

@@ -126,8 +126,8 @@ def context_bytes(topic: str | None, headers: Headers) -> int:
 
 
 def size_of_kept(codec: Codec) -> tuple[Callable[[Any], int], bool]:
-    """A function that gives the size in bytes of a key or value in its kept form; and a flag. The flag is True if all
-    keys or values of the codec have the same size."""
+    """A function that gives the size in bytes of a key or value in its kept form (see `Codec`); and a flag. The flag is
+    True if all keys or values of the codec have the same size."""
     kept_class = codec.kept_class
     if kept_class is None or kept_class is bytes:
         return len, False

@@ -13,7 +13,7 @@ __all__ = ["CacheOrder"]
 
 
 class CacheOrder:
-    """The entries of a cache, ordered by a place that each key has. A walk adds only the entries that are new.
+    """The entries of a cache, ordered by a place that each key has. A look-up first sorts in the entries that are new.
 
     >>> entries = {"b": CacheEntry(), "a": CacheEntry()}
     >>> order = CacheOrder(entries, lambda row_key: (row_key, row_key))

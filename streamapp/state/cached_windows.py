@@ -20,11 +20,12 @@ __all__ = ["CachedTimestampedWindowStore", "CachedWindowStore"]
 
 
 class CachedWindowStore(CachedTimes, WindowStore):
-    """As in Kafka Streams, the cache of an indexed store has a second entry for each row, the *index entry*, without a
-    value.
+    """A window store with a record cache.
 
-    The index entry takes memory, and the cache evicts it on its own. If the evicted index entry has changed since the
-    last flush, the store flushes all changed rows.
+    Stores of sliding windows with final results are *indexed*, and so are stores with final results in the headers
+    format. As in Kafka Streams, the cache of an indexed store has a second entry for each row, the *index entry*,
+    without a value. The index entry takes memory, and the cache evicts it on its own. If the evicted index entry has
+    changed since the last flush, the store flushes all changed rows.
     """
 
     def attach(self, cache: RecordCache) -> None:

@@ -232,7 +232,7 @@ def delete_state(folder: Path) -> None:
 
 
 def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:
-    """The fingerprint of the plan that wrote the state in ``root``; None if no fingerprint can be read.
+    """The fingerprint of the plan that wrote the application's state in ``root``; None if none can be read.
 
     The function takes no lock, so a worker may use the state meanwhile.
     """

@@ -75,11 +75,11 @@ def as_it_is(value: Any) -> Any:
 class Codec:
     """Converts the keys or the values of a store between three forms: value, kept form, and bytes.
 
-    The *kept form* is the form in memory: the value itself for simple serdes (for example text and integers), and bytes
-    for all others. ``keep`` makes the kept form of a value, and ``show`` the value of a kept form. ``to_bytes`` and
-    ``from_bytes`` convert between kept form and bytes. ``kept_class`` is the class of values that are kept as objects.
-    ``sound(value)`` is true if an object of this class can surely be serialized. Both are None if the kept form is
-    bytes.
+    The *kept form* is the form in memory. Simple serdes, for example of text and integers, keep the value itself. All
+    others keep the serialized bytes. ``keep`` makes the kept form of a value, and ``show`` the value of a kept form.
+    ``to_bytes`` and ``from_bytes`` convert between kept form and bytes. ``kept_class`` is the class of the values that
+    a simple serde keeps. ``sound(value)`` is true if an object of this class can surely be serialized. For all other
+    serdes, ``kept_class`` and ``sound`` are None.
     """
 
     __slots__ = (

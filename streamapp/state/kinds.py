@@ -213,9 +213,9 @@ class _ByTime(StoreKind):
 class Window(_ByTime):
     """One value for each key and window start; with ``retain_duplicates``, each put adds a row.
 
-    ``indexed`` is true if Kafka Streams' store has an index by key. A read of several keys from a time-ordered store on
-    disk then has the order of the index: segment, key bytes, start. ``advance_ms`` is the time from the start of a
-    window to the start of the next; 0 means that windows may start at any time.
+    ``indexed`` is true if Kafka Streams' store has an index by key. ``fetch_range`` of a time-ordered store on disk
+    then has the order of the index: segment, key bytes, start. ``advance_ms`` is the time from the start of a window to
+    the start of the next; 0 means that windows may start at any time.
     """
 
     persistent_name = "window"
@@ -294,8 +294,8 @@ class Versioned(StoreKind):
     """All versions of a key's value that were valid within the last ``retention_ms`` of stream time (KIP-889).
 
     The latest version of a key never expires. Earlier versions expire together by the segment, a span of time, in which
-    they ended. So a version stays up to ``segment_ms`` longer than the retention. By default a segment is a part of the
-    retention: a twelfth of 1 hour, a 24th of 24 hours.
+    they ended. So a version stays up to ``segment_ms`` longer than the retention. By default the length of a segment
+    depends on the retention. For a retention of 1 hour, for example, a segment has 5 minutes; for 24 hours, 1 hour.
 
     >>> [Versioned(retention_ms=hours * 3_600_000).segment_ms for hours in (1, 24)]
     [300000, 3600000]

@@ -95,8 +95,8 @@ class LruStore(KeyValueStore):
 class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
     """The table of a DSL operator with a limit of entries.
 
-    The deletion of an evicted row goes to the changelog at the next commit. The test driver logs every other write at
-    once, but no evictions, like the DSL of Kafka Streams.
+    On workers and Spark, the deletion of an evicted row goes to the changelog at the next commit. The test driver logs
+    each other write at once, but never an eviction, like the DSL of Kafka Streams.
     """
 
     def _evicted(self, row_key: Any, row: Row) -> None:

@@ -42,7 +42,7 @@ V_co = TypeVar("V_co", covariant=True)
 class ReadOnlyKeyValueStore(Protocol[K, V_co]):
     """The reads of a store with one value for each key. (``ReadOnlyKeyValueStore``)
 
-    The store of a table of the DSL gives ``(value, timestamp)`` where other stores give the value.
+    A store with timestamps, such as that of a table of the DSL, gives ``(value, timestamp)`` in place of the value.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -96,8 +96,8 @@ class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol
     """A store with one value for each key, and the timestamp of the value's last update. (``TimestampedKeyValueStore``)
 
     Tables of the DSL without windows and versions have such stores, and `Stores.timestamped_key_value` makes them.
-    Reads give ``(value, timestamp)``. Writes take value and timestamp as two arguments; the default timestamp is that
-    of the current record.
+    Reads give ``(value, timestamp)``, with the timestamp -1 if the table keeps none. Writes take value and timestamp as
+    two arguments; the default timestamp is that of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:

@@ -63,8 +63,9 @@ class RocksMemory:
     background. If the disk is too slow, the buffers grow further. At one and a half times the limit, a write waits
     until the write buffers of its task are on disk.
 
-    The row cache has the bytes of rows of up to 240 bytes that were written or read. A look-up there takes a tenth of
-    the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
+    The row cache has the bytes of small rows (key and value: up to 234 bytes) that were read. Written rows come in,
+    too, if rows of their store are also read. If a row needs room, other rows leave at random. A look-up there takes a
+    tenth of the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
 
     A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. A filter
     takes all its memory as soon as the buffer has a row. So stores with small buffers get none, and all filters

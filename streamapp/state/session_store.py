@@ -34,8 +34,8 @@ class SessionStore(TimeBucketedStore):
     - ``find_closed(end_from, end_to)``: (Windowed, value) of all sessions with end_from <= end <= end_to.
 
     Times are ms, and all bounds are inclusive. The sessions of one key come by end, then start (in memory: start
-    descending). The sessions of several keys come by segment, then key bytes, if the store is persistent. In memory
-    these come by end, then key.
+    descending). The sessions of several keys come by segment, then key bytes, if the store is persistent. A store in
+    memory gives the sessions of several keys by end, then key bytes.
     """
 
     _suffix = _END_START.size

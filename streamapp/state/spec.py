@@ -43,15 +43,15 @@ class StoreSpec(Generic[S]):
     persistent: bool = True
     logged: bool = True
     cached: bool = False
-    """True if the store has a record cache, unless the limit of the caches is 0 bytes. Operators downstream then get
-    only the last update of each key, at a flush."""
+    """True: the store asks for a record cache. The store has none if the limit of the caches is 0 bytes, or if its kind
+    has no cache. With a cache, operators downstream get only the last update of each key, at a flush."""
     serde_topic: str | None = None
     """The topic to which the serdes are bound, without the application id.
 
     None means the name of the store's changelog, even if the store is not logged.
     """
     headers_format: bool = False
-    """True for a table of the DSL on disk with ``dsl_store_format="headers"``.
+    """True for a table of the DSL on disk with ``dsl_store_format="headers"``, if its kind has this format.
 
     In the changelog of such a table, a tombstone has the headers of the record that caused the deletion.
     """
@@ -63,7 +63,7 @@ class StoreSpec(Generic[S]):
 
     @property
     def changelog_rows(self) -> str:
-        """The words for the rows of the changelog, with the names of the serdes.
+        """The words that describe the rows of the changelog in the metadata of committed offsets, with the serdes.
 
         >>> from streamapp import LongSerde, Stores, StringSerde
         >>> Stores.window("days", StringSerde(), LongSerde(), retention=60_000, window_size=6_000).changelog_rows

@@ -116,7 +116,7 @@ class Store:
         raise NotImplementedError
 
     def note_logged(self, end: int, write_set: WriteSet) -> None:
-        """Notes the next offset of the changelog, behind all rows that the store has logged or restored.
+        """Notes ``end``, the next offset of the changelog after all rows that the store has logged or restored.
 
         `needless_below` needs the note. The note joins the write set, so that a restarted task has the note, too.
         """

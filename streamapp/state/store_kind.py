@@ -62,10 +62,10 @@ class StoreKind:
 
     @property
     def changelog_rows(self) -> str:
-        """The words for the rows of the changelog, with all that a reader has to know and that no row says.
+        """The words that describe the rows of the changelog, with all that a reader has to know and that no row says.
 
-        Committed offsets contain these words, and a version with other words is refused. So the words of a kind must
-        never change.
+        The metadata of committed offsets contains these words. A version of the application whose store has other words
+        is refused. So the words of a kind must never change.
         """
         return self.changelog_format or self.persistent_name.replace("_", " ")
 

@@ -40,9 +40,10 @@ class WindowStore(TimeBucketedStore):
       None means no bound.
     - ``fetch_all(time_from, time_to, reverse=False)``, ``all(reverse=False)``: (Windowed, value) of all keys.
 
-    Times are window starts in ms, and bounds are inclusive. A read of several keys has one of two orders. In a
-    persistent store that is not ordered by time, rows come by segment, then key bytes, then start. In all other stores
-    they come by start, then key bytes. ``fetch_range`` of an indexed store always has the first order.
+    Times are window starts in ms, and bounds are inclusive. A read of several keys has one of two orders. A persistent
+    store gives rows by segment, then key bytes, then start. A store in memory, or for final results (``time_ordered``),
+    gives rows by start, then key bytes. But ``fetch_range`` of a persistent store for final results that is ``indexed``
+    has the first order.
     """
 
     _suffix = _START_SEQUENCE.size

@@ -25,7 +25,8 @@ __all__ = [
 
 Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
 """Adds a value to the aggregate of a row. The arguments are the row's key in memory, key, value and timestamp in ms.
-The results are new value, old value and the row's timestamp. For a new row, the old value is the initializer's."""
+The results are new value, old value and the row's timestamp. If there was no row, the old value is the initializer's
+value."""
 
 MISSING: Row = (None, -1)
 Write = Callable[[Any, Row], None]

@@ -17,8 +17,8 @@ __all__ = ["check_cycles", "check_dead_letters"]
 def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
     """Raises `ConfigError` if a node may give the answer "dead_letter", but ``dead_letter_queue_topic`` is not set.
 
-    The answer may be the ``on_error`` of the node, or the last answer of its `Retry`. A function as ``on_error`` is not
-    checked, because its answers are not known before a record fails.
+    The answer may be the ``on_error`` of the node, or ``then`` or ``when_full`` of its `Retry`. A function as
+    ``on_error`` is not checked, because its answers are not known before a record fails.
     """
     if config.dead_letter_queue_topic is not None:
         return
@@ -35,7 +35,8 @@ def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
 def check_cycles(nodes: Iterable[Node], config: StreamsConfig) -> None:
     """Raises `ConfigError` if the application reads its own dead letters, and makes new letters of those that fail.
 
-    A function as ``on_error`` or as handler is not checked, because its answers are not known before a record fails.
+    With ``dead_letter_drops``, each node with a store may make letters, too. A function as ``on_error`` or as handler
+    is not checked, because its answers are not known before a record fails.
     """
     letters = config.dead_letter_queue_topic
     if letters is None:

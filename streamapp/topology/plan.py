@@ -66,7 +66,8 @@ class Subtopology:
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
-        """The full names of external and internal source topics, in the order of the sources.
+        """The full names of the topics that the sub-topology reads, including repartition topics, in the order of the
+        sources.
 
         Topics that a pattern finds are not included, because they are not known before the start.
         """
@@ -230,11 +231,12 @@ class Plan:
                 )
 
     def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
-        """The partition counts of all internal topics. ``external`` has the counts of the external source topics.
+        """The partition counts of all internal topics. ``external`` has the counts of the topics that users create.
 
         A repartition topic has the count that ``repartition(partitions=...)`` gives. Otherwise its count is the largest
         one among the source topics of the sub-topologies that write to it. Topics that are joined by key or co-grouped
-        get the same count. A changelog has as many partitions as its sub-topology has tasks.
+        get the same count. The count of a topic that users create, or of ``partitions=``, decides, otherwise the
+        largest count. A changelog has as many partitions as its sub-topology has tasks.
 
         Raises `CopartitionError` if topics that are joined or co-grouped have different counts, and these counts are
         fixed. Raises `TopologyError` for a source topic that ``external`` lacks, and for an internal topic whose count

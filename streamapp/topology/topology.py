@@ -173,7 +173,8 @@ class Topology:
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
         """Adds a store and connects it to processors. (``Topology.addStateStore``)
 
-        The same specification may be added again. Raises `TopologyError` for another specification with the same name.
+        The same `StoreSpec` object may be added again. Raises `TopologyError` for another object with the same name,
+        even if both objects are equal.
 
         >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
         >>> list(topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()), "pass").stores)

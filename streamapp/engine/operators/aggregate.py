@@ -18,8 +18,9 @@ class StreamAggregate(Operator):
     """Aggregates the values of each key, for ``aggregate`` and ``count`` of grouped and co-grouped streams.
 
     Records with a null key or value are dropped. The timestamp of a result is the largest timestamp of its records. If
-    the aggregator returns None, the row is deleted, and the changelog gets the timestamp of the present record. As in
-    Kafka Streams, the old value of a key's first update is the initializer's value. Source: ``KStreamAggregate``.
+    the aggregator returns None, the row is deleted. In the changelog, the deletion has the timestamp of the present
+    record (a versioned store: of the result). As in Kafka Streams, the old value of a key's first update is the
+    initializer's value; with a record cache, the old value is None. Source: ``KStreamAggregate``.
     """
 
     persistent_name = "StreamAggregate"

@@ -19,9 +19,10 @@ _new_tuple = tuple.__new__
 
 @dataclass(frozen=True)
 class WindowAggregate(WindowedAggregate):
-    """Aggregates the values of each key by windows whose ends are exclusive. Null values are aggregated, too.
+    """Aggregates the values of each key by `Windows`, for example tumbling or hopping ones. Their ends are exclusive.
 
-    Source: Kafka Streams' ``KStreamWindowAggregate``.
+    Null values are aggregated, too, and records with a null key are dropped. Source: Kafka Streams'
+    ``KStreamWindowAggregate``.
     """
 
     persistent_name = "WindowAggregate"

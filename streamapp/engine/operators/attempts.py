@@ -20,8 +20,9 @@ Verdict = Answer | Literal["retry", "pause"]
 def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> Verdict:
     """The decision of a `Retry` after a failed attempt, for example "retry".
 
-    "pause" means that a service has failed, so attempts wait until the service is back. For any other error the
-    function ``choose`` of the `Retry` decides; without ``choose``, the decision is "retry".
+    "pause" means that a service has failed (an exception in ``failures`` of the `Retry`), so attempts wait until the
+    service is back. For any other error the function ``choose`` of the `Retry` decides; without ``choose``, the
+    decision is "retry".
 
     Raises `ProcessingFailed` if ``choose`` raises or returns no answer.
     """
@@ -45,7 +46,7 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
 
 
 def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str) -> ProcessFn:
-    """Binds an operator with a `Retry` on a runner where no record waits: all attempts follow each other at once.
+    """Binds an operator with a `Retry` on Spark, where no record waits: all attempts follow each other at once.
 
     So the order of all records stays. If a service fails, the run ends with `ProcessingFailed`, because waiting is not
     possible. The user starts the run again when the service is back.

@@ -21,7 +21,7 @@ class ChangeSerde(Serde[Change]):
     """Kafka Streams' bytes of a table's change, with a flag as the last byte that says which values there are.
 
     Flag 0: only the old value. Flag 1: only the new value. Flag 2: the length of the new value (a signed varint, which
-    is 6 for the length 3), the new value, the old value.
+    is 6 for the length 3), the new value, the old value. ``is_latest`` is not written, and reads as True.
 
     >>> from streamapp.serdes import StringSerde
     >>> ChangeSerde(StringSerde()).serialize(("new", "old", True))

@@ -1,4 +1,5 @@
-"""Foreign-key joins of tables (KIP-213): a value of the left row is the key of the right row.
+"""Foreign-key joins of tables (KIP-213). A function computes the *foreign key* from a left row. The foreign key is the
+key of the right row.
 
 The two rows are usually in different partitions. So each left row sends a *subscription* to the partition of its
 foreign key. The answer is the right row, and comes again after each change of the right row.
@@ -74,7 +75,8 @@ class Instruction(IntEnum):
 
 
 class Subscription(msgspec.Struct, frozen=True, gc=False):
-    """The request of a left row for the right row of its foreign key.
+    """The request of a left row for the right row of its foreign key. ``instruction`` says if the subscription is
+    stored or deleted, and if an answer is wanted (`Instruction`).
 
     ``hash`` (16 bytes) is the hash of the left row's value; None means that the row is deleted. The answer repeats the
     hash, so that an answer to an earlier value of the left row can be dropped.
@@ -90,7 +92,8 @@ class Subscription(msgspec.Struct, frozen=True, gc=False):
 
 
 class SubscriptionResponse(msgspec.Struct, frozen=True, gc=False):
-    """The right side's answer to a subscription. ``value`` is the right row's value, or None if there is no such row.
+    """The right side's answer to a subscription. ``value`` is the right row's value. ``value`` is None if there is no
+    right row, or if the subscription was deleted and asks for an answer that deletes the result.
 
     ``primary_partition`` is the partition to which the answer goes, and is no part of the bytes. ``data`` has the bytes
     of the value if they are known. The sink then writes these bytes, and ``value`` may be None.
@@ -245,8 +248,9 @@ class SubscriptionSend(Operator):
     """Turns each change of the left table into subscriptions, whose key is the row's foreign key.
 
     If the foreign key changes, the old subscription is deleted and a new one is sent. An inner join drops a row without
-    foreign key. If the row had a foreign key before, its subscription and its result are deleted. A left join
-    subscribes for a row without foreign key, too, and gets the answer None.
+    foreign key, and counts the drop as ``null_key``. If the row had a foreign key before, the inner join deletes its
+    subscription and its result. A left join subscribes for a row without foreign key, too, and gets the answer None. If
+    a left row is deleted, both kinds of join delete its subscription and its result.
     """
 
     persistent_name = "SubscriptionSend"
@@ -449,8 +453,8 @@ class ResponseJoin(Operator):
 
     In an inner join, the dropped answer may say that the right row is gone, so that the result has to be deleted. If
     the right row is missing, the subscription of the left row's new value gets no answer, and the old result would stay
-    for ever. Therefore, with ``foreign_key_join_recheck``, the join subscribes again after a dropped answer without a
-    right row. The instruction of this subscription is always answered.
+    for ever. Therefore, with ``foreign_key_join_recheck`` (and always on Spark), the inner join subscribes again after
+    a dropped answer without a right row. The new subscription gets an answer even if the right row is missing.
     """
 
     persistent_name = "ResponseJoin"

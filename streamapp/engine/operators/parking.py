@@ -1,9 +1,9 @@
 """`Parking`: an operator whose failed records wait in a store for another attempt (`Retry.by_key`, `Retry.in_place`).
 
-Records wait in lanes: a lane is a key, or the whole partition. A record without a key has a lane of its own. A record
-waits behind earlier records of its lane, so the order within a lane stays. An attempt gives all results of a record or
-none. Waiting records, with the number of their attempts, are committed together with the positions of the inputs. So
-after a crash, the task goes on as at the last commit.
+Records wait in lanes. With `Retry.by_key` a lane is a key, and each record without a key has a lane of its own. With
+`Retry.in_place` the whole partition is one lane. A record waits behind earlier records of its lane, so the order within
+a lane stays. An attempt gives all results of a record or none. Waiting records, with the number of their attempts, are
+committed together with the positions of the inputs. So after a crash, the task goes on as at the last commit.
 """
 
 from __future__ import annotations

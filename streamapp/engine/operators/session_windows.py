@@ -22,9 +22,9 @@ class SessionWindowAggregate(WindowedAggregate):
 
     A record within the gap of one or several sessions joins them to one session. The key of a row contains start and
     end of the session. So a session that grows or merges gets a new row, and each old row a tombstone. A session that
-    keeps its bounds also gets a tombstone before its result, unless it begins and ends at the record's time. (A record
-    cache holds back only the last update of each row.) A result's timestamp is the end of its session. Source:
-    ``KStreamSessionWindowAggregate``.
+    keeps its bounds also gets a tombstone before its result, unless it begins and ends at the record's time. With a
+    record cache, only the last update of each row goes out, at a flush. A result's timestamp is the end of its session.
+    Source: ``KStreamSessionWindowAggregate``.
     """
 
     persistent_name = "SessionWindowAggregate"

@@ -23,9 +23,9 @@ class SlidingWindowAggregate(WindowedAggregate):
     """Aggregates the values of each key by sliding windows of length d (``difference_ms``).
 
     Both ends of a window are inclusive. A record at t has a *left* window [t - d, t] and a *right* window
-    [t + 1, t + 1 + d]. A right window exists only if a record is in it. So a new record opens its own left window and
-    the right window of the record before. If a later record is there already, the new record also opens its own right
-    window. The record is added to every open window that contains t.
+    [t + 1, t + 1 + d]. A right window exists only if a record is in it. So a new record opens its own left window and,
+    if t is in it, the right window of the record before. If a later record within t + 1 + d is there already, the new
+    record also opens its own right window. The record is added to every window that contains t and is not closed.
 
     No window starts before 0, so records earlier than d share the window [0, d]. Null values are dropped. If t + d is
     before the close time, the record is in no window. Source: ``KStreamSlidingWindowAggregate``.

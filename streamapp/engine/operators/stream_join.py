@@ -59,11 +59,11 @@ class StreamStreamJoin(LateOutput):
     ``before_ms``, ``after_ms`` and ``grace_ms`` come from the `JoinWindows`, as the left side sees them. A result has
     the larger timestamp of its two records. Source: ``KStreamKStreamJoin``.
 
-    On an ``outer`` side, a record without a match waits in ``outer_store`` until its window is closed. A record with
-    key and value that is not behind stream time first emits all waiting records whose windows are closed. Their other
-    value is None, and their order is by time, right side before left, then by key. A record that comes after the end of
-    its window does not wait: its result with None goes out at once. Without an outer store (`JoinWindows.of`), no
-    record waits.
+    On an ``outer`` side, a record without a match waits in ``outer_store`` until its window is closed. The next record
+    of either side with key and value that is not behind stream time first emits the waiting records whose windows are
+    closed. Their other value is None, and their order is by time, right side before left, then by key. A record that
+    comes after the end of its window does not wait: its result with None goes out at once. Without an outer store
+    (`JoinWindows.of`), no record waits, and each result with None goes out at once.
 
     An inner side drops null keys and null values. An outer side drops null values, and joins null keys with None
     (KIP-962). The child ``late`` gets each record with a key and a value whose window is already closed when the record
@@ -198,9 +198,9 @@ class StreamStreamJoin(LateOutput):
 class StreamStreamSelfJoin(Operator):
     """Joins a stream with itself, with one window store instead of two (the ``single.store.self.join`` optimisation).
 
-    As in Kafka Streams, a late record may give other results than with two stores. Without a grace period, records
-    exactly at the ends of a window may do so, too. All other results, and their order, are the same. Source:
-    ``KStreamKStreamSelfJoin``.
+    As in Kafka Streams, a late record may give other results than with two stores. Without a grace period, two records
+    of which one is exactly at the end of the other's window may do so, too. All other results, and their order, are the
+    same. Source: ``KStreamKStreamSelfJoin``.
     """
 
     persistent_name = "StreamStreamSelfJoin"

@@ -1,4 +1,5 @@
-"""``on_error`` of tables: a row for which the function raises is not in the result, if ``on_error`` says to go on.
+"""``on_error`` of tables: if the user's function raises for a row, and ``on_error`` does not stop the task, the row is
+not in the result.
 
 The row is missing as if the function had returned None. The same function is called again when a join reads the row,
 and when a later change needs the row's old value. If the function raises in these calls, the result is None, too, so

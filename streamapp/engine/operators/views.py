@@ -1,4 +1,4 @@
-"""Views: the ways in which a join reads the rows of a table.
+"""Views: the ways in which a join reads the rows of a table. (The HTTP views of a worker are another thing.)
 
 The view of a materialized table reads its store. A table without a store, such as a filtered table, has another view.
 Each read of this view computes the row from the parent table's row. Views are part of the topology's description, and

@@ -23,11 +23,11 @@ key, value, timestamp, headers, close time."""
 class WindowedAggregate(LateOutput):
     """Aggregates the values of a key by window. Null keys are dropped.
 
-    This class decides when a window is closed. The *close time* is the operator's stream time minus
-    ``closes_after_ms``. A window is closed when the close time is past the last timestamp of the window. A record is
-    not added to its closed windows, and is counted as late for each closed window. The child for late records gets the
-    record only once. With ``emit_final`` a window has a single result, which is emitted when the window closes
-    (KIP-825).
+    This class decides when a window is closed. The *close time* is the operator's stream time minus ``closes_after_ms``
+    (the grace period, and for sessions also the gap). A window is closed when the close time is past the last timestamp
+    of the window. A record is not added to its closed windows, and is counted as late for each closed window. The child
+    for late records gets the record only once. With ``emit_final`` a window has a single result, which is emitted when
+    the window closes (KIP-825).
 
     Each kind of window has a subclass. `bind_windows` adds a record to its windows. `closed_rows` finds the windows
     that the close time has passed. `bind_forward` hands an update on.
