@@ -22,6 +22,7 @@ from streamapp.desk.desk import FailureDesk
 from streamapp.desk.filters import LetterFilter, select
 from streamapp.desk.letters import Group, Letter, grouped
 from streamapp.desk.marks import Marks
+from streamapp.desk.readers import readers_of
 from streamapp.desk.shown import described, shown, utc
 from streamapp.desk.trial import runs_of
 
@@ -40,6 +41,11 @@ def dlq_group() -> None:
     A dead letter is a record that failed. The application has written the record with the reason to its dead-letter
     topic. The id of a letter is its partition and offset in this topic, such as 0-17.
     """
+
+
+def _desk(application: str) -> FailureDesk:
+    app = load(application, topology=False)
+    return FailureDesk(app.config, readers_of(app))
 
 
 def _filters(command: Any) -> Any:
@@ -128,11 +134,16 @@ def _print_groups(groups: Sequence[Group]) -> bool:
 @APPLICATION
 @LETTER
 def show(application: str, letter: str) -> None:
-    """Show LETTER: its record, its error, and what became of it."""
+    """Show LETTER: its record, its error, and what became of it.
+
+    Key and value are decoded with the schema that their bytes name, or with the serde of APPLICATION for the topic.
+    """
     with clear_errors():
-        found, marks = FailureDesk(load(application, topology=False).config).letter(letter)
-    for name, text in described(found, marks).items():
-        click.echo(f"{name:<12} {printable(str(text))}")
+        desk = _desk(application)
+        found, marks = desk.letter(letter)
+        fields = described(found, marks, desk.texts)
+    for name, text in fields.items():
+        click.echo(f"{name.replace('_', ' '):<13} {printable(str(text))}")
     click.echo(f"\n{printable(found.said('stacktrace'))}")
 
 
@@ -159,26 +170,33 @@ def export(application: str, **filters: Any) -> None:
 @dlq_group.command()
 @APPLICATION
 @LETTER
-@click.option("--key", help="The new key, as text.")
-@click.option("--value", help="The new value, as text; - reads bytes from the standard input.")
+@click.option("--key", help="The new key, in the form of show.")
+@click.option("--value", help="The new value, in the form of show; - reads bytes from the standard input.")
 @click.option("--null", is_flag=True, help="The new value is null.")
 def edit(application: str, letter: str, key: str | None, value: str | None, null: bool) -> None:
-    """Give LETTER another key or value. Try the edited letter before its replay."""
+    """Give LETTER another key or value. Try the edited letter before its replay.
+
+    Avro, JSON Schema and Protobuf are JSON here. Their bytes get the schema that the letter has. If APPLICATION cannot
+    read the letter, the bytes get the schema of its serde. If APPLICATION cannot read the new bytes, nothing changes.
+    """
     if key is None and value is None and not null:
         raise click.UsageError("say what to change: --key, --value or --null")
     if value is not None and null:
         raise click.UsageError("--value and --null exclude each other")
     with clear_errors():
-        desk = FailureDesk(load(application, topology=False).config)
+        desk = _desk(application)
         found, _ = desk.letter(letter)
         if key is None or (value is None and not null):
             found = desk.whole(found)
+        new_key = found.key if key is None else desk.texts.bytes_of(found, True, key)
         new_value = found.value
         if null:
             new_value = None
+        elif value == "-":
+            new_value = desk.texts.checked(found, False, sys.stdin.buffer.read())
         elif value is not None:
-            new_value = sys.stdin.buffer.read() if value == "-" else value.encode()
-        desk.edit(letter, found.key if key is None else key.encode(), new_value)
+            new_value = desk.texts.bytes_of(found, False, value)
+        desk.edit(letter, new_key, new_value)
     click.echo(f"{letter} is edited; try it: streamapp dlq try {application} {letter}")
 
 

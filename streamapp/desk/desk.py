@@ -19,8 +19,10 @@ from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, advice
 from streamapp.config import StreamsConfig
 from streamapp.desk.filters import select
+from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter, check_id
 from streamapp.desk.marks import Marks, marks_topic
+from streamapp.desk.readers import Reader
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
 from streamapp.runners.connection import client_of, settings_of
@@ -38,14 +40,21 @@ _STEP_SECONDS = 0.1
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
     function that selects letters, for example `LetterFilter.matches`. ``named`` are the ids that a user has given. A
-    change raises `StreamsError`, and writes nothing, if `select` refuses these ids.
+    change raises `StreamsError`, and writes nothing, if `select` refuses these ids. ``readers`` are the parts of the
+    application that read topics, and have the serdes of their letters.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
     `BrokerError` if a request to a broker fails.
     """
 
-    def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        config: StreamsConfig,
+        readers: Sequence[Reader] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         if config.dead_letter_queue_topic is None:
             raise ConfigError(
                 f"{config.application_id} keeps no dead letters: set dead_letter_queue_topic in its configuration"
@@ -53,6 +62,8 @@ class FailureDesk:
         self.topic: str = config.dead_letter_queue_topic
         self._marks_topic = marks_topic(self.topic)
         self._config, self._clock = config, clock
+        self.texts: LetterTexts = LetterTexts(config, readers)
+        """Makes texts of keys and values, and bytes of the texts that a user gives."""
 
     # ------------------------------------------------------------------ reading
 

@@ -21,6 +21,9 @@ These headers name the letter and its operator, say if the letter was edited, an
 _ID = re.compile(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,17})", re.ASCII)
 """The id of a letter, with numbers that Kafka can have. Marks have this text as key, so a letter has only one id."""
 
+_TASK = re.compile(r"-?\d+_-?\d+", re.ASCII)
+"""The task of a topology: the numbers of its sub-topology and of its partition. Global tables have the number -1."""
+
 
 def check_id(id: str) -> tuple[int, int]:
     """Partition and offset of the letter with this id. Raises `StreamsError` for a text that is no id.
@@ -67,6 +70,16 @@ class Letter:
     @property
     def operator(self) -> str:
         return self.said("operator") or "unknown"
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose reader failed: that of a consumer, or that of the application, which has the
+        application's name. Empty if another program has written the letter."""
+        task = self.said("task")
+        # The task of a consumer is its group with the partition, and the task of a topology is two numbers.
+        if task and _TASK.fullmatch(task) is None:
+            return task.rpartition("_")[0]
+        return self.said("application")
 
     @property
     def origin(self) -> str:
