@@ -50,6 +50,10 @@ def _desk(application: str) -> FailureDesk:
 
 def _filters(command: Any) -> Any:
     for option in (
+        click.option("--application", "written_by", help="Only letters that this application has written."),
+        click.option(
+            "--group", help="Only letters of this consumer group. A topology has the application's name."
+        ),
         click.option("--operator", help="Only letters of this operator."),
         click.option("--cause", help="Only letters with this type of exception, such as ValueError."),
         click.option("--topic", help="Only records that came from this topic."),
@@ -64,8 +68,10 @@ def _filters(command: Any) -> Any:
     return command
 
 
-def _filter(since: datetime | None = None, until: datetime | None = None, **fields: Any) -> LetterFilter:
-    return LetterFilter(**fields, since=_ms(since), until=_ms(until))
+def _filter(
+    written_by: str | None = None, since: datetime | None = None, until: datetime | None = None, **fields: Any
+) -> LetterFilter:
+    return LetterFilter(**fields, application=written_by, since=_ms(since), until=_ms(until))
 
 
 def _ms(time: datetime | None) -> float | None:
@@ -78,7 +84,10 @@ def _ms(time: datetime | None) -> float | None:
 @click.option("--all", "everything", is_flag=True, help="Also list replayed and discarded letters.")
 @click.option("--each", is_flag=True, help="Print one line for each letter, instead of groups.")
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
-    """List the open dead letters of APPLICATION by operator, cause and topic."""
+    """List the open dead letters of APPLICATION by consumer group, operator, cause and topic.
+
+    Applications with the same dead-letter topic share one list.
+    """
     with clear_errors():
         letters, marks = FailureDesk(load(application, topology=False).config).scan()
         matches = _filter(**filters).matches
@@ -96,11 +105,12 @@ def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:
     """Prints tables with a line for each letter, and keeps only the lines of one table. False: there is no letter."""
     found = False
     while True:
-        table = TextTable("letter", "state", "operator", "cause", "record of", "key", "message")
+        table = TextTable("letter", "state", "group", "operator", "cause", "record of", "key", "message")
         for letter in islice(letters, _LINES):
             table.add_row(
                 letter.id,
                 marks.state(letter.id) + (" (edited)" if letter.edited else ""),
+                letter.group,
                 letter.operator,
                 letter.cause,
                 letter.origin,
@@ -115,12 +125,14 @@ def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:
 
 def _print_groups(groups: Sequence[Group]) -> bool:
     """Prints a table of groups. False: there is no group."""
-    # Two lines a cell: the table is for terminals of 80 columns, too.
-    table = TextTable("letters", "operator\ncause", "first (UTC)\nlast", "example", "message\nand topic")
+    # Several lines a cell: the table is for terminals of 80 columns, too.
+    table = TextTable(
+        "letters", "group\noperator\ncause", "first (UTC)\nlast", "example", "message\nand topic"
+    )
     for group in groups:
         table.add_row(
             f"{group.count:,}",
-            f"{group.operator}\n{group.cause}",
+            f"{group.group}\n{group.operator}\n{group.cause}",
             f"{utc(group.first)}\n{utc(group.last)}",
             group.example,
             f"{group.message[:60]}\n{group.topic}",
@@ -220,15 +232,28 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
+@click.option(
+    "--only-group",
+    is_flag=True,
+    help="Consumers of other groups than that of the letter pass over its record.",
+)
 @click.option("--rate", type=FiniteRange(0, min_open=True), help="The most records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(
-    application: str, everything: bool, rate: float | None, dry_run: bool, force: bool, **filters: Any
+    application: str,
+    everything: bool,
+    only_group: bool,
+    rate: float | None,
+    dry_run: bool,
+    force: bool,
+    **filters: Any,
 ) -> None:
     """Write the records of open dead letters of APPLICATION to the topics that they came from, each once.
 
-    Records of a key keep their order. The workers may run meanwhile.
+    Records of a key keep their order. The workers may run meanwhile. All readers of a topic get the records again:
+    other consumers, other applications, other programs. With --only-group, consumers of streamapp pass over the
+    records of other groups, but topologies, agents and other programs do not.
     """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
@@ -255,25 +280,26 @@ def replay(
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
         for topic in sorted(topics):
-            if len(readers := _readers(app, topic)) > 1:
+            if len(readers := _readers(app, topic, only_group)) > (0 if only_group else 1):
                 click.echo(f"all readers of {topic} get the records again: {', '.join(readers)}", err=True)
         if dry_run:
             letters, marks = desk.scan()
             for letter in select(letters, marks, matches, chooser.ids, force=force):
-                record = desk.whole(letter).replayed(desk.topic)
+                record = desk.whole(letter).replayed(desk.topic, only_group)
                 click.echo(
                     f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
                 )
             return
-        written = desk.replay(matches, named=chooser.ids, force=force, rate=rate)
+        written = desk.replay(matches, named=chooser.ids, force=force, only_group=only_group, rate=rate)
     click.echo(f"{counted(written, 'letter')} replayed")
 
 
-def _readers(app: Any, topic: str) -> list[str]:
-    """The parts of an application that read a topic, in words. A single consumer or producer has no such parts."""
+def _readers(app: Any, topic: str, only_group: bool) -> list[str]:
+    """The parts of an application that process the records of a replay, in words. Consumers have the choice
+    ``only_group``. A single consumer or producer has no parts."""
     streams = getattr(app, "streams", None)
     found = ["the topology"] if streams is not None and topic in streams.plan.source_topics else []
-    consumers = getattr(app, "consumers", ())
+    consumers = () if only_group else getattr(app, "consumers", ())
     return found + [f"the consumer {each.name}" for each in consumers if topic in each.topics]
 
 

@@ -26,7 +26,8 @@ from streamapp.consumer.outputs import Output, Step, WaitingOutputs
 from streamapp.consumer.room import Room
 from streamapp.consumer.turns import Turns
 from streamapp.consumer.verdicts import Settled
-from streamapp.records import NO_HEADERS, OutputRecord, RecordBatch, TopicPartition
+from streamapp.engine.judging import ONLY_GROUP
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition
 
 __all__ = ["Dispatcher"]
 
@@ -174,8 +175,12 @@ class Dispatcher:
                 if not done.take(offset):
                     self._account.already_done += 1
                     continue
-                self._account.taken += 1
                 headers = batch.headers[at] if batch.headers is not None else NO_HEADERS
+                if headers and self._is_for_others(source, headers):
+                    done.finish([offset])
+                    self._account.for_others += 1
+                    continue
+                self._account.taken += 1
                 item = Item(offset, batch.timestamps[at], batch.keys[at], batch.values[at], headers)
                 item.alone = offset in partition.suspects
                 if self._room.turns_away(partition) and partition.is_parked(item):
@@ -183,6 +188,14 @@ class Dispatcher:
                 else:
                     partition.add(item)
             self.changed.notify_all()
+
+    def _is_for_others(self, source: TopicPartition, headers: Headers) -> bool:
+        """True for a record that the desk has replayed for another consumer group only."""
+        wanted = dict(headers).get(ONLY_GROUP)
+        if wanted is None:
+            return False
+        topic, _, group = wanted.decode(errors="replace").partition(" ")
+        return topic == source.topic and group != self._options.name
 
     def reach_end(self, source: TopicPartition, end: int) -> None:
         """Notes the end of a log, up to which all records were given to `take_in`.

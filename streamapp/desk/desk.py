@@ -128,6 +128,7 @@ class FailureDesk:
         *,
         named: Collection[str] = (),
         force: bool = False,
+        only_group: bool = False,
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
         wait: Callable[[float], object] = time.sleep,
@@ -135,18 +136,22 @@ class FailureDesk:
         """Writes the records of matching open letters to the topics from which they came; returns their number.
 
         The records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``,
-        letters that were replayed or discarded are replayed, too. ``progress`` is called after each transaction, with
+        letters that were replayed or discarded are replayed, too. With ``only_group``, consumers pass over a record
+        whose letter belongs to another consumer group. ``progress`` is called after each transaction, with
         the number of records so far. ``wait`` is called between two transactions, with the seconds of the pause. An
         exception of ``wait`` ends the replay, and the other letters stay open. A record and the mark "replayed" of its
         letter are in one transaction, so a crash neither loses nor repeats a replay.
 
-        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
+        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone. Also
+        raises this error, with ``only_group``, for a letter without a group and for a compacted topic.
         Raises this error after the other letters are replayed if letters are deleted from their topic meanwhile.
         """
         course = _Course()
         while True:
             try:
-                self._replay(matches, () if course.written else named, force, rate, progress, wait, course)
+                self._replay(
+                    matches, () if course.written else named, force, only_group, rate, progress, wait, course
+                )
                 return course.written
             except _Refused as refused:
                 # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
@@ -159,6 +164,7 @@ class FailureDesk:
         matches: Callable[[Letter], bool],
         named: Collection[str],
         force: bool,
+        only_group: bool,
         rate: float | None,
         progress: Callable[[int], None],
         wait: Callable[[float], object],
@@ -172,12 +178,14 @@ class FailureDesk:
             marks = self._read_marks()  # after `_Transactions` has fenced earlier desks
             left = _offsets(self._config, self.topic) if course.left is None else course.left
             letters = self._edited(marks, _read(self._config, left))
-            count, course.left = self._check(select(letters, marks, matches, named, force=force), left)
+            count, course.left = self._check(
+                select(letters, marks, matches, named, force=force), left, only_group
+            )
             letters = self._edited(marks, _read(self._config, dict(course.left)))
             chosen = select(letters, marks, matches, force=force)
             most = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
             done, began, pause = 0, 0.0, 0.0
-            for batch in self._batches(chosen, most, course.alone):
+            for batch in self._batches(chosen, most, course.alone, only_group):
                 if done:
                     wait(max(0.0, pause - (self._clock() - began)))
                 began, pause = self._clock(), len(batch) / rate if rate else 0.0
@@ -197,27 +205,27 @@ class FailureDesk:
             )
 
     def _check(
-        self, letters: Iterator[Letter], offsets: Mapping[TopicPartition, range]
+        self, letters: Iterator[Letter], offsets: Mapping[TopicPartition, range], only_group: bool
     ) -> tuple[int, dict[TopicPartition, range]]:
         """The number of letters, and the offsets up to the last letter of each partition. Raises `StreamsError` if a
         letter cannot be replayed."""
         count, topics, ends = 0, set[str](), dict[TopicPartition, int]()
         for letter in letters:
-            topics.add(self.whole(letter).replayed(self.topic).topic)
+            topics.add(self.whole(letter).replayed(self.topic, only_group).topic)
             ends[TopicPartition(self.topic, letter.partition)] = letter.offset + 1
             count += 1
-        self._check_targets(topics)
+        self._check_targets(topics, only_group)
         return count, {tp: range(offsets[tp].start, end) for tp, end in ends.items()}
 
     def _batches(
-        self, letters: Iterator[Letter], most: int, alone: Collection[str]
+        self, letters: Iterator[Letter], most: int, alone: Collection[str], only_group: bool
     ) -> Iterator[list[tuple[Letter, OutputRecord]]]:
         """Letters and their records, for one transaction each. A letter of ``alone`` has a transaction of its own."""
         batch, size = list[tuple[Letter, OutputRecord]](), 0
         for letter in letters:
             single = letter.id in alone
             whole = self.whole(letter)
-            record = whole.replayed(self.topic)
+            record = whole.replayed(self.topic, only_group)
             own = len(record.key or b"") + len(record.value or b"")
             if batch and (single or len(batch) == most or size + own > _BATCH_BYTES):
                 yield batch
@@ -261,13 +269,20 @@ class FailureDesk:
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
-    def _check_targets(self, topics: set[str]) -> None:
-        missing = topics - KafkaAdmin(settings_of(self._config)).partition_counts(topics).keys()
+    def _check_targets(self, topics: set[str], only_group: bool) -> None:
+        admin = KafkaAdmin(settings_of(self._config))
+        missing = topics - admin.partition_counts(topics).keys()
         if missing:
             raise StreamsError(
                 f"letters came from topics that do not exist any more: {', '.join(sorted(missing))}. Create these "
                 "topics, or discard the letters"
             )
+        for topic in sorted(topics) if only_group else ():
+            if "compact" in (admin.topic_config(topic).get("cleanup.policy") or ""):
+                raise StreamsError(
+                    f"{topic} is compacted: a record for one consumer group would replace the record of its key for "
+                    "all groups. Replay the letters of this topic for all readers"
+                )
 
 
 class _Row(NamedTuple):

@@ -27,7 +27,7 @@ __all__ = ["DeskViews"]
 
 R = TypeVar("R")
 
-_FIELDS = ("operator", "cause", "topic", "key", "since", "until")
+_FIELDS = ("application", "group", "operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
 _AT_ONCE = 2
 """The most requests that use a desk at the same time. Each may read the whole dead-letter topic."""
@@ -64,7 +64,7 @@ class DeskViews:
         self._stopping.set()
 
     async def listing(self, request: web.Request) -> web.Response:
-        """The number of open letters by operator, cause and topic; with ``each=true``, single letters.
+        """The number of open letters by consumer group, operator, cause and topic; with ``each=true``, single letters.
 
         Single letters are the last ``limit`` ones in the order of partition and offset in the dead-letter topic. With
         ``all=true``, replayed and discarded letters count, too.
@@ -133,6 +133,7 @@ class DeskViews:
     async def replay(self, request: web.Request) -> web.Response:
         """Replays the letters of a filter; ``dry_run=true`` only counts the letters."""
         chosen, force = _chosen(request), _flag(request, "force")
+        only_group = _flag(request, "only_group")
         rate = _number(request, "rate", 0) or None
         if rate is not None and rate < _LEAST_RATE:
             raise BadParameter("rate", f"rate={rate}: expected {_LEAST_RATE} or more", example="100")
@@ -146,7 +147,12 @@ class DeskViews:
         async with self._alone():
             count = await self._ask(
                 lambda desk: desk.replay(
-                    chosen.matches, named=chosen.ids, force=force, rate=rate, wait=self._pause
+                    chosen.matches,
+                    named=chosen.ids,
+                    force=force,
+                    only_group=only_group,
+                    rate=rate,
+                    wait=self._pause,
                 )
             )
         return json_response({"replayed": count})

@@ -74,6 +74,7 @@ class MemoryDesk:
         *,
         named: Collection[str],
         force: bool,
+        only_group: bool,
         rate: float | None,
         wait: Callable[[float], object],
     ) -> int:

@@ -108,7 +108,7 @@ def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytes
     monkeypatch.setattr(
         Letter,
         "replayed",
-        lambda self, topic: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
+        lambda self, topic, only_group: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
     )
     app = SimpleNamespace(config=None, consumers=consumers)
     desk = SimpleNamespace(scan=lambda: (iter([found]), Marks()), whole=lambda each: each, topic="dead")
