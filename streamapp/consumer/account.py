@@ -73,12 +73,12 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of a service that the handler needs, while the service fails; otherwise None.
+    """The error of a service that the handler needs, while the circuit breaker is open or half-open; otherwise None.
 
-    Meanwhile the handler gets only one record at a time, which tries the service again.
+    Meanwhile the handler gets only the records of trial calls (`CircuitBreaker`).
     """
     circuit_since: int | None
-    """The time at which the service began to fail, in ms since the epoch."""
+    """The time at which the circuit breaker opened, in ms since the epoch."""
     oldest_in_work: str | None
     """Topic, partition and offset of the record whose call of the handler has lasted longest."""
     oldest_seconds: float

@@ -17,6 +17,7 @@ _EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a",
 def parse_key(serde: Serde[Any] | None, text: str, parameter: str) -> tuple[Any, bytes]:
     """The key of a URL, and its bytes. Raises `BadParameter`.
 
+    >>> from streamapp import LongSerde
     >>> parse_key(LongSerde(), "258", "key")
     (258, b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02')
     """

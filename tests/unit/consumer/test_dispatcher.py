@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamapp import ConfigError, OutputRecord, Response, Retry, StreamsConfig
-from streamapp.consumer import Batch, KafkaOutput
+from streamapp.consumer import Batch, CircuitBreaker, KafkaOutput
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
@@ -172,7 +172,11 @@ TestDispatcher.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_a_failure_of_a_service_stops_everything_but_one_question() -> None:
-    run = _Run(on_error=Retry.by_key(times=1, backoff=BACKOFF), parallelism=4)
+    run = _Run(
+        on_error=Retry.by_key(times=1, backoff=BACKOFF),
+        parallelism=4,
+        circuit_breaker=CircuitBreaker(minimum_calls=1),
+    )
     run.dispatcher.open(SOURCES[0], 0)
     run.dispatcher.take_in(SOURCES[0], records(0, b"a", b"b", b"c"))
     first, second, third = run.start()
@@ -195,7 +199,11 @@ def test_a_failure_of_a_service_stops_everything_but_one_question() -> None:
 
 def test_calls_that_fail_together_are_one_attempt_at_the_service() -> None:
     """Each open call counted as an attempt, so one failure with 16 calls made the consumer wait for the limit."""
-    run = _Run(on_error=Retry.by_key(times=1, backoff=BACKOFF), parallelism=4)
+    run = _Run(
+        on_error=Retry.by_key(times=1, backoff=BACKOFF),
+        parallelism=4,
+        circuit_breaker=CircuitBreaker(minimum_calls=1),
+    )
     run.dispatcher.open(SOURCES[0], 0)
     run.dispatcher.take_in(SOURCES[0], records(0, b"a", b"b", b"c", b"d"))
     began = run.now
