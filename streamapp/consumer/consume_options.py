@@ -52,8 +52,8 @@ class ConsumeSettings(TypedDict, total=False):
     - ``on_error`` (default None): the answer to an exception of the handler, to a record that cannot be decoded, and to
       an output that brokers refuse. With None, the configuration's exception handler for each of these cases decides,
       which is ``"fail"`` unless set.
-    - ``circuit_breaker`` (default None): the limits at which a consumer with a `Retry` takes no further record, because a
-      service fails. None means ``CircuitBreaker()``.
+    - ``circuit_breaker`` (default None): the limits at which a consumer with a `Retry` takes no further record, because
+      a service fails. None means ``CircuitBreaker()``.
     - ``guarantee`` (default ``"at_least_once"``): ``"at_least_once"``, ``"at_most_once"``, or ``"exactly_once"`` with
       ``output`` or ``offsets``.
     - ``offsets`` (default None): a database that saves the offsets in the transaction of the handler's work. The
