@@ -11,9 +11,9 @@ from rich.table import Table
 
 from streamapp import StreamsConfig, Topology
 from streamapp.runners.spark import OutputTable, SparkRunner
+from streamapp.serdes.json_values import to_json
+from streamapp.serdes.value_texts import as_document
 from streamapp.testing import WorkerProcess
-from streamapp.web.keys import key_to_json
-from streamapp.web.values import to_json
 
 __all__ = ["Comparison", "batch_tables", "compare", "report", "worker_tables"]
 
@@ -49,7 +49,7 @@ def batch_tables(topology: Topology, config: StreamsConfig) -> dict[str, Entries
 def _batch_entries(table: OutputTable) -> Entries:
     key_serde = table.spec.key_serde
     return {
-        (key_to_json(key_serde, row.key), row.start): (to_json(row.value), row.end, row.timestamp)
+        (as_document(key_serde, row.key), row.start): (to_json(row.value), row.end, row.timestamp)
         for row in table.rows()
     }
 

@@ -179,7 +179,8 @@ class Retry:
 
     In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew.
     ``max_records`` and ``max_bytes`` count for each partition. With `in_place`, later records of the partition wait. If
-    a service fails, all partitions of the consumer wait, and one record at a time tries the service.
+    a service fails, the record waits as after an error. All partitions of the consumer wait if the service fails too
+    often for the setting ``circuit_breaker`` of the consumer.
 
     ``backoff`` gives the wait before each attempt (`Backoff`). ``then`` is the answer if ``times`` more attempts have
     failed, or if an attempt fails when ``max_age`` has passed since the first error. With ``times=None`` the number of

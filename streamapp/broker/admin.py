@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import ConfigResource, ConfigSource, NewTopic, OffsetSpec, TopicMetadata
 
 from streamapp.broker.requests import NO_ANSWER, LastingAdmin, ask, ask_controller, list_offsets
 from streamapp.broker.settings import KafkaSettings
@@ -78,10 +78,28 @@ class KafkaAdmin:
 
     def topic_config(self, topic: str) -> dict[str, str | None]:
         """Return the settings of a topic, with those of the brokers where the topic has none of its own."""
+        return {name: entry.value for name, entry in self._config_entries(topic).items()}
+
+    def own_config(self, topic: str) -> dict[str, str | None]:
+        """Return the settings that the topic itself has, without those of the brokers."""
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {name: each.value for name, each in self._config_entries(topic).items() if each.source == own}
+
+    def topics(self) -> dict[str, TopicMetadata]:
+        """Return the metadata of all topics: the leader and the replicas of each partition."""
+        return dict(self._metadata().topics)
+
+    def groups(self) -> list[str]:
+        """Return the names of all consumer groups of which brokers know members or offsets."""
+        answers = ask(self._client.list_consumer_groups, "the consumer groups", seconds=self._timeout)
+        (found,) = self._each("list", answers).values()
+        return sorted(each.group_id for each in found.valid)
+
+    def _config_entries(self, topic: str) -> dict[str, Any]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answers = ask(self._client.describe_configs, [resource], seconds=self._timeout)
         (found,) = self._each("describe", answers).values()
-        return {name: entry.value for name, entry in found.items()}
+        return dict(found)
 
     def delete_topics(self, topics: Collection[str]) -> None:
         """Delete topics, and return when they are gone; a topic that does not exist is no error."""

@@ -159,6 +159,10 @@ class LastingAdmin:
         self._refusals.clear()
         return found
 
+    def list_consumer_groups(self, cluster: str, **options: Any) -> Mapping[str, Future[Any]]:
+        """As the method of `AdminClient`, whose only future is that of ``cluster`` here, so that `ask` takes it."""
+        return self._request(lambda client: {cluster: client.list_consumer_groups(**options)})
+
     def __getattr__(self, name: str) -> Callable[..., Mapping[Any, Future[Any]]]:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -166,22 +170,19 @@ class LastingAdmin:
             raise AttributeError(
                 f"{name} may crash the process (librdkafka#5040): use `read_committed_offsets`"
             )
+        return lambda *what, **options: self._request(lambda client: getattr(client, name)(*what, **options))
 
-        def request(*what: Any, **options: Any) -> Mapping[Any, Future[Any]]:
-            with self._lock:
-                self._follow_files()
-                self._asked = [
-                    (at, futures)
-                    for at, futures in self._asked
-                    if not all(future.done() for future in futures)
-                ]
-                if self._asked and time.monotonic() - self._asked[0][0] > _SILENCE_SECONDS:
-                    self._reopen()
-                asked: Mapping[Any, Future[Any]] = getattr(self._client, name)(*what, **options)
-                self._asked.append((time.monotonic(), asked.values()))
-            return asked
-
-        return request
+    def _request(self, call: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
+        with self._lock:
+            self._follow_files()
+            self._asked = [
+                (at, futures) for at, futures in self._asked if not all(future.done() for future in futures)
+            ]
+            if self._asked and time.monotonic() - self._asked[0][0] > _SILENCE_SECONDS:
+                self._reopen()
+            asked = call(self._client)
+            self._asked.append((time.monotonic(), asked.values()))
+        return asked
 
     def _follow_files(self) -> None:
         if self._files.changed():

@@ -22,6 +22,7 @@ from streamapp.desk.desk import FailureDesk
 from streamapp.desk.filters import LetterFilter, select
 from streamapp.desk.letters import Group, Letter, grouped
 from streamapp.desk.marks import Marks
+from streamapp.desk.readers import readers_of
 from streamapp.desk.shown import described, shown, utc
 from streamapp.desk.trial import runs_of
 
@@ -42,8 +43,17 @@ def dlq_group() -> None:
     """
 
 
+def _desk(application: str) -> FailureDesk:
+    app = load(application, topology=False)
+    return FailureDesk(app.config, readers_of(app))
+
+
 def _filters(command: Any) -> Any:
     for option in (
+        click.option("--application", "written_by", help="Only letters that this application has written."),
+        click.option(
+            "--group", help="Only letters of this consumer group. A topology has the application's name."
+        ),
         click.option("--operator", help="Only letters of this operator."),
         click.option("--cause", help="Only letters with this type of exception, such as ValueError."),
         click.option("--topic", help="Only records that came from this topic."),
@@ -58,8 +68,10 @@ def _filters(command: Any) -> Any:
     return command
 
 
-def _filter(since: datetime | None = None, until: datetime | None = None, **fields: Any) -> LetterFilter:
-    return LetterFilter(**fields, since=_ms(since), until=_ms(until))
+def _filter(
+    written_by: str | None = None, since: datetime | None = None, until: datetime | None = None, **fields: Any
+) -> LetterFilter:
+    return LetterFilter(**fields, application=written_by, since=_ms(since), until=_ms(until))
 
 
 def _ms(time: datetime | None) -> float | None:
@@ -72,7 +84,10 @@ def _ms(time: datetime | None) -> float | None:
 @click.option("--all", "everything", is_flag=True, help="Also list replayed and discarded letters.")
 @click.option("--each", is_flag=True, help="Print one line for each letter, instead of groups.")
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
-    """List the open dead letters of APPLICATION by operator, cause and topic."""
+    """List the open dead letters of APPLICATION by consumer group, operator, cause and topic.
+
+    Applications with the same dead-letter topic share one list.
+    """
     with clear_errors():
         letters, marks = FailureDesk(load(application, topology=False).config).scan()
         matches = _filter(**filters).matches
@@ -90,11 +105,12 @@ def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:
     """Prints tables with a line for each letter, and keeps only the lines of one table. False: there is no letter."""
     found = False
     while True:
-        table = TextTable("letter", "state", "operator", "cause", "record of", "key", "message")
+        table = TextTable("letter", "state", "group", "operator", "cause", "record of", "key", "message")
         for letter in islice(letters, _LINES):
             table.add_row(
                 letter.id,
                 marks.state(letter.id) + (" (edited)" if letter.edited else ""),
+                letter.group,
                 letter.operator,
                 letter.cause,
                 letter.origin,
@@ -109,12 +125,14 @@ def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:
 
 def _print_groups(groups: Sequence[Group]) -> bool:
     """Prints a table of groups. False: there is no group."""
-    # Two lines a cell: the table is for terminals of 80 columns, too.
-    table = TextTable("letters", "operator\ncause", "first (UTC)\nlast", "example", "message\nand topic")
+    # Several lines a cell: the table is for terminals of 80 columns, too.
+    table = TextTable(
+        "letters", "group\noperator\ncause", "first (UTC)\nlast", "example", "message\nand topic"
+    )
     for group in groups:
         table.add_row(
             f"{group.count:,}",
-            f"{group.operator}\n{group.cause}",
+            f"{group.group}\n{group.operator}\n{group.cause}",
             f"{utc(group.first)}\n{utc(group.last)}",
             group.example,
             f"{group.message[:60]}\n{group.topic}",
@@ -128,11 +146,16 @@ def _print_groups(groups: Sequence[Group]) -> bool:
 @APPLICATION
 @LETTER
 def show(application: str, letter: str) -> None:
-    """Show LETTER: its record, its error, and what became of it."""
+    """Show LETTER: its record, its error, and what became of it.
+
+    Key and value are decoded with the schema that their bytes name, or with the serde of APPLICATION for the topic.
+    """
     with clear_errors():
-        found, marks = FailureDesk(load(application, topology=False).config).letter(letter)
-    for name, text in described(found, marks).items():
-        click.echo(f"{name:<12} {printable(str(text))}")
+        desk = _desk(application)
+        found, marks = desk.letter(letter)
+        fields = described(found, marks, desk.texts)
+    for name, text in fields.items():
+        click.echo(f"{name.replace('_', ' '):<13} {printable(str(text))}")
     click.echo(f"\n{printable(found.said('stacktrace'))}")
 
 
@@ -159,26 +182,33 @@ def export(application: str, **filters: Any) -> None:
 @dlq_group.command()
 @APPLICATION
 @LETTER
-@click.option("--key", help="The new key, as text.")
-@click.option("--value", help="The new value, as text; - reads bytes from the standard input.")
+@click.option("--key", help="The new key, in the form of show.")
+@click.option("--value", help="The new value, in the form of show; - reads bytes from the standard input.")
 @click.option("--null", is_flag=True, help="The new value is null.")
 def edit(application: str, letter: str, key: str | None, value: str | None, null: bool) -> None:
-    """Give LETTER another key or value. Try the edited letter before its replay."""
+    """Give LETTER another key or value. Try the edited letter before its replay.
+
+    Avro, JSON Schema and Protobuf are JSON here. Their bytes get the schema that the letter has. If APPLICATION cannot
+    read the letter, the bytes get the schema of its serde. If APPLICATION cannot read the new bytes, nothing changes.
+    """
     if key is None and value is None and not null:
         raise click.UsageError("say what to change: --key, --value or --null")
     if value is not None and null:
         raise click.UsageError("--value and --null exclude each other")
     with clear_errors():
-        desk = FailureDesk(load(application, topology=False).config)
+        desk = _desk(application)
         found, _ = desk.letter(letter)
         if key is None or (value is None and not null):
             found = desk.whole(found)
+        new_key = found.key if key is None else desk.texts.bytes_of(found, True, key)
         new_value = found.value
         if null:
             new_value = None
+        elif value == "-":
+            new_value = desk.texts.checked(found, False, sys.stdin.buffer.read())
         elif value is not None:
-            new_value = sys.stdin.buffer.read() if value == "-" else value.encode()
-        desk.edit(letter, found.key if key is None else key.encode(), new_value)
+            new_value = desk.texts.bytes_of(found, False, value)
+        desk.edit(letter, new_key, new_value)
     click.echo(f"{letter} is edited; try it: streamapp dlq try {application} {letter}")
 
 
@@ -202,15 +232,28 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
+@click.option(
+    "--only-group",
+    is_flag=True,
+    help="Consumers of other groups than that of the letter pass over its record.",
+)
 @click.option("--rate", type=FiniteRange(0, min_open=True), help="The most records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(
-    application: str, everything: bool, rate: float | None, dry_run: bool, force: bool, **filters: Any
+    application: str,
+    everything: bool,
+    only_group: bool,
+    rate: float | None,
+    dry_run: bool,
+    force: bool,
+    **filters: Any,
 ) -> None:
     """Write the records of open dead letters of APPLICATION to the topics that they came from, each once.
 
-    Records of a key keep their order. The workers may run meanwhile.
+    Records of a key keep their order. The workers may run meanwhile. All readers of a topic get the records again:
+    other consumers, other applications, other programs. With --only-group, consumers of streamapp pass over the
+    records of other groups, but topologies, agents and other programs do not.
     """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
@@ -237,25 +280,26 @@ def replay(
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
         for topic in sorted(topics):
-            if len(readers := _readers(app, topic)) > 1:
+            if len(readers := _readers(app, topic, only_group)) > (0 if only_group else 1):
                 click.echo(f"all readers of {topic} get the records again: {', '.join(readers)}", err=True)
         if dry_run:
             letters, marks = desk.scan()
             for letter in select(letters, marks, matches, chooser.ids, force=force):
-                record = desk.whole(letter).replayed(desk.topic)
+                record = desk.whole(letter).replayed(desk.topic, only_group)
                 click.echo(
                     f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
                 )
             return
-        written = desk.replay(matches, named=chooser.ids, force=force, rate=rate)
+        written = desk.replay(matches, named=chooser.ids, force=force, only_group=only_group, rate=rate)
     click.echo(f"{counted(written, 'letter')} replayed")
 
 
-def _readers(app: Any, topic: str) -> list[str]:
-    """The parts of an application that read a topic, in words. A single consumer or producer has no such parts."""
+def _readers(app: Any, topic: str, only_group: bool) -> list[str]:
+    """The parts of an application that process the records of a replay, in words. Consumers have the choice
+    ``only_group``. A single consumer or producer has no parts."""
     streams = getattr(app, "streams", None)
     found = ["the topology"] if streams is not None and topic in streams.plan.source_topics else []
-    consumers = getattr(app, "consumers", ())
+    consumers = () if only_group else getattr(app, "consumers", ())
     return found + [f"the consumer {each.name}" for each in consumers if topic in each.topics]
 
 

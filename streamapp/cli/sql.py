@@ -32,7 +32,7 @@ __all__ = ["sql"]
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
-    help="json: one object a line.",
+    help='json: one object a line. csv: null is an empty cell, and an empty text is "".',
 )
 @spark_options
 def sql(
@@ -96,9 +96,9 @@ def _show(frame: Any, form: str) -> None:
         return
     rows = _in_session_zone(frame).collect()
     if form == "csv":
-        out = csv.writer(sys.stdout)
-        out.writerow(names)
-        out.writerows([_text(cell) for cell in row] for row in rows)
+        csv.writer(sys.stdout).writerow(names)
+        for row in rows:
+            sys.stdout.write(",".join(map(_csv_cell, row)) + "\r\n")
     else:
         table = TextTable(*names)
         for row in rows:
@@ -170,6 +170,18 @@ def _text(cell: Any) -> str:
     if cell is None:
         return ""
     return json.dumps(cell) if isinstance(cell, dict | list) else str(cell)
+
+
+def _csv_cell(cell: Any) -> str:
+    """A cell of CSV: null is empty, and an empty text is quoted, as in PostgreSQL. Python's writer shows both alike.
+
+    >>> _csv_cell(None), _csv_cell(""), _csv_cell("JFK"), _csv_cell("a, b")
+    ('', '""', 'JFK', '"a, b"')
+    """
+    text = _text(cell)
+    if cell is None or (text and not set(text) & set(',"\r\n')):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _plain(cell: Any) -> Any:

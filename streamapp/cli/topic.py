@@ -1,12 +1,12 @@
-"""``streamapp topic``: creates, writes and reads topics."""
+"""``streamapp topic``: creates, lists, describes, writes, reads and deletes topics."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
@@ -15,7 +15,10 @@ from streamapp.broker.consumer import passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import pairs
+from streamapp.cli.text_table import TextTable
+from streamapp.desk.shown import utc
 from streamapp.errors import BrokerError
+from streamapp.operations.cluster_topics import ClusterTopics, Reading
 
 __all__ = ["topic_group"]
 
@@ -24,7 +27,84 @@ NAME = click.argument("name")
 
 @click.group("topic")
 def topic_group() -> None:
-    """Create, write and read topics of the Kafka at STREAMAPP_BOOTSTRAP_SERVERS (default: the local broker)."""
+    """Create, list, describe, write, read and delete topics of the Kafka at STREAMAPP_BOOTSTRAP_SERVERS.
+
+    The default address is that of the local broker.
+    """
+
+
+@topic_group.command("list")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also list Kafka's own topics, such as __consumer_offsets."
+)
+def list_topics(everything: bool) -> None:
+    """List the topics with their numbers of partitions and replicas."""
+    with clear_errors():
+        found = ClusterTopics(KafkaSettings.from_env()).names()
+    table = TextTable("topic", "partitions", "replicas")
+    for name, (partitions, replicas) in found.items():
+        if everything or not name.startswith("__"):
+            table.add_row(name, str(partitions), str(replicas))
+    if not len(table):
+        click.echo("no topics")
+        return
+    table.print()
+
+
+@topic_group.command()
+@NAME
+def describe(name: str) -> None:
+    """Show the partitions, the settings and the readers of topic NAME.
+
+    FIRST is the offset of the first record, END that of the next record. Only settings that the topic itself has are
+    shown.
+    """
+    with clear_errors():
+        topics = ClusterTopics(KafkaSettings.from_env())
+        partitions, settings, readings = topics.partitions(name), topics.settings(name), topics.readings(name)
+    table = TextTable("partition", "first", "end", "leader", "replicas", "in sync")
+    for each in partitions:
+        leader = "none" if each.leader < 0 else str(each.leader)
+        table.add_row(
+            str(each.number),
+            f"{each.first}",
+            f"{each.end}",
+            leader,
+            _numbers(each.replicas),
+            _numbers(each.in_sync),
+        )
+    table.print()
+    click.echo(
+        "settings: " + (", ".join(f"{key}={value}" for key, value in settings.items()) or "those of brokers")
+    )
+    click.echo("readers:  " + (_readers(readings) or "no consumer group"))
+
+
+@topic_group.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask. Needed in scripts.")
+def delete(names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics NAMES with all their records. The command first prints what will be lost, and asks.
+
+    Kafka's own topics cannot be deleted, nor internal topics of an application that runs.
+    """
+    with clear_errors():
+        topics = ClusterTopics(KafkaSettings.from_env())
+        for name in names:
+            partitions = topics.partitions(name)
+            topics.check_deletable(name)
+            records = sum(each.end - each.first for each in partitions)
+            lost = f"{name}: {counted(len(partitions), 'partition')}, up to {counted(records, 'record')}"
+            readers = _readers(topics.readings(name))
+            click.echo(lost + (f". Readers: {readers}" if readers else ""), err=True)
+        if not yes:
+            click.confirm(
+                f"Delete {counted(len(names), 'topic')}? The records cannot be brought back",
+                abort=True,
+                err=True,
+            )
+        topics.delete(names)
+    click.echo(f"{counted(len(names), 'topic')} deleted: {', '.join(names)}")
 
 
 @topic_group.command()
@@ -102,7 +182,10 @@ def write(name: str, separator: str) -> None:
 @topic_group.command()
 @NAME
 @click.option("--follow", is_flag=True, help="Wait for further records until Ctrl-C.")
-def read(name: str, follow: bool) -> None:
+@click.option(
+    "--long", "place", is_flag=True, help="Print partition, offset and timestamp (UTC) before key and value."
+)
+def read(name: str, follow: bool, place: bool) -> None:
     """Print the committed records of topic NAME from its beginning: key, tab, value.
 
     Bytes that are not UTF-8 text are escaped.
@@ -128,7 +211,7 @@ def read(name: str, follow: bool) -> None:
                     continue
                 error = message.error()
                 if error is None:
-                    click.echo(_line(message))
+                    click.echo((_place(message) if place else "") + _line(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     waiting.discard(message.partition())
                 elif not passes(error):
@@ -160,6 +243,28 @@ def _partitions(settings: KafkaSettings, name: str) -> range:
 
 def _collect(failed: list[KafkaError]) -> object:
     return lambda error, _: failed.append(error) if error is not None else None
+
+
+def _place(message: Message) -> str:
+    kind, ms = message.timestamp()
+    time = "-" if kind == TIMESTAMP_NOT_AVAILABLE else _utc(ms)
+    return f"{message.partition()}\t{message.offset()}\t{time}\t"
+
+
+def _utc(ms: int) -> str:
+    text = utc(ms)
+    return text if text.endswith("ms") else f"{text}.{ms % 1000:03}"
+
+
+def _numbers(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _readers(readings: Sequence[Reading]) -> str:
+    return ", ".join(
+        f"{each.group} ({counted(each.members, 'member') if each.members else 'stopped'})"
+        for each in readings
+    )
 
 
 def _line(message: Message) -> str:

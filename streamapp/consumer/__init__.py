@@ -3,6 +3,7 @@ a partition, keep their order. With the default guarantee, a record is committed
 
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.batching import Batch
+from streamapp.consumer.circuit import CircuitBreaker
 from streamapp.consumer.consume_options import ConsumeSettings
 from streamapp.consumer.consumer_record import ConsumerRecord
 from streamapp.consumer.offset_sinks import OffsetSink, PostgresOffsets, SqliteOffsets
@@ -12,6 +13,7 @@ from streamapp.consumer.verdicts import HandlerTimeout
 
 __all__ = [
     "Batch",
+    "CircuitBreaker",
     "ConsumeSettings",
     "ConsumerMetrics",
     "ConsumerRecord",

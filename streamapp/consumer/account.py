@@ -26,7 +26,8 @@ class ConsumerMetrics(NamedTuple):
     """
 
     taken: int = 0
-    """Records that the consumer received for its partitions, without the records of ``already_done``."""
+    """Records that the consumer received for its partitions, without the records of ``already_done`` and
+    ``for_others``."""
     done: int = 0
     """Records that the handler has processed."""
     in_work: int = 0
@@ -55,6 +56,8 @@ class ConsumerMetrics(NamedTuple):
     commits: int = 0
     outputs: int = 0
     """Records that went to Kafka in committed transactions (`KafkaOutput`), dead letters included."""
+    for_others: int = 0
+    """Records that were replayed for another consumer group only (``streamapp dlq replay --only-group``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,12 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of a service that the handler needs, while the service fails; otherwise None.
+    """The error of a service that the handler needs, while the circuit breaker is open or half-open; otherwise None.
 
-    Meanwhile the handler gets only one record at a time, which tries the service again.
+    Meanwhile the handler gets only the records of trial calls (`CircuitBreaker`).
     """
     circuit_since: int | None
-    """The time at which the service began to fail, in ms since the epoch."""
+    """The time at which the circuit breaker opened, in ms since the epoch."""
     oldest_in_work: str | None
     """Topic, partition and offset of the record whose call of the handler has lasted longest."""
     oldest_seconds: float
@@ -105,6 +108,7 @@ class Account:
     retries: int = 0
     commits: int = 0
     outputs: int = 0
+    for_others: int = 0
 
     def metrics(self, in_work: int, waiting: int, parked: int) -> ConsumerMetrics:
         """The counts. The dispatcher gives the three numbers that this object does not count."""
@@ -123,6 +127,7 @@ class Account:
             self.retries,
             self.commits,
             self.outputs,
+            self.for_others,
         )
 
 
@@ -145,6 +150,7 @@ _TEXTS = (
     ("retries", "counter", "Records that went back for another call."),
     ("commits", "counter", "Commits."),
     ("outputs", "counter", "Records that went to Kafka in committed transactions, dead letters included."),
+    ("for_others", "counter", "Records that were replayed for another consumer group only."),
 )
 
 

@@ -80,6 +80,11 @@ class AppConsumers:
         """The status of every consumer at this moment."""
         return tuple(consuming.status() for consuming in self._by_name.values())
 
+    @property
+    def options(self) -> tuple[ConsumeOptions, ...]:
+        """The settings of every consumer."""
+        return tuple(consuming.options for consuming in self._by_name.values())
+
     def start(self) -> None:
         """Starts the consumers. If one fails later, the worker ends with its error."""
         for consuming in self._by_name.values():

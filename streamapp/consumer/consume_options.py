@@ -12,6 +12,7 @@ from streamapp._base.names import check_name, check_topic_name
 from streamapp._base.whole_numbers import check_whole
 from streamapp.config import StreamsConfig
 from streamapp.consumer.batching import Batch
+from streamapp.consumer.circuit import CircuitBreaker
 from streamapp.consumer.offset_sinks import OffsetSink
 from streamapp.consumer.outputs import KafkaOutput
 from streamapp.errors import ConfigError, TopologyError
@@ -51,6 +52,8 @@ class ConsumeSettings(TypedDict, total=False):
     - ``on_error`` (default None): the answer to an exception of the handler, to a record that cannot be decoded, and to
       an output that brokers refuse. With None, the configuration's exception handler for each of these cases decides,
       which is ``"fail"`` unless set.
+    - ``circuit_breaker`` (default None): the limits at which a consumer with a `Retry` takes no further record, because
+      a service fails. None means ``CircuitBreaker()``.
     - ``guarantee`` (default ``"at_least_once"``): ``"at_least_once"``, ``"at_most_once"``, or ``"exactly_once"`` with
       ``output`` or ``offsets``.
     - ``offsets`` (default None): a database that saves the offsets in the transaction of the handler's work. The
@@ -80,6 +83,7 @@ class ConsumeSettings(TypedDict, total=False):
     parallelism: int
     batch: Batch
     on_error: OnError
+    circuit_breaker: CircuitBreaker
     guarantee: Guarantee
     offsets: OffsetSink
     output: KafkaOutput
@@ -106,6 +110,7 @@ class ConsumeOptions:
     parallelism: int = 16
     batch: Batch | None = None
     on_error: OnError | None = None
+    circuit_breaker: CircuitBreaker | None = None
     guarantee: Guarantee = "at_least_once"
     offsets: OffsetSink | None = None
     output: KafkaOutput | None = None
@@ -255,7 +260,14 @@ class ConsumeOptions:
             )
 
     def _check_retry(self) -> None:
-        retry = self.retry
+        retry, breaker = self.retry, self.circuit_breaker
+        if breaker is not None and not isinstance(breaker, CircuitBreaker):
+            raise ConfigError(f"circuit_breaker is a CircuitBreaker, not {breaker!r}")
+        if breaker is not None and retry is None:
+            raise ConfigError(
+                "circuit_breaker goes with a Retry as on_error, because only a Retry keeps the records of a service "
+                "that fails. Give on_error=Retry.by_key() or Retry.in_place()"
+            )
         if retry is None:
             return
         if self.guarantee == "at_most_once":

@@ -18,7 +18,7 @@ from math import inf
 
 from streamapp.consumer.account import Account, ConsumerMetrics
 from streamapp.consumer.batching import Batch
-from streamapp.consumer.circuit import Circuit
+from streamapp.consumer.circuit import Circuit, CircuitBreaker
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.done_offsets import DoneOffsets, decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
@@ -26,7 +26,8 @@ from streamapp.consumer.outputs import Output, Step, WaitingOutputs
 from streamapp.consumer.room import Room
 from streamapp.consumer.turns import Turns
 from streamapp.consumer.verdicts import Settled
-from streamapp.records import NO_HEADERS, OutputRecord, RecordBatch, TopicPartition
+from streamapp.engine.judging import ONLY_GROUP
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition
 
 __all__ = ["Dispatcher"]
 
@@ -49,7 +50,7 @@ class Dispatcher:
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._outputs = WaitingOutputs()
         self._account = Account()
-        self.circuit: Circuit = Circuit(options.name)
+        self.circuit: Circuit = Circuit(options.name, options.circuit_breaker or CircuitBreaker())
         self.failure: Exception | None = None
         self.stopping: bool = False
         """True after `stop`: no further record goes to the handler."""
@@ -174,8 +175,12 @@ class Dispatcher:
                 if not done.take(offset):
                     self._account.already_done += 1
                     continue
-                self._account.taken += 1
                 headers = batch.headers[at] if batch.headers is not None else NO_HEADERS
+                if headers and self._is_for_others(source, headers):
+                    done.finish([offset])
+                    self._account.for_others += 1
+                    continue
+                self._account.taken += 1
                 item = Item(offset, batch.timestamps[at], batch.keys[at], batch.values[at], headers)
                 item.alone = offset in partition.suspects
                 if self._room.turns_away(partition) and partition.is_parked(item):
@@ -183,6 +188,14 @@ class Dispatcher:
                 else:
                     partition.add(item)
             self.changed.notify_all()
+
+    def _is_for_others(self, source: TopicPartition, headers: Headers) -> bool:
+        """True for a record that the desk has replayed for another consumer group only."""
+        wanted = dict(headers).get(ONLY_GROUP)
+        if wanted is None:
+            return False
+        topic, _, group = wanted.decode(errors="replace").partition(" ")
+        return topic == source.topic and group != self._options.name
 
     def reach_end(self, source: TopicPartition, end: int) -> None:
         """Notes the end of a log, up to which all records were given to `take_in`.
@@ -219,10 +232,10 @@ class Dispatcher:
         return unit
 
     def _take(self, now: float) -> Unit | None:
-        asks = self.circuit.error is not None
-        if asks and (now < self.circuit.due or any(unit.probe for unit in self._running)):
+        trial = self.circuit.error is not None
+        if trial and not self.circuit.allows_trial(now, sum(unit.probe for unit in self._running)):
             return None
-        return self._turns.next(now, probe=asks)
+        return self._turns.next(now, probe=trial)
 
     def next_time(self) -> float | None:
         """Seconds until the next retry, the next attempt of a failed service, or the end of the wait for a full batch.
@@ -232,7 +245,7 @@ class Dispatcher:
         """
         times = [due for each in self._partitions.values() if (due := each.next_due()) is not None]
         if self.circuit.error is not None:
-            times = [self.circuit.due]
+            times.append(self.circuit.due)
         else:
             times += self._turns.times()
         now = self._clock()
@@ -257,6 +270,10 @@ class Dispatcher:
             account.call_seconds += seconds
             if called and settled.pause is None and not settled.back and not partition.lost:
                 self._turns.took(partition.source, called, seconds)
+            if self._options.retry is not None and (called or settled.pause is not None):
+                self.circuit.called(
+                    settled.pause, self._options.retry.backoff, self._clock(), trial=unit.probe
+                )
             if partition.lost:
                 partition.in_work -= len(unit.items)
             else:
@@ -268,12 +285,6 @@ class Dispatcher:
                 if self._options.output is not None:
                     self._outputs.add(unit, settled.outputs, settled.letters)
                 self._give_back(unit, settled)
-            if settled.pause is not None:
-                assert self._options.retry is not None
-                backoff = self._options.retry.backoff
-                self.circuit.opened(settled.pause, backoff, self._clock(), probe=unit.probe)
-            elif unit.probe and called:
-                self.circuit.closed()
             self.changed.notify_all()
         if settled.fail is not None:
             self.fail(settled.fail)
@@ -284,9 +295,12 @@ class Dispatcher:
             partition.finished(unit)
             self._account.returned += len(back)
             return
-        due = None if settled.delay_ms is None else self._clock() + settled.delay_ms / 1000
+        delay, parked = settled.delay_ms, settled.delay_ms is not None
+        if settled.pause is not None and not parked and self.circuit.error is None:
+            delay = settled.pause_ms  # an open circuit breaker has a wait of its own
+        due = None if delay is None else self._clock() + delay / 1000
         self._account.retries += len(back)
-        partition.put_back(unit, back, due)
+        partition.put_back(unit, back, due, parked=parked)
         retry = self._options.retry
         if due is not None and retry is not None and retry.by == "partition":
             partition.holding = unit.parts[0][0]

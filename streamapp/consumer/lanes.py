@@ -34,6 +34,8 @@ class Item:
     """The number of errors that this record has caused. Failures of a service and of whole batches do not count."""
     since: float | None = None
     """The time of the first error that this record has caused, in milliseconds of the dispatcher's clock."""
+    failures: int = 0
+    """The number of calls with this record in which a service has failed."""
     alone: bool = False
     """True after a batch with this record has failed, or has given an output that brokers refuse. The record then gets
     a call of its own, which shows if this record is the cause."""
@@ -54,6 +56,9 @@ class Lane:
     busy: bool = False
     due: float | None = None
     """The time of the next attempt after an error; until then, the whole lane waits. None: no attempt is planned."""
+    parked: bool = False
+    """True if the lane waits because of an error of its record. False also if the lane waits for a service: its records
+    then count as those of lanes that wait for nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +68,7 @@ class Unit:
     partition: PartitionLanes
     parts: tuple[tuple[Lane, list[Item]], ...]
     probe: bool = False
-    """True if this unit is the one that finds out whether a failed service answers again."""
+    """True if this unit is a trial call, which finds out whether a failed service answers again."""
     no_room: bool = False
     """True if the handler is not called, because the records that wait for a retry have reached the limit of
     `Retry`."""
@@ -131,7 +136,7 @@ class PartitionLanes:
     def is_parked(self, item: Item) -> bool:
         """True if this record would have to wait behind a failed record, because both belong to the same lane."""
         lane = self._lanes.get(self.lane_name(item))
-        return lane is not None and lane.due is not None
+        return lane is not None and lane.parked
 
     def add(self, item: Item) -> None:
         """Adds a record at the end of its lane."""
@@ -222,12 +227,15 @@ class PartitionLanes:
             self._recovered(lane)
             self._settle(lane)
 
-    def put_back(self, unit: Unit, left: Iterable[Item], due: float | None = None) -> None:
+    def put_back(
+        self, unit: Unit, left: Iterable[Item], due: float | None = None, *, parked: bool = True
+    ) -> None:
         """Notes that the handler's call for a unit (the records of one call) is over.
 
         The records ``left``, which need another call, return to the front of their lanes.
 
-        ``due`` is the time from which these lanes may go on; None means at once.
+        ``due`` is the time from which these lanes may go on; None means at once. ``parked`` is False if the lanes wait
+        for a service, and not because of an error of their records.
         """
         kept = set(left)
         for lane, items in unit.parts:
@@ -237,10 +245,11 @@ class PartitionLanes:
             lane.items.extendleft(reversed(back))
             self._count(lane, back, 1)
             if back and due is not None:
-                lane.due = due
+                lane.due, lane.parked = due, parked
                 self._parked[lane] = None
-                self.parked += len(lane.items)
-                self.parked_bytes += sum(item.size for item in lane.items)
+                if parked:
+                    self.parked += len(lane.items)
+                    self.parked_bytes += sum(item.size for item in lane.items)
             self._settle(lane)
 
     def next_due(self) -> float | None:
@@ -262,7 +271,7 @@ class PartitionLanes:
         dropped = self.waiting
         for lane in self._lanes.values():
             lane.items.clear()
-            lane.due = None
+            lane.due, lane.parked = None, False
         self._lanes = {name: lane for name, lane in self._lanes.items() if lane.busy}
         self._ready.clear()
         self._parked.clear()
@@ -276,10 +285,11 @@ class PartitionLanes:
 
     def _recovered(self, lane: Lane) -> None:
         if lane.due is not None:
-            lane.due = None
             del self._parked[lane]
-            self.parked -= len(lane.items)
-            self.parked_bytes -= sum(item.size for item in lane.items)
+            if lane.parked:
+                self.parked -= len(lane.items)
+                self.parked_bytes -= sum(item.size for item in lane.items)
+            lane.due, lane.parked = None, False
         if self.holding is lane:
             self.holding = None
 
@@ -295,6 +305,6 @@ class PartitionLanes:
         size = sum(item.size for item in items)
         self.waiting += sign * len(items)
         self.waiting_bytes += sign * size
-        if lane.due is not None:
+        if lane.parked:
             self.parked += sign * len(items)
             self.parked_bytes += sign * size

@@ -62,7 +62,10 @@ class Settled:
     delay_ms: int | None = None
     """The time until the next attempt for the records ``back``; None means at once."""
     pause: Exception | None = None
-    """The error of a service that fails; the circuit breaker opens."""
+    """The error of a service that fails, for the circuit breaker."""
+    pause_ms: int = 0
+    """The time until the next attempt for the records ``back`` after this error, if the circuit breaker stays
+    closed."""
     fail: Exception | None = None
     """The error that ends the consumer."""
 
@@ -169,6 +172,10 @@ class Verdicts:
         if self._options.retry is not None:
             settled.back += items
             settled.pause = error
+            for item in items:
+                item.failures += 1
+                wait = self._options.retry.backoff.delay_ms(item.failures, item.key or b"")
+                settled.pause_ms = max(settled.pause_ms, wait)
             return
         remedy = f"{SERVICE_FAILED}: a Retry as on_error waits until the service is back"
         raise ProcessingFailed(f"{self._message(unit, items[0], error, _FAILED)}; {remedy}") from error

@@ -19,8 +19,10 @@ from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, advice
 from streamapp.config import StreamsConfig
 from streamapp.desk.filters import select
+from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter, check_id
 from streamapp.desk.marks import Marks, marks_topic
+from streamapp.desk.readers import Reader
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
 from streamapp.runners.connection import client_of, settings_of
@@ -38,14 +40,21 @@ _STEP_SECONDS = 0.1
 class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
     function that selects letters, for example `LetterFilter.matches`. ``named`` are the ids that a user has given. A
-    change raises `StreamsError`, and writes nothing, if `select` refuses these ids.
+    change raises `StreamsError`, and writes nothing, if `select` refuses these ids. ``readers`` are the parts of the
+    application that read topics, and have the serdes of their letters.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
     `BrokerError` if a request to a broker fails.
     """
 
-    def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        config: StreamsConfig,
+        readers: Sequence[Reader] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         if config.dead_letter_queue_topic is None:
             raise ConfigError(
                 f"{config.application_id} keeps no dead letters: set dead_letter_queue_topic in its configuration"
@@ -53,6 +62,8 @@ class FailureDesk:
         self.topic: str = config.dead_letter_queue_topic
         self._marks_topic = marks_topic(self.topic)
         self._config, self._clock = config, clock
+        self.texts: LetterTexts = LetterTexts(config, readers)
+        """Makes texts of keys and values, and bytes of the texts that a user gives."""
 
     # ------------------------------------------------------------------ reading
 
@@ -117,6 +128,7 @@ class FailureDesk:
         *,
         named: Collection[str] = (),
         force: bool = False,
+        only_group: bool = False,
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
         wait: Callable[[float], object] = time.sleep,
@@ -124,18 +136,22 @@ class FailureDesk:
         """Writes the records of matching open letters to the topics from which they came; returns their number.
 
         The records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``,
-        letters that were replayed or discarded are replayed, too. ``progress`` is called after each transaction, with
+        letters that were replayed or discarded are replayed, too. With ``only_group``, consumers pass over a record
+        whose letter belongs to another consumer group. ``progress`` is called after each transaction, with
         the number of records so far. ``wait`` is called between two transactions, with the seconds of the pause. An
         exception of ``wait`` ends the replay, and the other letters stay open. A record and the mark "replayed" of its
         letter are in one transaction, so a crash neither loses nor repeats a replay.
 
-        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone.
+        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone. Also
+        raises this error, with ``only_group``, for a letter without a group and for a compacted topic.
         Raises this error after the other letters are replayed if letters are deleted from their topic meanwhile.
         """
         course = _Course()
         while True:
             try:
-                self._replay(matches, () if course.written else named, force, rate, progress, wait, course)
+                self._replay(
+                    matches, () if course.written else named, force, only_group, rate, progress, wait, course
+                )
                 return course.written
             except _Refused as refused:
                 # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
@@ -148,6 +164,7 @@ class FailureDesk:
         matches: Callable[[Letter], bool],
         named: Collection[str],
         force: bool,
+        only_group: bool,
         rate: float | None,
         progress: Callable[[int], None],
         wait: Callable[[float], object],
@@ -161,12 +178,14 @@ class FailureDesk:
             marks = self._read_marks()  # after `_Transactions` has fenced earlier desks
             left = _offsets(self._config, self.topic) if course.left is None else course.left
             letters = self._edited(marks, _read(self._config, left))
-            count, course.left = self._check(select(letters, marks, matches, named, force=force), left)
+            count, course.left = self._check(
+                select(letters, marks, matches, named, force=force), left, only_group
+            )
             letters = self._edited(marks, _read(self._config, dict(course.left)))
             chosen = select(letters, marks, matches, force=force)
             most = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
             done, began, pause = 0, 0.0, 0.0
-            for batch in self._batches(chosen, most, course.alone):
+            for batch in self._batches(chosen, most, course.alone, only_group):
                 if done:
                     wait(max(0.0, pause - (self._clock() - began)))
                 began, pause = self._clock(), len(batch) / rate if rate else 0.0
@@ -186,27 +205,27 @@ class FailureDesk:
             )
 
     def _check(
-        self, letters: Iterator[Letter], offsets: Mapping[TopicPartition, range]
+        self, letters: Iterator[Letter], offsets: Mapping[TopicPartition, range], only_group: bool
     ) -> tuple[int, dict[TopicPartition, range]]:
         """The number of letters, and the offsets up to the last letter of each partition. Raises `StreamsError` if a
         letter cannot be replayed."""
         count, topics, ends = 0, set[str](), dict[TopicPartition, int]()
         for letter in letters:
-            topics.add(self.whole(letter).replayed(self.topic).topic)
+            topics.add(self.whole(letter).replayed(self.topic, only_group).topic)
             ends[TopicPartition(self.topic, letter.partition)] = letter.offset + 1
             count += 1
-        self._check_targets(topics)
+        self._check_targets(topics, only_group)
         return count, {tp: range(offsets[tp].start, end) for tp, end in ends.items()}
 
     def _batches(
-        self, letters: Iterator[Letter], most: int, alone: Collection[str]
+        self, letters: Iterator[Letter], most: int, alone: Collection[str], only_group: bool
     ) -> Iterator[list[tuple[Letter, OutputRecord]]]:
         """Letters and their records, for one transaction each. A letter of ``alone`` has a transaction of its own."""
         batch, size = list[tuple[Letter, OutputRecord]](), 0
         for letter in letters:
             single = letter.id in alone
             whole = self.whole(letter)
-            record = whole.replayed(self.topic)
+            record = whole.replayed(self.topic, only_group)
             own = len(record.key or b"") + len(record.value or b"")
             if batch and (single or len(batch) == most or size + own > _BATCH_BYTES):
                 yield batch
@@ -250,13 +269,20 @@ class FailureDesk:
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
-    def _check_targets(self, topics: set[str]) -> None:
-        missing = topics - KafkaAdmin(settings_of(self._config)).partition_counts(topics).keys()
+    def _check_targets(self, topics: set[str], only_group: bool) -> None:
+        admin = KafkaAdmin(settings_of(self._config))
+        missing = topics - admin.partition_counts(topics).keys()
         if missing:
             raise StreamsError(
                 f"letters came from topics that do not exist any more: {', '.join(sorted(missing))}. Create these "
                 "topics, or discard the letters"
             )
+        for topic in sorted(topics) if only_group else ():
+            if "compact" in (admin.topic_config(topic).get("cleanup.policy") or ""):
+                raise StreamsError(
+                    f"{topic} is compacted: a record for one consumer group would replace the record of its key for "
+                    "all groups. Replay the letters of this topic for all readers"
+                )
 
 
 class _Row(NamedTuple):

@@ -19,14 +19,17 @@ _SHOWN = 5
 class LetterFilter:
     """Selects the letters that match every given field.
 
-    ``cause`` is the type of an exception, with or without its module. ``since`` (inclusive) and ``until``
-    (exclusive) are milliseconds since 1970.
+    ``application`` and ``group`` are the application and the consumer group whose reader failed. ``cause`` is the type
+    of an exception, with or without its module. ``since`` (inclusive) and ``until`` (exclusive) are milliseconds since
+    1970.
 
     >>> letter = Letter(0, 1, 5, b"k", b"v", (("__streams.errors.exception", b"ValueError"),))
     >>> LetterFilter(cause="ValueError").matches(letter)
     True
     """
 
+    application: str | None = None
+    group: str | None = None
     operator: str | None = None
     cause: str | None = None
     topic: str | None = None
@@ -41,7 +44,9 @@ class LetterFilter:
     def matches(self, letter: Letter) -> bool:
         """True if the letter matches every given field."""
         return (
-            (self.operator is None or letter.operator == self.operator)
+            (self.application is None or letter.said("application") == self.application)
+            and (self.group is None or letter.group == self.group)
+            and (self.operator is None or letter.operator == self.operator)
             and (self.cause is None or f".{letter.cause}".endswith(f".{self.cause}"))
             and (self.topic is None or letter.said("topic") == self.topic)
             and (self.key is None or letter.key == self.key.encode())

@@ -6,20 +6,18 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from streamapp.engine.failures import LETTER
+from streamapp.engine.judging import LETTER, ONLY_GROUP, REPLAY
 from streamapp.errors import StreamsError
 from streamapp.records import Headers, OutputRecord
 
-__all__ = ["REPLAY", "Group", "Letter", "check_id", "grouped"]
+__all__ = ["Group", "Letter", "check_id", "grouped"]
 
 _KAFKA = "__streams.errors."
-REPLAY = "__streamapp.replay."
-"""The prefix of the headers that a replayed record has.
-
-These headers name the letter and its operator, say if the letter was edited, and count the replays.
-"""
 _ID = re.compile(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,17})", re.ASCII)
 """The id of a letter, with numbers that Kafka can have. Marks have this text as key, so a letter has only one id."""
+
+_TASK = re.compile(r"-?\d+_-?\d+", re.ASCII)
+"""The task of a topology: the numbers of its sub-topology and of its partition. Global tables have the number -1."""
 
 
 def check_id(id: str) -> tuple[int, int]:
@@ -69,6 +67,16 @@ class Letter:
         return self.said("operator") or "unknown"
 
     @property
+    def group(self) -> str:
+        """The consumer group whose reader failed: that of a consumer, or that of the application, which has the
+        application's name. Empty if another program has written the letter."""
+        task = self.said("task")
+        # The task of a consumer is its group with the partition, and the task of a topology is two numbers.
+        if task and _TASK.fullmatch(task) is None:
+            return task.rpartition("_")[0]
+        return self.said("application")
+
+    @property
     def origin(self) -> str:
         """The place of the failed record, as ``topic-partition at offset``; "no input record" if there was none."""
         if not self._source:
@@ -116,10 +124,11 @@ class Letter:
         """The letter with another key and value."""
         return replace(self, key=key, value=value, edited=True)
 
-    def replayed(self, dead_letters: str) -> OutputRecord:
+    def replayed(self, dead_letters: str, only_group: bool = False) -> OutputRecord:
         """The record that a replay writes, with its original topic, partition, timestamp and headers.
 
-        Headers with the prefix `REPLAY` name the letter. Raises `StreamsError` for a letter without a source topic.
+        Headers with the prefix `REPLAY` name the letter. With ``only_group``, a header names the group of the letter,
+        and consumers of other groups pass over the record. Raises `StreamsError` for a letter without a source topic.
         """
         topic = self._source
         if not topic:
@@ -134,6 +143,13 @@ class Letter:
             (f"{REPLAY}edited", b"true" if self.edited else b"false"),
             (f"{REPLAY}times", str((before or 0) + 1).encode()),
         )
+        if only_group:
+            if not self.group:
+                raise StreamsError(
+                    f"letter {self.id} names no consumer group, because another program has written the letter: replay "
+                    "the letter for all readers of its topic"
+                )
+            provenance = (*provenance, (ONLY_GROUP, f"{topic} {self.group}".encode()))
         kept = tuple(each for each in self.own_headers if not each[0].startswith(REPLAY))
         time = _number(self.said("timestamp"), 18)
         return OutputRecord(
@@ -157,11 +173,12 @@ def _number(text: str, digits: int) -> int | None:
 
 @dataclass
 class Group:
-    """The letters with the same operator, cause and topic, counted.
+    """The letters with the same consumer group, operator, cause and topic, counted.
 
     ``first`` and ``last`` are the earliest and the latest timestamp, in milliseconds since 1970.
     """
 
+    group: str
     operator: str
     cause: str
     topic: str
@@ -176,15 +193,15 @@ class Group:
 def grouped(
     letters: Iterable[Letter], matches: Callable[[Letter], bool] = lambda letter: True
 ) -> list[Group]:
-    """Groups letters by operator, cause and topic; the largest group comes first.
+    """Groups letters by consumer group, operator, cause and topic; the largest group comes first.
 
     >>> letter = Letter(0, 7, 500, b"N1", b"?", (("__streams.errors.exception", b"ValueError"),))
     >>> [(group.cause, group.count, group.example) for group in grouped([letter])]
     [('ValueError', 1, '0-7')]
     """
-    groups: dict[tuple[str, str, str], Group] = {}
+    groups: dict[tuple[str, str, str, str], Group] = {}
     for letter in filter(matches, letters):
-        name = letter.operator, letter.cause, letter.said("topic")
+        name = letter.group, letter.operator, letter.cause, letter.said("topic")
         group = groups.get(name)
         if group is None:
             group = groups[name] = Group(*name, 0, letter.timestamp, letter.timestamp, letter.id, "")

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 
-__all__ = ["described", "shown", "utc"]
+__all__ = ["Part", "described", "shown", "utc"]
 
 
-def described(letter: Letter, marks: Marks) -> dict[str, Any]:
-    """The fields of a letter for people, without the stack trace."""
+class Texts(Protocol):
+    """Makes a text of the key or value of a letter (`LetterTexts`)."""
+
+    def part(self, letter: Letter, is_key: bool) -> Part: ...
+
+
+class Part(NamedTuple):
+    """The key or value of a letter, for people."""
+
+    text: str
+    form: str
+    """The format of the bytes, such as ``string``, ``avro, id 7`` or ``bytes``."""
+    problem: str = ""
+    """The reason for which the bytes cannot be read; empty if there is none."""
+
+
+def described(letter: Letter, marks: Marks, texts: Texts | None = None) -> dict[str, Any]:
+    """The fields of a letter for people, without the stack trace. Without ``texts``, bytes are not decoded."""
     mark = marks.by_letter.get(letter.id, {})
     return {
         "letter": letter.id,
@@ -22,6 +38,7 @@ def described(letter: Letter, marks: Marks) -> dict[str, Any]:
         "edited": letter.edited,
         "time": utc(letter.timestamp),
         "application": letter.said("application"),
+        "group": letter.group,
         "version": letter.said("version"),
         "operator": letter.operator,
         "task": letter.said("task"),
@@ -32,10 +49,19 @@ def described(letter: Letter, marks: Marks) -> dict[str, Any]:
         "partition": letter.said("partition"),
         "offset": letter.said("offset"),
         "timestamp": letter.said("timestamp"),
-        "key": shown(letter.key),
-        "value": shown(letter.value, 2_000),
+        **_side("key", letter, texts),
+        **_side("value", letter, texts),
         "headers": ", ".join(f"{name}={shown(value)}" for name, value in letter.own_headers),
     }
+
+
+def _side(name: str, letter: Letter, texts: Texts | None) -> dict[str, str]:
+    is_key = name == "key"
+    if texts is None:
+        return {name: shown(letter.key if is_key else letter.value, 200 if is_key else 2_000)}
+    part = texts.part(letter, is_key)
+    problem = {f"{name}_problem": part.problem} if part.problem else {}
+    return {name: part.text, f"{name}_as": part.form, **problem}
 
 
 def shown(data: bytes | None, most: int = 200) -> str:

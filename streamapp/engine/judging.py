@@ -22,7 +22,9 @@ from streamapp.records import Headers, OutputRecord
 
 __all__ = [
     "LETTER",
+    "ONLY_GROUP",
     "PASSES",
+    "REPLAY",
     "SERVICE_FAILED",
     "Judgement",
     "ProcessingFailed",
@@ -55,6 +57,18 @@ _NEAR_MS = 10_000
 
 LETTER = "__streamapp.errors."
 """The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
+
+REPLAY = "__streamapp.replay."
+"""The prefix of the headers that a replayed record has.
+
+These headers name the letter and its operator, say if the letter was edited, and count the replays.
+"""
+
+ONLY_GROUP = f"{REPLAY}only-group"
+"""The header of a record that is replayed for one consumer group: the topic of the record, a space, the group.
+
+Topologies copy headers to their results. So the header names the topic, and means nothing in other topics.
+"""
 
 SERVICE_FAILED = "a service failed and not the record"
 """Begins the remedy for the failure of a service (`FAILURES`)."""

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Unreadable", "lenient"]
+from streamapp.serdes.json_values import Unreadable
 
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A key or value whose bytes the serde cannot decode. ``why`` is the text of the serde's error."""
-
-    data: bytes
-    why: str
+__all__ = ["lenient"]
 
 
 @contextmanager

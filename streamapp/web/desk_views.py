@@ -15,6 +15,7 @@ from aiohttp import web
 
 from streamapp.desk.desk import FailureDesk
 from streamapp.desk.filters import LetterFilter, select
+from streamapp.desk.letter_texts import TextRefused
 from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import Trial
@@ -26,7 +27,7 @@ __all__ = ["DeskViews"]
 
 R = TypeVar("R")
 
-_FIELDS = ("operator", "cause", "topic", "key", "since", "until")
+_FIELDS = ("application", "group", "operator", "cause", "topic", "key", "since", "until")
 _MOST = 1_000
 _AT_ONCE = 2
 """The most requests that use a desk at the same time. Each may read the whole dead-letter topic."""
@@ -63,7 +64,7 @@ class DeskViews:
         self._stopping.set()
 
     async def listing(self, request: web.Request) -> web.Response:
-        """The number of open letters by operator, cause and topic; with ``each=true``, single letters.
+        """The number of open letters by consumer group, operator, cause and topic; with ``each=true``, single letters.
 
         Single letters are the last ``limit`` ones in the order of partition and offset in the dead-letter topic. With
         ``all=true``, replayed and discarded letters count, too.
@@ -95,8 +96,12 @@ class DeskViews:
 
     async def letter(self, request: web.Request) -> web.Response:
         """One letter with its stack trace."""
-        letter, marks = await self._ask(lambda desk: desk.letter(request.match_info["letter"]))
-        return json_response(described(letter, marks) | {"stacktrace": letter.said("stacktrace")})
+
+        def show(desk: FailureDesk) -> dict[str, Any]:
+            letter, marks = desk.letter(request.match_info["letter"])
+            return described(letter, marks, desk.texts) | {"stacktrace": letter.said("stacktrace")}
+
+        return json_response(await self._ask(show))
 
     async def attempt(self, request: web.Request) -> web.Response:
         """Runs the letter's record through the topology. Nothing is written to Kafka.
@@ -128,6 +133,7 @@ class DeskViews:
     async def replay(self, request: web.Request) -> web.Response:
         """Replays the letters of a filter; ``dry_run=true`` only counts the letters."""
         chosen, force = _chosen(request), _flag(request, "force")
+        only_group = _flag(request, "only_group")
         rate = _number(request, "rate", 0) or None
         if rate is not None and rate < _LEAST_RATE:
             raise BadParameter("rate", f"rate={rate}: expected {_LEAST_RATE} or more", example="100")
@@ -141,7 +147,12 @@ class DeskViews:
         async with self._alone():
             count = await self._ask(
                 lambda desk: desk.replay(
-                    chosen.matches, named=chosen.ids, force=force, rate=rate, wait=self._pause
+                    chosen.matches,
+                    named=chosen.ids,
+                    force=force,
+                    only_group=only_group,
+                    rate=rate,
+                    wait=self._pause,
                 )
             )
         return json_response({"replayed": count})
@@ -154,7 +165,8 @@ class DeskViews:
         return json_response({"discarded": count})
 
     async def edit(self, request: web.Request) -> web.Response:
-        """Gives a letter another key or value: ``{"key": "N1", "value": "..."}``, text or null."""
+        """Gives a letter another key or value: ``{"key": "N1", "value": "..."}``, null or a text in the form of
+        `letter`."""
         new = _edit(await request.read())
         id = request.match_info["letter"]
 
@@ -162,7 +174,11 @@ class DeskViews:
             letter = desk.letter(id)[0]
             if len(new) == 1:
                 letter = desk.whole(letter)
-            desk.edit(id, new.get("key", letter.key), new.get("value", letter.value))
+            given = {
+                name: None if text is None else desk.texts.bytes_of(letter, name == "key", text)
+                for name, text in new.items()
+            }
+            desk.edit(id, given.get("key", letter.key), given.get("value", letter.value))
 
         async with self._alone():
             await self._ask(edit)
@@ -203,13 +219,15 @@ class DeskViews:
             return await asyncio.to_thread(lambda: question(self._open()))
         except BrokerError as error:
             raise Unavailable(str(error)) from error
+        except TextRefused as error:
+            raise Problem(400, str(error)) from error
         except StreamsError as error:
             raise NotFound(str(error)) from error
         finally:
             self._asking.release()
 
 
-def _edit(body: bytes) -> dict[str, bytes | None]:
+def _edit(body: bytes) -> dict[str, str | None]:
     """The new key, value or both, of the body of a request. Raises `Problem`."""
     try:
         given = msgspec.structs.asdict(msgspec.json.decode(body, type=_Edit))
@@ -221,7 +239,7 @@ def _edit(body: bytes) -> dict[str, bytes | None]:
             400,
             'the body is wrong: send JSON with key, value or both, as text or null, such as {"value": "late"}',
         )
-    return {name: None if text is None else text.encode() for name, text in new.items()}
+    return new
 
 
 def _filter(request: web.Request) -> LetterFilter:

@@ -13,11 +13,11 @@ import msgspec
 
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
-from streamapp.state.lenient import Unreadable, lenient
+from streamapp.serdes.json_values import Unreadable, to_json
+from streamapp.serdes.value_texts import as_document
+from streamapp.state.lenient import lenient
 from streamapp.state.row_shape import BY_KEY_TIMESTAMPED
-from streamapp.web.keys import key_to_json
 from streamapp.web.table_request import Position, Query, family
-from streamapp.web.values import to_json
 from streamapp.web.view_source import TableInfo
 
 __all__ = [
@@ -148,7 +148,7 @@ def count(store: Any) -> int:
 
 
 def row_to_json(table: TableInfo, row: Row) -> dict[str, Any]:
-    entry: dict[str, Any] = {"key": key_to_json(table.key_serde, row.key)}
+    entry: dict[str, Any] = {"key": as_document(table.key_serde, row.key)}
     if row.window is not None:
         entry |= {"start": row.window[0], "end": row.window[1]}
     entry["value"] = to_json(row.value)

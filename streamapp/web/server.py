@@ -17,6 +17,7 @@ from faust.web.drivers.aiohttp import Web
 from yarl import URL
 
 from streamapp.desk.desk import FailureDesk
+from streamapp.desk.readers import readers_of
 from streamapp.desk.trial import Trial, runs_of, tried
 from streamapp.records import OutputRecord
 from streamapp.web.access import WebAccess, is_loopback
@@ -298,7 +299,7 @@ class StreamsWeb(GuardedWeb):
 
 def _desk_of(app: Any) -> DeskViews:
     """The views of an application's dead letters. Each request reads the configuration, which may be set late."""
-    return DeskViews(lambda: FailureDesk(app.config), partial(attempt, app))
+    return DeskViews(lambda: FailureDesk(app.config, readers_of(app)), partial(attempt, app))
 
 
 def attempt(app: Any, record: OutputRecord) -> Trial:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from streamapp.web.keys import key_format, parse_key, serde_name
+from streamapp.serdes.value_texts import serde_name, text_form
+from streamapp.web.keys import parse_key
 from streamapp.web.problem import BadParameter
 from streamapp.web.view_source import TableInfo
 
@@ -210,7 +211,7 @@ def _key(table: TableInfo, text: str, parameter: str) -> TypedKey:
 
 
 def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
-    if key_format(table.key_serde) not in ("string", "hex"):
+    if text_form(table.key_serde) not in ("string", "hex"):
         raise BadParameter(
             parameter,
             f"prefix is only for keys of type string or bytes. The keys of {table.name} are "

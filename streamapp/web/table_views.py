@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from streamapp.serdes.value_texts import as_document, serde_name, text_form
 from streamapp.web.cluster import Peers
-from streamapp.web.keys import key_format, key_to_json, serde_name
 from streamapp.web.pages import Part, merged_page, part_of
 from streamapp.web.problem import BadParameter, NotFound, Unavailable, json_response
 from streamapp.web.sampler import Sampler
@@ -126,7 +126,7 @@ class TableViews:
         )
         (fresh,) = self._confirmed(table, [fresh], stale)
         if row is None:
-            key = key_to_json(table.key_serde, query.key.value) if query.key else None
+            key = as_document(table.key_serde, query.key.value) if query.key else None
             where = f"in partition {partition}, which Kafka's default partitioner chooses"
             if "stale" in fresh:
                 where += ": the copy that was read may lack the last changes"
@@ -439,7 +439,7 @@ class TableViews:
             "readable": family(table) is not None,
             "topic": table.topic,
             "key": serde_name(table.key_serde),
-            "key_format": key_format(table.key_serde),
+            "key_format": text_form(table.key_serde),
             "value": serde_name(table.value_serde),
             "entries": await self._count(table),
             "global": table.is_global,

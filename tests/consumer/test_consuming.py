@@ -23,6 +23,7 @@ from streamapp.consumer import (
     SyncReliableConsumer,
 )
 from streamapp.desk.desk import FailureDesk
+from streamapp.desk.filters import LetterFilter
 from streamapp.engine.judging import ProcessingFailed
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.on_error import Backoff
@@ -282,6 +283,44 @@ def test_a_letter_is_replayed_by_the_desk(feed: Feed) -> None:
         desk.edit(letter.id, b"k", b'{"a": 2}')
         assert desk.replay(lambda each: True) == 1
         until(lambda: {"a": 2} in seen, SECONDS, lambda: running.status)
+
+
+def test_a_letter_is_replayed_for_its_consumer_only(feed: Feed) -> None:
+    """The other consumer of the topic processed the record twice."""
+    feed.create()
+    feed.send([("k", "7")])
+    charged, mailed, broken = Seen(), Seen(), threading.Event()
+    broken.set()
+
+    def mail(record: ConsumerRecord[str, str]) -> None:
+        if broken.is_set():
+            raise ValueError("no address")
+        mailed(record)
+
+    def named(name: str, handler: Any) -> SyncReliableConsumer:
+        settings = {
+            "key_serde": StringSerde(),
+            "value_serde": StringSerde(),
+            "dead_letter_queue_topic": feed.dead,
+        }
+        return SyncReliableConsumer(
+            f"{feed.group}-{name}", feed.topic, handler, bootstrap_servers=feed.bootstrap, on_error="dead_letter",
+            **settings,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    with named("charge", charged) as first, named("mail", mail) as second:
+        until(lambda: charged.count == second.metrics.dead == 1, SECONDS, lambda: second.status)
+        broken.clear()
+        desk = FailureDesk(second.config)
+        (letter,), _ = desk.scan()
+        assert letter.group == f"{feed.group}-mail"
+        assert desk.replay(LetterFilter(group=f"{feed.group}-charge").matches) == 0
+        assert desk.replay(LetterFilter(group=letter.group).matches, only_group=True) == 1
+        until(lambda: mailed.count == first.metrics.for_others == 1, SECONDS, lambda: first.status)
+        assert charged.count == 1
+        assert adds_up(first.metrics)
+        assert desk.replay(lambda each: True, force=True) == 1
+        until(lambda: charged.count == mailed.count == 2, SECONDS, lambda: first.status)
 
 
 def test_a_service_that_fails_opens_the_circuit_and_costs_no_attempt(feed: Feed) -> None:

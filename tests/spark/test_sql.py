@@ -182,3 +182,10 @@ def test_bytes_and_odd_keys_are_text(ask: Ask) -> None:
     (row,) = csv.reader(shown.stdout.splitlines()[1:])
     assert row[0] == "YWJj"
     assert json.loads(row[1]) == {'{"x": "1.5"}': "YWJj"}
+
+
+def test_null_and_an_empty_text_differ_in_csv(ask: Ask) -> None:
+    """Both were an empty cell."""
+    shown = ask("select null as a, '' as b, 'x' as c, 'a \"b\"' as d, null as e", "--format", "csv")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[1:] == [',"",x,"a ""b""",']

@@ -12,7 +12,7 @@ import pytest
 from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde
 from streamapp.runners.spark.columns import _writer
 from streamapp.runners.spark.typed import _converter, arrow_type
-from streamapp.web.values import to_json
+from streamapp.serdes.json_values import to_json
 from tests.unit.serdes.protos import shop
 
 

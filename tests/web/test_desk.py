@@ -13,6 +13,7 @@ import pytest
 
 from streamapp import App, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.desk.filters import select
+from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 from streamapp.desk.trial import Trial
@@ -46,6 +47,7 @@ class MemoryDesk:
     topic = "dead"
 
     def __init__(self) -> None:
+        self.texts = LetterTexts(StreamsConfig("flights"))
         self.all = [letter(0), letter(1, key=b"N2"), letter(2, b"KeyError")]
         self.marks = Marks()
         self.edits: list[tuple[str, bytes | None, bytes | None]] = []
@@ -72,6 +74,7 @@ class MemoryDesk:
         *,
         named: Collection[str],
         force: bool,
+        only_group: bool,
         rate: float | None,
         wait: Callable[[float], object],
     ) -> int:

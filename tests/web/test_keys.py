@@ -29,10 +29,11 @@ from streamapp.serdes import (
     SessionWindowedSerde,
     StringSerde,
 )
+from streamapp.serdes.json_values import to_json
+from streamapp.serdes.value_texts import as_document, text_form
 from streamapp.web import add_routes
 from streamapp.web.connections import LimitedRunner
-from streamapp.web.keys import key_format, key_to_json, parse_key
-from streamapp.web.values import to_json
+from streamapp.web.keys import parse_key
 
 from .fakes import FakeSource, key_value_stores
 
@@ -109,15 +110,15 @@ KEYS: list[tuple[Serde[Any], Any]] = [
 
 @pytest.mark.parametrize(("serde", "key"), KEYS, ids=lambda each: type(each).__name__)
 def test_a_shown_key_can_be_asked_for(serde: Serde[Any], key: Any) -> None:
-    shown = key_to_json(serde, key)
-    text = shown if isinstance(shown, str) and key_format(serde) != "json" else json.dumps(shown)
+    shown = as_document(serde, key)
+    text = shown if isinstance(shown, str) and text_form(serde) != "json" else json.dumps(shown)
     assert parse_key(serde, text, "key")[1] == serde.serialize(key)
 
 
 def test_bytes_do_not_look_like_text() -> None:
     either = AvroSerde(["string", "bytes"])
-    assert key_to_json(either, b"a") != key_to_json(either, "61")
-    assert key_to_json(BytesSerde(), b"a") == "61"
+    assert as_document(either, b"a") != as_document(either, "61")
+    assert as_document(BytesSerde(), b"a") == "61"
 
 
 def test_items_whose_keys_have_the_same_text_are_pairs() -> None:

@@ -14,10 +14,10 @@ import pytest
 from streamapp.errors import SerializationError
 from streamapp.records import RecordBatch
 from streamapp.serdes import JsonSerde, LongSerde, Serde, StringSerde
+from streamapp.serdes.json_values import MAX_DEPTH, to_json
 from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.open import open_store
 from streamapp.state.spec import StoreSpec
-from streamapp.web.values import MAX_DEPTH, to_json
 from tests.store_kinds import kind_of, split
 
 from .fakes import FakeSource, StoreTask

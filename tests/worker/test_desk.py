@@ -325,8 +325,8 @@ def test_letters_that_are_deleted_during_a_replay_are_said(
     letters = letters_of(desk, cluster.source, [b"%d" % number for number in range(6)])
     checked = letters._check_targets
 
-    def deleted(topics: set[str]) -> None:
-        checked(topics)
+    def deleted(topics: set[str], only_group: bool) -> None:
+        checked(topics, only_group)
         for future in cluster.admin.delete_records([TopicPartition(desk.dead, 0, 2)]).values():
             future.result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import uuid
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from streamapp.broker import LocalKafka
 from streamapp.cli import main
 
+from ..processes import until
 from .conftest import Cluster
 
 
@@ -88,3 +90,70 @@ def test_a_poison_record_ends_the_worker_with_where_it_lies(cluster: Cluster) ->
     assert f"record of {cluster.source}-2 at offset 0" in last
     assert "cannot be counted" in last
     assert cluster.committed() == 0
+
+
+def test_topics_are_listed_and_described(run, cluster: Cluster) -> None:  # type: ignore[no-untyped-def]
+    name = f"steps-{uuid.uuid4().hex[:8]}"
+    assert run("create", name, "--partitions", "2", "--config", "retention.ms=-1").exit_code == 0
+    run("write", name, lines="a\t1\na\t2\n")
+    listed = run("list").stdout
+    assert [line.split()[1::2] for line in listed.splitlines() if name in line] == [[name, "2", "1"]]
+    assert "__consumer_offsets" not in listed
+    described = run("describe", name).stdout
+    ends = [line.split()[1::2] for line in described.splitlines() if line.startswith("│")]
+    assert sorted(each[:3] for each in ends) in (
+        [["0", "0", "0"], ["1", "0", "2"]],
+        [["0", "0", "2"], ["1", "0", "0"]],
+    )
+    assert "settings: retention.ms=-1\n" in described
+    assert "readers:  no consumer group\n" in described
+    missing = run("describe", "nowhere")
+    assert (missing.exit_code, "there is no topic nowhere" in missing.output) == (1, True)
+
+
+def test_a_record_is_printed_with_its_place(run) -> None:  # type: ignore[no-untyped-def]
+    name = f"steps-{uuid.uuid4().hex[:8]}"
+    run("create", name, "--partitions", "1")
+    run("write", name, lines="a\t1\nb\t\n")
+    rows = [line.split("\t") for line in run("read", name, "--long").stdout.splitlines()]
+    assert [[*row[:2], *row[3:]] for row in rows] == [["0", "0", "a", "1"], ["0", "1", "b", "null"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", row[2]) for row in rows)
+
+
+def test_a_topic_is_deleted_after_a_question_that_says_what_is_lost(run) -> None:  # type: ignore[no-untyped-def]
+    name = f"steps-{uuid.uuid4().hex[:8]}"
+    run("create", name, "--partitions", "2")
+    run("write", name, lines="a\t1\nb\t2\nc\t3\n")
+    asked = run("delete", name, lines="n\n")
+    assert asked.exit_code == 1
+    assert f"{name}: 2 partitions, up to 3 records\n" in asked.output
+    assert "Delete 1 topic?" in asked.output
+    assert name in run("list").stdout
+    assert run("delete", name, lines="").exit_code == 1  # a script, which cannot answer
+    gone = run("delete", name, "--yes")
+    assert (gone.exit_code, f"1 topic deleted: {name}" in gone.output) == (0, True)
+    assert name not in run("list").stdout
+    assert "there is no topic" in run("delete", name, "--yes").output
+
+
+def test_internal_topics_of_a_running_application_are_not_deleted(run, cluster: Cluster) -> None:  # type: ignore[no-untyped-def]
+    worker = cluster.start()
+    cluster.feed(20)
+    worker.wait_for("ready:")
+    (changelog,) = (
+        name for name in cluster.admin.list_topics().topics if name == f"{cluster.id}-counts-changelog"
+    )
+    refused = run("delete", changelog, "--yes")
+    assert refused.exit_code == 1
+    assert f"is an internal topic of the application {cluster.id}, which runs now" in refused.output
+    assert "streamapp reset" in refused.output
+    until(
+        lambda: f"Readers: {cluster.id} (1 member)" in run("delete", cluster.source, lines="n\n").output,
+        30,
+        worker.text,
+    )
+    assert f"readers:  {cluster.id} (1 member)\n" in run("describe", cluster.source).stdout
+    assert "is a topic of Kafka itself" in run("delete", "__consumer_offsets", "--yes").output
+    assert worker.terminate() == 0
+    assert f"readers:  {cluster.id} (stopped)\n" in run("describe", cluster.source).stdout
+    assert run("delete", changelog, "--yes").exit_code == 0

@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamapp.cli import dlq
+from streamapp.config import StreamsConfig
+from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 
@@ -29,8 +31,9 @@ def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter] | Iterator[Letter
     desk = SimpleNamespace(
         scan=lambda: (letters if isinstance(letters, Iterator) else iter(letters), Marks()),
         letter=lambda id: (list(letters)[int(id[2:])], Marks()),
+        texts=LetterTexts(StreamsConfig("flights")),
     )
-    monkeypatch.setattr(dlq, "FailureDesk", lambda config: desk)
+    monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
     monkeypatch.setattr(dlq, "load", lambda application, topology=True: SimpleNamespace(config=None))
     monkeypatch.setenv("COLUMNS", "110")
     return CliRunner().invoke(dlq.dlq_group, [*arguments], catch_exceptions=False, color=True)
@@ -105,11 +108,11 @@ def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytes
     monkeypatch.setattr(
         Letter,
         "replayed",
-        lambda self, topic: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
+        lambda self, topic, only_group: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
     )
     app = SimpleNamespace(config=None, consumers=consumers)
     desk = SimpleNamespace(scan=lambda: (iter([found]), Marks()), whole=lambda each: each, topic="dead")
-    monkeypatch.setattr(dlq, "FailureDesk", lambda config: desk)
+    monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
     monkeypatch.setattr(dlq, "load", lambda application, topology=True: app)
     result = CliRunner().invoke(
         dlq.dlq_group, ["replay", "shop", "--all", "--dry-run"], catch_exceptions=False

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamapp import ConfigError, OutputRecord, Response, Retry, StreamsConfig
-from streamapp.consumer import Batch, KafkaOutput
+from streamapp.consumer import Batch, CircuitBreaker, KafkaOutput
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.offset_sinks import SqliteOffsets
 from streamapp.consumer.verdicts import Verdicts
+from streamapp.engine.judging import ONLY_GROUP
 from streamapp.on_error import Backoff, OnError
 from streamapp.records import RecordBatch, TopicPartition
 
@@ -171,7 +172,11 @@ TestDispatcher.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_a_failure_of_a_service_stops_everything_but_one_question() -> None:
-    run = _Run(on_error=Retry.by_key(times=1, backoff=BACKOFF), parallelism=4)
+    run = _Run(
+        on_error=Retry.by_key(times=1, backoff=BACKOFF),
+        parallelism=4,
+        circuit_breaker=CircuitBreaker(minimum_calls=1),
+    )
     run.dispatcher.open(SOURCES[0], 0)
     run.dispatcher.take_in(SOURCES[0], records(0, b"a", b"b", b"c"))
     first, second, third = run.start()
@@ -194,7 +199,11 @@ def test_a_failure_of_a_service_stops_everything_but_one_question() -> None:
 
 def test_calls_that_fail_together_are_one_attempt_at_the_service() -> None:
     """Each open call counted as an attempt, so one failure with 16 calls made the consumer wait for the limit."""
-    run = _Run(on_error=Retry.by_key(times=1, backoff=BACKOFF), parallelism=4)
+    run = _Run(
+        on_error=Retry.by_key(times=1, backoff=BACKOFF),
+        parallelism=4,
+        circuit_breaker=CircuitBreaker(minimum_calls=1),
+    )
     run.dispatcher.open(SOURCES[0], 0)
     run.dispatcher.take_in(SOURCES[0], records(0, b"a", b"b", b"c", b"d"))
     began = run.now
@@ -344,3 +353,24 @@ def test_a_record_waits_with_a_retry_while_the_registry_of_its_serde_is_away() -
     settled = run.verdicts.settle(unit, [], None, [(unit.items[0], ConnectionError("no registry"))])
     assert (settled.back, settled.fail) == (unit.items, None)
     assert isinstance(settled.pause, ConnectionError)
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("orders payments", 1),
+        ("orders payments-mail", 0),
+        ("bills payments-mail", 1),
+        ("payments-mail", 1),
+        ("\xff", 1),
+    ],
+)
+def test_a_record_that_is_replayed_for_another_group_is_passed_over(header: str, taken: int) -> None:
+    """Its position goes on. The header counts in its own topic only: topologies copy headers to their results."""
+    run = _Run()
+    run.dispatcher.open(SOURCES[0], 0)
+    headers = [((ONLY_GROUP, header.encode("latin-1")),)]
+    run.dispatcher.take_in(SOURCES[0], records(0, b"k")._replace(headers=headers))
+    metrics = run.dispatcher.look()[0]
+    assert (metrics.taken, metrics.for_others) == (taken, 1 - taken)
+    assert [position for position, _ in run.dispatcher.positions().values()] == [1 - taken]

@@ -6,9 +6,11 @@ import pytest
 
 from streamapp import StreamsBuilder, StreamsConfig, StreamsError, StringSerde, TopologyTestDriver
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.letters import REPLAY, Letter, grouped
+from streamapp.desk.filters import LetterFilter
+from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.marks import Marks
 from streamapp.desk.trial import try_record
+from streamapp.engine.judging import ONLY_GROUP, REPLAY
 from streamapp.topology import Topology
 
 TEXT = StringSerde()
@@ -183,3 +185,50 @@ def test_a_letter_of_a_letter_gives_back_the_first_letter() -> None:
         "no bad words",
     )
     assert dict(back.own_headers)["trace"] == b"1"
+
+
+@pytest.mark.parametrize(
+    ("task", "group"),
+    [
+        (b"0_3", "shop"),
+        (b"-1_0", "shop"),  # a global table
+        (b"", "shop"),  # an agent
+        (b"shop-mail_3", "shop-mail"),
+        (b"big_mail_12", "big_mail"),
+    ],
+)
+def test_a_letter_names_the_group_of_its_reader(task: bytes, group: str) -> None:
+    said = (("__streamapp.errors.application", b"shop"), ("__streamapp.errors.task", task))
+    dead = Letter(0, 1, 5, b"k", b"v", said)
+    assert dead.group == group
+    assert LetterFilter(group=group).matches(dead)
+    assert not LetterFilter(group="shop-bills").matches(dead)
+    assert LetterFilter(application="shop").matches(dead)
+    assert not LetterFilter(application="bank").matches(dead)
+
+
+def test_letters_of_several_applications_are_counted_apart() -> None:
+    def of(application: bytes, task: bytes) -> Letter:
+        return Letter(
+            0,
+            1,
+            5,
+            None,
+            None,
+            (("__streamapp.errors.application", application), ("__streamapp.errors.task", task)),
+        )
+
+    letters = [of(b"shop", b"0_1"), of(b"shop", b"shop-mail_1"), of(b"bank", b"0_1"), of(b"bank", b"0_2")]
+    assert [(group.group, group.count) for group in grouped(letters)] == [
+        ("bank", 2),
+        ("shop", 1),
+        ("shop-mail", 1),
+    ]
+
+
+def test_a_replay_for_one_group_names_topic_and_group() -> None:
+    record = letter().replayed("dead", only_group=True)
+    assert dict(record.headers)[ONLY_GROUP] == b"words app"
+    foreign = Letter(0, 1, 5, None, None, (("__streams.errors.topic", b"words"),))
+    with pytest.raises(StreamsError, match="letter 0-1 names no consumer group"):
+        foreign.replayed("dead", only_group=True)

@@ -28,7 +28,8 @@ from streamapp import (
     Windowed,
 )
 from streamapp.runners.spark.typed import _converter
-from streamapp.web.keys import key_to_json, parse_key, serde_name
+from streamapp.serdes.value_texts import as_document, serde_name
+from streamapp.web.keys import parse_key
 from streamapp.web.problem import BadParameter
 
 ONE = UUID(int=1)
@@ -105,7 +106,7 @@ def test_keys_that_are_null_have_a_serde() -> None:
 )
 def test_keys_in_the_web_api(serde: Serde[Any], key: Any, text: str, name: str) -> None:
     assert parse_key(serde, text, "key") == (key, serde.serialize(key))
-    shown = key_to_json(serde, key)
+    shown = as_document(serde, key)
     assert (shown if isinstance(shown, str) else json.dumps(shown)) == text
     assert serde_name(serde) == name
 

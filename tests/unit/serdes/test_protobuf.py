@@ -25,8 +25,8 @@ from streamapp import (
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.serdes import LocalSchemaRegistry
+from streamapp.serdes.json_values import to_json
 from streamapp.serdes.proto_outline import message_at
-from streamapp.web.values import to_json
 from tests.unit.registry.scripted import ScriptedRegistry
 from tests.unit.serdes.protos import compiled, shop
 

@@ -1,4 +1,4 @@
-"""Writes values as JSON."""
+"""Values as JSON, for people and for the web page of a worker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ import msgspec
 
 from streamapp.serdes.models import plain_of
 from streamapp.serdes.types import excerpt
-from streamapp.state.lenient import Unreadable
 
-__all__ = ["to_json"]
+__all__ = ["Unreadable", "to_json"]
 
 MAX_DEPTH = 100
 """The most levels of a value in an answer."""
 _PRINTED_BITS = 14_000
 """An integer of fewer bits is printed as a number. By default, Python prints at most 4,300 digits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unreadable:
+    """A key or value whose bytes the serde cannot decode. ``why`` is the text of the serde's error."""
+
+    data: bytes
+    why: str
 
 
 def to_json(value: Any) -> Any:
