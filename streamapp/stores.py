@@ -155,7 +155,7 @@ class Stores:
         The stream time of a store is the largest window start that was ever put. A row expires when its window start is
         ``retention`` before this time. With ``retain_duplicates``, each put of a value adds a row; otherwise a put
         replaces the row with the same key and start. With ``timestamped``, each value has the timestamp of its last
-        update.
+        update. A store with ``retain_duplicates`` has no record cache, even with ``caching``.
 
         >>> from datetime import timedelta
         >>> from streamapp import LongSerde, StringSerde
@@ -173,7 +173,9 @@ class Stores:
             )
         kind_class = kinds.TimestampedWindow if timestamped else kinds.Window
         kind = kind_class(retention_ms=retention_ms, size_ms=size_ms, retain_duplicates=retain_duplicates)
-        return _spec(kind, name, key_serde, value_serde, store_type, logging, caching)
+        # A record cache has one row for each key and start, so it would lose duplicates.
+        cached = caching and not retain_duplicates
+        return _spec(kind, name, key_serde, value_serde, store_type, logging, cached)
 
     @staticmethod
     def session(

@@ -215,7 +215,7 @@ class CogroupedKStream(Generic[K, VA]):
             if not grouped.repartition_required:
                 self._parents[grouped] = grouped._node
                 continue
-            node = grouped._repartition(store, store_is_named)
+            node = grouped._own_repartition(store, store_is_named)
             if grouped not in self._parents:
                 self._context.graph.add(node, grouped._node)
                 self._parents[grouped] = node

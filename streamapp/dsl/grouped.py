@@ -216,21 +216,26 @@ class KGroupedStream(Described[K, V]):
         return sources
 
     def _repartition(self, store: str, store_is_named: bool) -> RepartitionNode:
-        """The repartition node. Its name comes from the grouping, or if the grouping has no name, from the store.
+        """The repartition node of an aggregation. All aggregations of a grouping with a name share one node."""
+        node = self._own_repartition(store, store_is_named)
+        if self._repartitioned is None or self.repartition_name is None:
+            self._repartitioned = node
+        return self._repartitioned
 
-        All aggregations of a grouping with a name share one node.
+    def _own_repartition(self, store: str, store_is_named: bool) -> RepartitionNode:
+        """A new repartition node, which takes its name from the grouping, or from the store if the grouping has none.
+
+        As in Kafka Streams, each co-grouped aggregation has such a node of its own. So if a grouping with a name has
+        another aggregation, too, the topology is refused, unless an optimisation merges the two nodes.
         """
         context = self._context
-        node = repartition_node(
+        return repartition_node(
             context.names,
             self.repartition_name or store,
             context.key_serde(self.key_serde, f"the grouping of {self.name}"),
             context.value_serde(self.value_serde, f"the grouping of {self.name}"),
             named=self.repartition_name is not None or store_is_named,
         )
-        if self._repartitioned is None or self.repartition_name is None:
-            self._repartitioned = node
-        return self._repartitioned
 
 
 class KGroupedTable(Described[K, V]):

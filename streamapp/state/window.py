@@ -127,10 +127,13 @@ class WindowStore(TimeBucketedStore):
     def get(self, key: Any, start: int) -> Any:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        if self._duplicates and self._exact:
-            return None  # in memory, as in Kafka Streams, get finds no row among duplicates
-        value = self.row((key, start, self._sequence))[0]
+        value = self._row_of_get(key, start)[0]
         return None if value is None else self._values.show(value)
+
+    def _row_of_get(self, key: Any, start: int) -> Row:
+        if self._duplicates and self._exact:
+            return MISSING  # in memory, as in Kafka Streams, get finds no row among duplicates
+        return self.row((key, start, self._sequence))
 
     def row(self, row_key: Any) -> Row:
         if row_key[1] <= self._observed - self._retention and row_key[1] < self._min_live():
@@ -258,7 +261,7 @@ class TimestampedWindowStore(WindowStore):
     def get(self, key: Any, start: int) -> tuple[Any, int] | None:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        row = self.row((key, start, self._sequence))
+        row = self._row_of_get(key, start)
         if row[0] is None:
             return None
         return row if self._shown else (self._values.show(row[0]), row[1])

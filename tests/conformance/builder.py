@@ -27,7 +27,7 @@ from streamapp import (
 from . import functions as fn
 from .processors import fixed_key_supplier, processor_type, supplier
 from .stores import materialized, state_store
-from .types import LONG, Type, to_json
+from .types import LONG, STRING, Type, text, to_json
 from .windows import buffer_config, join_windows, windows
 
 __all__ = ["CaseBuilder", "Node"]
@@ -217,9 +217,12 @@ class CaseBuilder:
 
     def _transform_values(self, spec: Spec) -> Node:
         i = self._input(spec)
-        value = fn.mapper_type(spec["fn"], i.key, i.value)
+        counts = spec.get("counts")
+        value = fn.mapper_type(spec["fn"], i.key, i.value) if counts is None else STRING
+        stores = () if counts is None else (counts,)
         options = _table_options(spec, i.key, value)
-        return Node(i.dsl.transform_values(lambda: _Transformer(spec["fn"]), **options), i.key, value)
+        transformed = i.dsl.transform_values(lambda: _Transformer(spec["fn"], counts), *stores, **options)
+        return Node(transformed, i.key, value)
 
     def _suppress(self, spec: Spec) -> Node:
         i = self._input(spec)
@@ -358,16 +361,22 @@ class CaseBuilder:
 
 
 class _Transformer:
-    """A mapper as the transformer of ``transformValues``."""
+    """A mapper as the transformer of ``transformValues``; with ``counts``, it counts its calls in a store."""
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: Any, counts: str | None) -> None:
         self.mapper = fn.mapper(spec)
+        self.counts = counts
 
     def init(self, context: Any) -> None:
-        pass
+        if self.counts is not None:
+            self.calls = context.get_state_store(self.counts)
 
     def transform(self, key: Any, value: Any) -> Any:
-        return self.mapper(key, value)
+        mapped = self.mapper(key, value)
+        if self.counts is None:
+            return mapped
+        self.calls.put(key, (self.calls.get(key) or 0) + 1)
+        return f"{text(mapped)}#{self.calls.get(key)}"
 
     def close(self) -> None:
         pass

@@ -130,7 +130,14 @@ class TableTransformValues(Operator):
     on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        return _derived(ctx, self, bind_transformer(ctx, self.supplier))
+        process, task = _derived(ctx, self, bind_transformer(ctx, self.supplier)), ctx.task
+
+        def restamped(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            # The transformer's stores take times from the current record. A join or an aggregation before this operator
+            # may have given the change another time.
+            task.restamped(timestamp, headers, process, key, value, timestamp, headers)
+
+        return restamped
 
 
 def _derived(

@@ -622,6 +622,15 @@ def test_a_removal_on_disk_is_too_late_only_as_a_put():
     assert plain.task.dropped == 1
 
 
+@pytest.mark.parametrize("kind", ["window", "timestamped_window"])
+def test_get_finds_no_window_among_duplicates_in_memory(kind):
+    """Kafka Streams' store in memory looks for a key without a sequence number, which no row has."""
+    life = Life(kind=kind, retention_ms=10, size_ms=5, retain_duplicates=True, persistent=False)
+    life.store.put("a", 1, 5)
+    assert life.store.get("a", 5) is None
+    assert [row[:2] for row in life.store.fetch("a", 0, 10)] == [(5, 1)]
+
+
 def test_a_window_of_no_key_is_refused_among_duplicates_in_memory():
     life = Life(kind="window", retention_ms=10, size_ms=5, retain_duplicates=True, persistent=False)
     assert life.store.get("a", 1) is None
