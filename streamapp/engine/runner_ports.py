@@ -74,6 +74,8 @@ class TaskRules:
     """True: the first call of a stream-time punctuator is the next call that the last commit noted. This rule is for
     runners that open a task anew for each few records, and holds for punctuators that ``init`` schedules. False: the
     first call comes with the first record, as after a restart of Kafka Streams."""
+    numbered_topics: frozenset[str] = frozenset()
+    """Inputs whose offsets only number the records in the runner. No command finds such a record in Kafka again."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
     such punctuators are allowed."""
