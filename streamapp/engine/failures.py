@@ -260,6 +260,7 @@ class Failures:
         """The end of an error message: the user's function, the record, and the command that runs the record again.
 
         A part that is not known is left out: a punctuator has no record, and an error of a serde may have no function.
+        Without the record's offset in Kafka, the end has no command.
         """
         task, shown = self._task, self._config.show_record
         function = _users_function(error)
@@ -271,6 +272,8 @@ class Failures:
             record = f"key {excerpt(key)}, value {excerpt(value, size=200)}"
         else:
             record = masked(shown, key, value)
+        if task.topic in task.numbered_topics:
+            return f"{said}. Record: {record}. The offset is a number of this run, and not an offset in Kafka"
         where = f"--topic {task.topic} --partition {task.partition} --offset {task.offset}"
         return f"{said}. Record: {record}{REPRODUCE}streamapp try APPLICATION {where}"
 

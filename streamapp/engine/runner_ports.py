@@ -75,6 +75,8 @@ class TaskRules:
     rule is for runners that open a task anew for each few records (Spark). The rule holds only for punctuators that
     ``init`` of a processor schedules. False: the first call comes with the first record, as after a restart of Kafka
     Streams."""
+    numbered_topics: frozenset[str] = frozenset()
+    """Inputs whose offsets only number the records in the runner. No command finds such a record in Kafka again."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """For runners without a wall clock: gives the error for a node that schedules a punctuator by the wall clock. None:
     such punctuators are allowed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +49,9 @@ class RunningTask(TaskContext, Protocol):
 
     any_partition: bool
     """True: a partitioner may choose a partition that the topic does not have (`TaskRules.any_partition`)."""
+
+    numbered_topics: Collection[str]
+    """Inputs whose offsets are not those of Kafka (`TaskRules.numbered_topics`)."""
 
     @property
     def at(self) -> str:

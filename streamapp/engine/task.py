@@ -69,6 +69,7 @@ class Task(CurrentRecord):
         self.retries_at_once: bool = rules.retries_at_once
         self.one_task: bool = rules.one_task
         self.any_partition: bool = rules.any_partition
+        self.numbered_topics: Collection[str] = rules.numbered_topics
         self.foreign_key_join_recheck: bool = rules.always_recheck or plan.config.foreign_key_join_recheck
         self.metrics: TaskMetrics = TaskMetrics()
         self.commit_needed: bool = False

@@ -111,18 +111,25 @@ class Subtopology:
         return replace(self, nodes=tuple(nodes), stores=stores)
 
     @cached_property
+    def sources_above(self) -> Mapping[str, frozenset[str]]:
+        """Node -> the names of the sources whose records reach the node."""
+        above: dict[str, frozenset[str]] = {}
+        for node in self.nodes:
+            inherited = (above[parent] for parent in node.parents)
+            above[node.name] = frozenset([node.name] if isinstance(node, SourceNode) else chain(*inherited))
+        return above
+
+    @cached_property
     def origins(self) -> Mapping[str, frozenset[str]]:
         """Store -> the names of the sources whose records reach the operator that writes the store.
 
         Among the operators of the DSL, the first one with the store writes, and the others read. Each processor of a
         user may write.
         """
-        above: dict[str, frozenset[str]] = {}
+        above = self.sources_above
         found: dict[str, frozenset[str]] = {}
         of_users: set[str] = set()
         for node in self.nodes:
-            inherited = (above[parent] for parent in node.parents)
-            above[node.name] = frozenset([node.name] if isinstance(node, SourceNode) else chain(*inherited))
             if not isinstance(node, ProcessorNode):
                 continue
             for store in node.stores:

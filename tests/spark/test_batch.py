@@ -31,6 +31,7 @@ from streamapp import (
     TimeWindows,
     Topology,
     TopologyTestDriver,
+    use_partition_time_on_invalid_timestamp,
 )
 from streamapp._base.partitioning import partition_for
 from streamapp.errors import (
@@ -394,6 +395,30 @@ def test_an_archive_out_of_order_is_refused(spark: SparkSession, tmp_path: Path)
     pq.write_table(pa.table({**rows, "offset": [2, 1, 0]}), tmp_path / "partition=0/a.parquet")
     with pytest.raises(ConfigError, match=r"not in the order of its offsets.*FrameSource"):
         SparkRunner(topology(stateless), CONFIG, spark).batch({"in": ParquetSource(str(tmp_path))})
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_a_null_timestamp_is_that_of_a_record_without_one(
+    spark: SparkSession, tmp_path: Path, archive: bool
+) -> None:
+    rows = {
+        "key": pa.array([b"k", b"l"]), "value": pa.array([b"v", b"w"]), "timestamp": pa.array([7, None], pa.int64()),
+        "offset": [0, 1],
+    }  # fmt: skip
+    (tmp_path / "partition=0").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "partition=0/a.parquet")
+    source = ParquetSource(str(tmp_path)) if archive else FrameSource(spark.read.parquet(str(tmp_path)))
+
+    def copy(extractor: Any) -> Topology:
+        return topology(lambda builder: builder.stream("in", timestamp_extractor=extractor).to("out"))
+
+    with SparkRunner(copy(use_partition_time_on_invalid_timestamp), CONFIG, spark).batch(
+        {"in": source}
+    ) as result:
+        records = [record for _, record in result.topics["out"].records()]
+    assert [(record.key, record.timestamp) for record in records] == [(b"k", 7), (b"l", 7)]
+    with pytest.raises(StreamsError, match="in-0 at offset 1 has timestamp -1.*timestamp_extractor"):
+        SparkRunner(copy(None), CONFIG, spark).batch({"in": source})
 
 
 # ---------------------------------------------------------------- what is refused, and how

@@ -27,6 +27,7 @@ from streamapp import (
     TopologyTestDriver,
 )
 from streamapp._base.partitioning import partition_for
+from streamapp.errors import StreamsError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, PACK, RECORD, ROW
 from streamapp.runners.spark.run_order import in_order
@@ -243,3 +244,54 @@ def test_state_that_outgrows_its_limit_moves_to_disk_and_stays_right() -> None:
     assert {key: int.from_bytes(value) for key, _, _, value, _ in outcome.tables["counts"]} == {
         f"k{number}".encode(): 3 for number in range(700)
     }
+
+
+def failing_behind_a_shuffle(builder: StreamsBuilder) -> None:
+    def fail(key: str, value: str, total: str) -> str:
+        raise ValueError("no such total")
+
+    builder.stream("in").group_by(lambda k, v: v, name="by-value").aggregate(lambda: "", fail)
+
+
+def failing_in_a_frame(builder: StreamsBuilder) -> None:
+    def fail(value: str) -> str:
+        raise ValueError("no such value")
+
+    builder.stream("in").map_values(fail).to("out")
+
+
+@pytest.mark.parametrize(
+    ("describe", "topic"),
+    [(failing_behind_a_shuffle, "stages-by-value-repartition"), (failing_in_a_frame, "in")],
+)
+def test_an_error_names_no_command_for_a_record_that_kafka_does_not_have(
+    describe: Callable[[StreamsBuilder], None], topic: str
+) -> None:
+    _, plan = plan_of(describe)
+    with pytest.raises(StreamsError) as caught:
+        computed(plan, {"in": [("a", "b", 0)]}, 1, lambda size: [])
+    assert f"record of {topic}-0 at offset 0 failed: ValueError" in str(caught.value)
+    assert str(caught.value).endswith("The offset is a number of this run, and not an offset in Kafka")
+
+
+def join_on_both_sides(builder: StreamsBuilder) -> None:
+    """The join uses the table before the repartition topic, and the join of the counts behind it."""
+    table, stream = builder.table("other", materialized=Materialized("rows")), builder.stream("in")
+    stream.join(table, lambda a, b: f"{a}-{b}").to("out")
+    counts = stream.group_by(lambda k, v: v, name="by-value").count(materialized=Materialized("counts"))
+    counts.join(table, lambda a, b: f"{a}-{b}")
+
+
+def test_a_cycle_through_a_store_is_refused_with_the_name_of_the_store() -> None:
+    _, plan = plan_of(join_on_both_sides)
+    with pytest.raises(UnsupportedOperation) as caught:
+        in_order(plan, (), whole=False)
+    said = str(caught.value)
+    assert "steps before and behind stages-by-value-repartition use the store rows," in said
+    assert "Move all steps with this store behind the topic, for example the join with rows." in said
+
+
+def test_a_cycle_of_several_sub_topologies_is_refused_without_the_name_of_a_store() -> None:
+    _, plan = plan_of(foreign_key)
+    with pytest.raises(UnsupportedOperation, match="those of foreign-key joins.*Use SparkRunner.batch"):
+        in_order(plan, (), whole=False)

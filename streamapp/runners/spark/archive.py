@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.batch_source import NO_TIMESTAMP
 from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
 
@@ -43,7 +44,8 @@ class ParquetSource:
 
     ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``). The driver and every executor must
     be able to read ``path``. The files are ``partition=N/*.parquet`` below ``path``. Their columns are ``key`` and
-    ``value`` (binary or null), ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``.
+    ``value`` (binary or null), ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``. A null
+    ``timestamp`` is -1, as in Kafka, and a timestamp extractor can give the record a time.
 
     Each file is in the order of its offsets, and the files of a partition do not overlap. For files in any other
     order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows.
@@ -144,7 +146,10 @@ class ParquetReader:
             with pq.ParquetFile(path, filesystem=system) as file:
                 names = [*COLUMNS, *(["headers"] if "headers" in file.schema_arrow.names else [])]
                 for batch in file.iter_batches(_batch_rows(file.metadata), columns=names, use_threads=False):
-                    keys, values, timestamps, offsets = (batch.column(name).to_pylist() for name in COLUMNS)
+                    keys, values, offsets = (
+                        batch.column(name).to_pylist() for name in ("key", "value", "offset")
+                    )
+                    timestamps = batch.column("timestamp").fill_null(NO_TIMESTAMP).to_pylist()
                     if offsets[0] <= last or (np.diff(batch.column("offset").to_numpy()) <= 0).any():
                         raise ConfigError(
                             f"{path} is not in the order of its offsets (partition {partition}): read it with "

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "NO_TIMESTAMP",
     "Bound",
     "FrameSource",
     "KafkaPart",
@@ -33,6 +34,9 @@ __all__ = [
     "Ranges",
     "check_named",
 ]
+
+NO_TIMESTAMP = -1
+"""The timestamp of a record without one in Kafka, which timestamp extractors know."""
 
 TIMEOUT_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
@@ -80,7 +84,8 @@ class FrameSource:
     """One topic as a DataFrame, for example from Parquet files or from Spark's own Kafka reader.
 
     Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp),
-    ``partition`` (int), ``offset`` (bigint, the order within a partition), and optionally ``headers``.
+    ``partition`` (int), ``offset`` (bigint, the order within a partition), and optionally ``headers``. A null
+    ``timestamp`` is -1, as in Kafka, and a timestamp extractor can give the record a time.
     ``partitions`` is the number of the topic's partitions; default: the largest partition number in the frame, plus 1.
     """
 
@@ -110,7 +115,7 @@ class FrameSource:
             F.col("offset").cast("bigint").alias("seq"),
             F.col("key").cast("binary").alias("key"),
             F.col("value").cast("binary").alias("value"),
-            time.cast("bigint").alias("timestamp"),
+            F.coalesce(time.cast("bigint"), F.lit(NO_TIMESTAMP)).alias("timestamp"),
             headers.cast(HEADERS).alias("headers"),
         )
 

@@ -13,6 +13,7 @@ from streamapp.engine.task_session import TaskSession
 from streamapp.errors import StreamsError, TopologyError, UnsupportedOperation
 from streamapp.records import Headers
 from streamapp.runners.spark.batch_rules import BATCH_RULES
+from streamapp.topology.nodes import ProcessorNode, SinkNode
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Group", "check_runnable", "in_order", "topics_of"]
@@ -55,16 +56,48 @@ def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[
         read = {t for n in members for t in subs[n].source_topics if t not in given}
         cycle = frozenset(t for n in members for t in subs[n].sink_topics if t in read)
         if cycle and not whole:
-            raise UnsupportedOperation(
-                f"the cycle of topics {', '.join(sorted(cycle))}",
-                "Spark with the state of an application",
-                "sub-topologies that feed each other (for example those of foreign-key joins) run as one task on "
-                "Spark, and their state cannot be divided into partitions afterwards",
-                "Use SparkRunner.batch for results only, or let workers process the history",
-            )
+            raise _no_state_of_cycle(cycle, [subs[n] for n in members])
         sub = Subtopology.merge([subs[n] for n in members]) if cycle else subs[members[0]]
         groups.append(Group(sub, members, cycle))
     return groups
+
+
+def _no_state_of_cycle(cycle: frozenset[str], members: list[Subtopology]) -> UnsupportedOperation:
+    """The error for a cycle that would have to continue from the state of an application."""
+    feeding, remedy = "sub-topologies that feed each other (for example those of foreign-key joins)", ""
+    if len(members) == 1 and (stores := _stores_on_both_sides(members[0], cycle)):
+        feeding = (
+            f"steps before and behind {', '.join(sorted(cycle))} use the store {', '.join(stores)}, so one "
+            "sub-topology writes and reads the topic. Sub-topologies that feed themselves"
+        )
+        remedy = (
+            f"Move all steps with this store behind the topic, for example the join with {stores[0]}. Or use "
+        )
+    return UnsupportedOperation(
+        f"the cycle of topics {', '.join(sorted(cycle))}",
+        "Spark with the state of an application",
+        f"{feeding} run as one task on Spark, and their state cannot be divided into partitions afterwards",
+        f"{remedy or 'Use '}SparkRunner.batch for results only, or let workers process the history",
+    )
+
+
+def _stores_on_both_sides(sub: Subtopology, cycle: frozenset[str]) -> list[str]:
+    """The stores that steps before the topics of a cycle share with steps behind these topics."""
+    above, users = sub.sources_above, dict[str, list[frozenset[str]]]()
+    feeding = frozenset[str]()
+    for node in sub.nodes:
+        if isinstance(node, SinkNode) and node.topic in cycle:
+            feeding |= above[node.name]
+        for store in node.stores if isinstance(node, ProcessorNode) else ():
+            users.setdefault(store, []).append(above[node.name])
+    behind = frozenset(source.name for source in sub.sources if not cycle.isdisjoint(source.topics))
+    before = feeding - behind
+    return sorted(
+        store
+        for store, sources in users.items()
+        if any(not each.isdisjoint(before) for each in sources)
+        and any(not each.isdisjoint(behind) for each in sources)
+    )
 
 
 def _reached(start: int, feeds: dict[int, set[int]]) -> set[int]:

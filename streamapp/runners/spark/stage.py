@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -134,7 +134,10 @@ class Stage:
             out,
             wall_clock_ms=lambda: self.wall_clock_ms,
             global_stores=self._global_stores(),
-            rules=cycle_rules(self.cycle),
+            # Spark numbers the records that it brings, and the task those of its own cycle.
+            rules=replace(
+                cycle_rules(self.cycle), numbered_topics=frozenset({*self.row_topics, *self.cycle})
+            ),
             topic_ids={} if self.resume is None else self.resume.topic_ids,
         )
         home = SpillingHome(self.plan.config.state_memory_bytes)
