@@ -103,11 +103,12 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
 
 
 def topic_ids_in(text: str) -> frozenset[str]:
-    """The topic ids in the metadata of an offset. Among them is the id of the topic of the offset.
+    """The topic ids in the metadata of an offset. In a worker's commit, the id of the topic of the offset.
 
     The metadata has an id as a name, ``topic id <id>``. The result is empty if there is no such name, as in metadata of
     Kafka Streams and of an unfinished backfill. The result leaves out `NO_TOPIC_ID`, which stands for an unknown id.
-    Kafka Streams writes the names of all inputs of a task with each input, so there may be ids of other inputs.
+    Kafka Streams writes the names of all inputs of a task with each input. So there may be ids of other inputs. The id
+    of the topic itself is missing if no worker has committed this input before.
 
     >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
     frozenset({'A1'})

@@ -97,6 +97,31 @@ def test_offsets_are_compared_with_the_ids_in_their_metadata() -> None:
     assert committed_in_others(admin, committed) == {TopicPartition("orders", 0)}
 
 
+class Ids:
+    """Answers each question for topics with the ids of a dictionary."""
+
+    def __init__(self, **ids: str) -> None:
+        self._ids = ids
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}
+        for name, answer in answers.items():
+            answer.set_result(SimpleNamespace(topic_id=self._ids[name]))
+        return answers
+
+
+def test_an_offset_of_kafka_streams_may_name_only_other_inputs_of_its_task() -> None:
+    """Workers refused to start after Java, if they had not committed the input themselves before Java."""
+    admin: Any = Ids(orders="A", answers="B")
+    committed = {
+        TopicPartition("orders", 0): (7, metadata("A")),
+        TopicPartition("answers", 0): (7, metadata("A")),
+    }
+    assert check_not_anew("app", admin, committed) == {"orders": "A", "answers": "B"}
+    committed[TopicPartition("answers", 0)] = (7, metadata("A", "an earlier topic"))
+    assert committed_in_others(admin, committed) == {TopicPartition("answers", 0)}
+
+
 def test_a_task_names_the_topic_and_remembers_no_earlier_one() -> None:
     times = RememberedTimes()
     assert times.recall(encode_metadata(5, {f"{TOPIC_ID}A": 0})) == 5
