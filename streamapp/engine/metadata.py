@@ -185,7 +185,8 @@ class RememberedTimes:
 
         ``topic_id`` is the id of its topic, if known. ``notes`` are those about stores (`store_notes`). The metadata
         leaves out the id if the text would be longer than `METADATA_LIMIT`. Notes that do not fit into `_NOTES_LIMIT`
-        are left out from the end, and `SOME_NOTES` takes their place.
+        are left out from the end, and `SOME_NOTES` takes their place. The number of each note is the partition time:
+        Kafka Streams copies the notes into its own commits, with other partition times.
         """
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
         if topic_id is not None:
@@ -194,7 +195,7 @@ class RememberedTimes:
                 return encode_metadata(partition_time, known)
             known[id_name] = 0
         fitting = _fitting(notes, _NOTES_LIMIT - _letters(known))
-        return encode_metadata(partition_time, known | dict.fromkeys(fitting, 0))
+        return encode_metadata(partition_time, known | dict.fromkeys(fitting, max(partition_time, 0)))
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""
