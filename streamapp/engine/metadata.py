@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
+from streamapp._base.counted import counted
 from streamapp._base.names import NO_TOPIC_ID
 from streamapp.errors import StreamsError
 
 __all__ = [
     "BACKFILL",
     "METADATA_LIMIT",
+    "STREAM_TIME",
     "TOPIC_ID",
     "RememberedTimes",
     "decode_metadata",
@@ -28,12 +31,17 @@ __all__ = [
     "topic_ids_in",
 ]
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 BACKFILL = "backfill:"
 """The beginning of the metadata while a backfill on Spark is unfinished. A task that reads this word does not start,
 because the changelogs already have state that belongs to later offsets."""
 
 TOPIC_ID = "topic id "
 """The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
+
+STREAM_TIME = ".stream-time"
+"""The end of the name under which an operator remembers its stream time."""
 
 METADATA_LIMIT = 4_000
 """The most bytes of metadata. Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
@@ -104,11 +112,12 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
 
 
 def topic_ids_in(text: str) -> frozenset[str]:
-    """The topic ids in the metadata of an offset. Among them is the id of the topic of the offset.
+    """The topic ids in the metadata of an offset. In a worker's commit, the id of the topic of the offset.
 
     The metadata has an id as a name, ``topic id <id>``. The result is empty if there is no such name, as in metadata of
     Kafka Streams and of an unfinished backfill. The result leaves out `NO_TOPIC_ID`, which stands for an unknown id.
-    Kafka Streams writes the names of all inputs of a task with each input, so there may be ids of other inputs.
+    Kafka Streams writes the names of all inputs of a task with each input. So there may be ids of other inputs. The id
+    of the topic itself is missing if no worker has committed this input before.
 
     >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
     frozenset({'A1'})
@@ -170,6 +179,7 @@ class RememberedTimes:
     def __init__(self) -> None:
         self._readers: dict[str, Callable[[], int]] = {}
         self._recalled: dict[str, int] = {}
+        self._told = False
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
         """Registers a number: each commit calls ``read`` and writes the result under this name.
@@ -180,21 +190,47 @@ class RememberedTimes:
         self._readers[name] = read
         return self._recalled.get(name, -1)
 
-    def encode(self, partition_time: int, topic_id: str | None, notes: Sequence[str] = ()) -> str:
+    def encode(
+        self, partition_time: int, topic_id: str | None, notes: Sequence[str] = (), inputs: int = 1
+    ) -> str:
         """The metadata for the offset of one input.
 
-        ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`). If
-        the id does not fit into `METADATA_LIMIT`, id and notes are left out. Otherwise, as many notes are written as
-        fit into `_NOTES_LIMIT`, from the first on. If notes are left out, the note `SOME_NOTES` says so.
+        ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`). ``inputs`` is
+        the number of inputs of the task. The number of each note is the partition time: Kafka Streams copies the notes
+        into its own commits, with other partition times.
+
+        Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
+        `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
+        `SOME_NOTES` takes their place. The id goes next, and then times from the end. The stream times of operators
+        stand at the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
         """
+        known = self._known()
+        own: dict[str, int] = {} if topic_id is None else {f"{TOPIC_ID}{topic_id}": 0}
+        ids = list(own) * inputs
+        if _letters([*known, *ids]) > METADATA_LIMIT:
+            return encode_metadata(partition_time, known)
+        # A note about a store has two forms, for inputs whose records reach the store and for other inputs.
+        room = min(_NOTES_LIMIT - _letters([*known, *own]), (METADATA_LIMIT - _letters([*known, *ids])) // 2)
+        fitting = _fitting(notes, room)
+        return encode_metadata(partition_time, known | own | dict.fromkeys(fitting, max(partition_time, 0)))
+
+    def _known(self) -> dict[str, int]:
+        """The numbers that fit into the metadata, first those that no later record sets right."""
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
-        if topic_id is not None:
-            id_name = f"{TOPIC_ID}{topic_id}"
-            if _letters([*known, id_name]) > METADATA_LIMIT:
-                return encode_metadata(partition_time, known)
-            known[id_name] = 0
-        fitting = _fitting(notes, _NOTES_LIMIT - _letters(known))
-        return encode_metadata(partition_time, known | dict.fromkeys(fitting, 0))
+        if _letters(known) <= METADATA_LIMIT:
+            return known
+        ordered = sorted(known, key=lambda name: name.endswith(STREAM_TIME))
+        left = METADATA_LIMIT // 4 * 3 - _HEAD.size - _INT.size
+        count = sum(size <= left for size in accumulate(map(_size, ordered)))
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "a sub-topology has so many operators with a stream time that offsets have no room for %s. After a "
+                "restart, these operators accept late records, as in Kafka Streams: %s",
+                counted(len(ordered) - count, "time"),
+                ", ".join(name.removesuffix(STREAM_TIME) for name in ordered[count:]),
+            )
+        return {name: known[name] for name in ordered[:count]}
 
     def recall(self, metadata: str) -> int:
         """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""

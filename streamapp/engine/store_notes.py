@@ -32,7 +32,8 @@ _ELSEWHERE = "other store "
 _PARTITIONS = "partitions "
 """The beginning of a note about the partition count of a topic that serves as the changelog of a table."""
 _ALL = "all stores"
-"""The last note: the metadata has a note about each store of the sub-topology."""
+"""The last note: the metadata has a note about each store of the sub-topology. Its number is the partition time of the
+commit, and 0 in commits of the first releases."""
 _REMEDY = (
     "Give the store of this version another name, or go back to the version before. To compute all tables anew, stop "
     "all workers and run `streamapp reset`"
@@ -50,7 +51,8 @@ class _Found(NamedTuple):
     """True if the notes name each store that the sub-topology had.
 
     The inputs of a task may have notes of several versions. So a commit that leaves out notes makes this False, even if
-    another input has all notes of an earlier version.
+    another input has all notes of an earlier version. A later commit of Kafka Streams has a copy of the notes, and the
+    application in Java may have had further stores. So such a commit makes this False, too.
     """
     by_task: bool
     """True if a task has made the commits."""
@@ -213,8 +215,10 @@ def _found(texts: Iterable[str]) -> _Found:
     origins: set[str] = set()
     last: set[str] = set()
     for text in texts:
-        names = set() if text.startswith(BACKFILL) else set(decode_metadata(text)[1])
-        last.update(names & {_ALL, SOME_NOTES})
+        partition_time, names = (-1, {}) if text.startswith(BACKFILL) else decode_metadata(text)
+        last.update(names.keys() & {_ALL, SOME_NOTES})
+        if names.get(_ALL, 0) not in (0, partition_time):
+            last.add(SOME_NOTES)  # a copy by Kafka Streams
         for name in names:
             if name.startswith(_PARTITIONS):
                 partitions.add(int(name.removeprefix(_PARTITIONS)))

@@ -316,7 +316,10 @@ class Task(CurrentRecord):
             self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         return {
             partition: self._times.encode(
-                queue.partition_time, self._topic_ids.get(partition.topic), self._notes[partition.topic]
+                queue.partition_time,
+                self._topic_ids.get(partition.topic),
+                self._notes[partition.topic],
+                len(self._loop.queues),
             )
             for partition, queue in self._loop.queues.items()
         }

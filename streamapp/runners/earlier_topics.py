@@ -57,10 +57,20 @@ def committed_in_others(
 def _compared(
     admin: LastingAdmin, committed: Mapping[TopicPartition, tuple[int, str]], timeout: float
 ) -> tuple[set[TopicPartition], dict[str, str]]:
-    """The result of `committed_in_others`, and the ids of the topics whose offsets name an id."""
+    """The result of `committed_in_others`, and the ids of the topics whose offsets name an id.
+
+    Kafka Streams writes the ids of all inputs of a task with each input, also with an input that no worker has ever
+    committed. Such an offset names no id of its own topic, so ids of the other topics tell nothing about the offset.
+    """
     named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
     present = ids_of(admin, {tp.topic for tp in named}, timeout)
-    return {tp for tp, ids in named.items() if tp.topic in present and present[tp.topic] not in ids}, present
+    of_today = set(present.values())
+    others = {
+        tp
+        for tp, ids in named.items()
+        if tp.topic in present and present[tp.topic] not in ids and not ids <= of_today
+    }
+    return others, present
 
 
 def created_anew(topic: str, group: str) -> str:

@@ -20,12 +20,9 @@ def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cl
     assert sum(offset for offset, _ in committed) == 1_000
     # Kafka Streams refuses all of it for a single character more.
     times = [1_700_000_000_000 + number for number in range(1_000)]
-    names = [
-        f"{TOPIC_ID}{cluster.topic_id(cluster.source)}",
-        "store counts: values by key, StringSerde/LongSerde",
-        "all stores",
-    ]
-    known = {encode_metadata(time, dict.fromkeys(names, 0)) for time in times}
+    topic = f"{TOPIC_ID}{cluster.topic_id(cluster.source)}"
+    notes = ["store counts: values by key, StringSerde/LongSerde", "all stores"]
+    known = {encode_metadata(time, {topic: 0} | dict.fromkeys(notes, time)) for time in times}
     assert all(text in known for _, text in committed)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.equality import same
+from streamapp.engine.metadata import STREAM_TIME
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.closing import LateOutput
 from streamapp.records import Headers
@@ -90,7 +91,7 @@ class StreamStreamJoin(LateOutput):
         unmatched = None if self.outer_store is None else ctx.store(self.outer_store)
         time: _JoinTime = ctx.task.shared(self.shared, _JoinTime)
         time.stream_time = max(
-            time.stream_time, ctx.task.remember(f"{self.shared}.stream-time", lambda: time.stream_time)
+            time.stream_time, ctx.task.remember(f"{self.shared}{STREAM_TIME}", lambda: time.stream_time)
         )
         emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
         if unmatched is not None:
@@ -225,7 +226,7 @@ class StreamStreamSelfJoin(Operator):
         def stream_time() -> int:
             return observed
 
-        observed = ctx.task.remember(f"{ctx.name}.stream-time", stream_time)
+        observed = ctx.task.remember(f"{ctx.name}{STREAM_TIME}", stream_time)
 
         def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed

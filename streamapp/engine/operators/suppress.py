@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp._base.counted import counted
+from streamapp.engine.metadata import STREAM_TIME
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn, ValueGetter
 from streamapp.engine.operators.closing import bind_idle
 from streamapp.engine.operators.views import TableView
@@ -47,7 +48,7 @@ class TableSuppress(Operator):
         def stream_time() -> int:
             return observed
 
-        observed = task.remember(f"{ctx.name}.stream-time", stream_time)
+        observed = task.remember(f"{ctx.name}{STREAM_TIME}", stream_time)
 
         def is_due() -> bool:
             return bool(buffer.min_timestamp <= observed - wait)

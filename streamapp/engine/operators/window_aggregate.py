@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from streamapp.engine.metadata import STREAM_TIME
 from streamapp.engine.operator import NodeContext, ProcessFn
 from streamapp.engine.operators.closing import LateOutput, bind_idle
 from streamapp.engine.operators.forward import TableForward, emit_nothing, table_forwarder
@@ -80,7 +81,7 @@ class WindowedAggregate(LateOutput):
         def stream_time() -> int:
             return observed
 
-        observed = task.remember(f"{ctx.name}.stream-time", stream_time)
+        observed = task.remember(f"{ctx.name}{STREAM_TIME}", stream_time)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed

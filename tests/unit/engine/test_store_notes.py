@@ -196,6 +196,26 @@ def test_a_store_of_which_the_last_commit_knows_nothing() -> None:
     assert unnoted(old, committed(old, "in")) == frozenset()
 
 
+def test_java_may_have_written_rows_of_a_store_after_the_notes() -> None:
+    """Java copies the notes. A version with a store that Java had added was refused, with all its rows."""
+    new, notes = many(2), committed(many(1), "in", "a")
+    assert unnoted(new, notes) == {"store-1"}
+
+    def java(tp: TopicPartition, partition_time: int) -> dict[TopicPartition, str]:
+        """A later commit of Kafka Streams."""
+        return {**notes, tp: encode_metadata(partition_time, decode_metadata(notes[tp])[1])}
+
+    assert not unnoted(new, java(INPUT, 6))
+    assert not unnoted(new, java(TopicPartition("a", 0), 6))
+    assert unnoted(new, java(INPUT, 5)) == {"store-1"}
+
+
+def test_notes_of_the_first_releases_count() -> None:
+    """The numbers of their notes are 0."""
+    note = encode_metadata(5, {"store four: values by key, StringSerde/StringSerde": 0, "all stores": 0})
+    assert unnoted(many(1), {INPUT: note}) == {"store-0"}
+
+
 def test_commits_without_notes_are_taken() -> None:
     new = windowed(MINUTES)
     for text in ("", encode_metadata(5, {"topic id A1": 0}), "backfill:{}"):

@@ -162,7 +162,7 @@ def test_a_task_that_has_read_nothing_commits_where_it_began() -> None:
     session.continue_from({IN: encode_metadata(5, {})}, {IN: 4})
     session.start()
     session.task.commit_needed = True  # as after a punctuator of wall-clock time
-    notes = dict.fromkeys(["store counts: values by key, StringSerde/LongSerde", "all stores"], 0)
+    notes = dict.fromkeys(["store counts: values by key, StringSerde/LongSerde", "all stores"], 5)
     assert session.commit_positions() == {IN: Position(4, encode_metadata(5, notes))}
     with pytest.raises(BrokerError):
         commit([session], steps)

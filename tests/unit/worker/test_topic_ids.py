@@ -14,6 +14,7 @@ from streamapp.engine.metadata import (
     METADATA_LIMIT,
     TOPIC_ID,
     RememberedTimes,
+    decode_metadata,
     encode_metadata,
     topic_ids_in,
 )
@@ -97,6 +98,31 @@ def test_offsets_are_compared_with_the_ids_in_their_metadata() -> None:
     assert committed_in_others(admin, committed) == {TopicPartition("orders", 0)}
 
 
+class Ids:
+    """Answers each question for topics with the ids of a dictionary."""
+
+    def __init__(self, **ids: str) -> None:
+        self._ids = ids
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}
+        for name, answer in answers.items():
+            answer.set_result(SimpleNamespace(topic_id=self._ids[name]))
+        return answers
+
+
+def test_an_offset_of_kafka_streams_may_name_only_other_inputs_of_its_task() -> None:
+    """Workers refused to start after Java, if they had not committed the input themselves before Java."""
+    admin: Any = Ids(orders="A", answers="B")
+    committed = {
+        TopicPartition("orders", 0): (7, metadata("A")),
+        TopicPartition("answers", 0): (7, metadata("A")),
+    }
+    assert check_not_anew("app", admin, committed) == {"orders": "A", "answers": "B"}
+    committed[TopicPartition("answers", 0)] = (7, metadata("A", "an earlier topic"))
+    assert committed_in_others(admin, committed) == {TopicPartition("answers", 0)}
+
+
 def test_a_task_names_the_topic_and_remembers_no_earlier_one() -> None:
     times = RememberedTimes()
     assert times.recall(encode_metadata(5, {f"{TOPIC_ID}A": 0})) == 5
@@ -111,3 +137,31 @@ def test_metadata_without_room_leaves_out_the_id() -> None:
     while len(times.encode(6, None)) <= METADATA_LIMIT - 50:
         times.remember(f"operator {len(times.encode(6, None))}", lambda: 7)
     assert times.encode(6, "B" * 22) == times.encode(6, None)
+
+
+def test_times_without_room_are_left_out_from_the_end() -> None:
+    """A task with more than 58 windowed aggregations could not commit at all: brokers refused its metadata."""
+    times = RememberedTimes()
+    for number in range(100):
+        times.remember(f"KSTREAM-AGGREGATE-{number:010}.stream-time", lambda: 7)
+    times.remember("counts", lambda: 8)
+    text = times.encode(6, "B" * 22)
+    assert METADATA_LIMIT - 100 < len(text) <= METADATA_LIMIT
+    names = list(decode_metadata(text)[1])
+    assert names[:2] == ["counts", "KSTREAM-AGGREGATE-0000000000.stream-time"]
+
+
+@pytest.mark.parametrize("operators", [0, 20, 52, 55, 100])
+def test_kafka_streams_can_write_the_names_of_all_inputs_with_each_input(operators: int) -> None:
+    """Java could not commit after it had taken over from workers, because the metadata had become too large."""
+    inputs = 8
+    times = RememberedTimes()
+    for number in range(operators):
+        times.remember(f"KSTREAM-AGGREGATE-{number:010}.stream-time", lambda: 7)
+    union: dict[str, int] = {}
+    for each in range(inputs):
+        kind = "store" if each % 2 else "other store"
+        notes = [f"{kind} orders-of-customers-{store}: values by key" for store in range(50)]
+        union |= decode_metadata(times.encode(6, f"{each:022}", [*notes, "all stores"], inputs))[1]
+    assert len(encode_metadata(6, union)) <= 4_096
+    assert ("store orders-of-customers-0: values by key" in union) == (operators < 50)
