@@ -4,7 +4,7 @@ With `Retry.by_key` each key has a lane, and so has each record without a key. W
 topic, the task has a single lane. The records are in a store with a changelog, as JSON that `streamapp topic read`
 shows. Order and next attempt of each lane are in memory, too, and are read from the store when the task starts.
 
-The JSON has the bytes of the record and of its source in base64, so a row is up to three times as long as the record.
+The JSON has the bytes of the record and of its source in base64. So a row is up to three times as long as the record.
 Brokers would refuse the row of a large record in the changelog. Every worker that takes the task would then end. So a
 long row is cut into parts, each with a row of its own.
 """
