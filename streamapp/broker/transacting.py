@@ -56,23 +56,26 @@ def abandon_transaction(producer: Transacting) -> None:
 def open_transactions(producer: Transacting, timeout: float) -> None:
     """Makes a new producer ready for transactions, and fences earlier producers with the same transactional id.
 
-    Raises `BrokerError` if the brokers do not answer within ``timeout`` seconds.
+    Raises `BrokerError` if the brokers do not answer within ``timeout`` seconds, or if librdkafka does not come back.
     """
     try:
-        retrying(lambda left: producer.init_transactions(left), timeout)
+        in_time(lambda: retrying(producer.init_transactions, timeout), timeout, lambda: None)
     except KafkaException as exc:
         raise BrokerError(
             f"transactions are not possible: {exc.args[0].str()}. Check that all brokers run, and that this client has "
             "Write on its transactional id (streamapp acls)"
         ) from exc
+    except NotBack as exc:
+        raise BrokerError(f"transactions are not possible: {exc}") from None
 
 
 def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:
     """Runs ``call`` in a thread, and raises `NotBack` if it has not returned two seconds after ``seconds``.
 
-    librdkafka does not always keep its time-outs: after a restart of a broker, a call may hang for minutes. The thread
-    then goes on alone, and calls ``late`` when the call returns. The thread keeps the producer alive until then,
-    because a producer must not be destroyed during a call.
+    librdkafka does not always keep its time-outs: after a restart of a broker, a call may hang for minutes. If the
+    clock is set back by an hour, a call that waits may wait for an hour longer. The thread then goes on alone, and
+    calls ``late`` when the call returns. The thread keeps the producer alive until then, because a producer must not
+    be destroyed during a call.
     """
     outcome: list[BaseException | None] = []
     left_behind = threading.Event()

@@ -3,6 +3,10 @@
 With `Retry.by_key` each key has a lane, and so has each record without a key. With `Retry.in_place`, and for a retry
 topic, the task has a single lane. The records are in a store with a changelog, as JSON that `streamapp topic read`
 shows. Order and next attempt of each lane are in memory, too, and are read from the store when the task starts.
+
+The JSON has the bytes of the record and of its source in base64. So a row is up to three times as long as the record.
+Brokers would refuse the row of a large record in the changelog. Every worker that takes the task would then end. So a
+long row is cut into parts, each with a row of its own.
 """
 
 from __future__ import annotations
@@ -12,17 +16,20 @@ import heapq
 import json
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from streamapp.errors import ProcessorStateError
 from streamapp.records import Headers, RecordContext
 
-__all__ = ["Lane", "ParkedRecord", "ParkedRecords"]
+__all__ = ["Lane", "ParkedRecord", "ParkedRecords", "begins_record"]
 
 _LENGTH = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
+_PART = struct.Struct(">I")
+_PART_BYTES = 500_000
+"""The most bytes of a part. Brokers and the client take 1,000,000 bytes in a message, unless they are set otherwise."""
 
 
 @dataclass(slots=True)
@@ -104,8 +111,7 @@ class ParkedRecords:
         """The sequence number for the next record."""
         self._due: list[tuple[int, bytes]] = []
         """A heap of (time of the next attempt, name of the lane). An entry whose lane has another time is ignored."""
-        for key, row in store.all():
-            name, number = _parse(key)
+        for name, number, row in _whole_rows(store.all()):
             lane = self.lanes.get(name)
             if lane is None:
                 lane = self.lanes[name] = Lane(name, deque(), ParkedRecord.decode(row))
@@ -119,7 +125,7 @@ class ParkedRecords:
         if lane is None:
             lane = self.lanes[name] = Lane(name, deque(), record)
             heapq.heappush(self._due, (lane.due, name))
-        self._store.put(_row_key(name, number), row)
+        self._write(name, number, row, 0)
         self._count(lane, number, row)
 
     def postpone(self, lane: Lane) -> None:
@@ -128,19 +134,20 @@ class ParkedRecords:
         row = lane.head.encode()
         lane.rows[0] = number, len(row)
         self.bytes += len(row) - size
-        self._store.put(_row_key(lane.name, number), row)
+        self._write(lane.name, number, row, size)
         heapq.heappush(self._due, (lane.due, lane.name))
 
     def remove_head(self, lane: Lane) -> bool:
         """Deletes the head of a lane, which needs no further attempt. Returns True if the lane has another record."""
         number, size = lane.rows.popleft()
-        self._store.put(_row_key(lane.name, number), None)
+        self._write(lane.name, number, b"", size)
         self.records -= 1
         self.bytes -= size
         if not lane.rows:
             del self.lanes[lane.name]
             return False
-        lane.head = ParkedRecord.decode(self._store.get(_row_key(lane.name, lane.rows[0][0])))
+        number, size = lane.rows[0]
+        lane.head = ParkedRecord.decode(b"".join(map(self._store.get, _part_keys(lane.name, number, size))))
         return True
 
     def take_due(self, now: int) -> Lane | None:
@@ -172,6 +179,15 @@ class ParkedRecords:
                 return
             heapq.heappop(self._due)
 
+    def _write(self, lane: bytes, number: int, row: bytes, size: int) -> None:
+        """Writes the parts of a row in place of the parts of an earlier row, which had ``size`` bytes. An empty row
+        only deletes the earlier parts."""
+        keys = _part_keys(lane, number, len(row))
+        for place, key in enumerate(keys):
+            self._store.put(key, row[place * _PART_BYTES : (place + 1) * _PART_BYTES])
+        for key in _part_keys(lane, number, size)[len(keys) :]:
+            self._store.put(key, None)
+
     def _count(self, lane: Lane, number: int, row: bytes) -> None:
         lane.rows.append((number, len(row)))
         self.records += 1
@@ -179,14 +195,32 @@ class ParkedRecords:
         self.next_number = max(self.next_number, number + 1)
 
 
-def _row_key(lane: bytes, number: int) -> bytes:
-    return _LENGTH.pack(len(lane)) + lane + _SEQUENCE.pack(number)
+def begins_record(key: bytes) -> bool:
+    """True if the row with this key has a record or its first part, False if the row has a further part."""
+    length = int.from_bytes(key[: _LENGTH.size])
+    return len(key) <= _LENGTH.size + length + _SEQUENCE.size
 
 
-def _parse(key: bytes) -> tuple[bytes, int]:
-    (length,) = _LENGTH.unpack_from(key)
-    (number,) = _SEQUENCE.unpack_from(key, _LENGTH.size + length)
-    return key[_LENGTH.size : _LENGTH.size + length], number
+def _part_keys(lane: bytes, number: int, size: int) -> list[bytes]:
+    """The keys of a record's parts. The first part has the key that a record of one part has."""
+    first = _LENGTH.pack(len(lane)) + lane + _SEQUENCE.pack(number)
+    parts = -(-size // _PART_BYTES)
+    return [first + _PART.pack(part) if part else first for part in range(parts)]
+
+
+def _whole_rows(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, int, bytes]]:
+    """Lane, number and row of each record. The parts of a record follow each other in the order of keys."""
+    parts: list[bytes] = []
+    name, number = b"", 0
+    for key, row in rows:
+        if begins_record(key):
+            if parts:
+                yield name, number, b"".join(parts)
+            name, parts = key[_LENGTH.size : -_SEQUENCE.size], []
+            (number,) = _SEQUENCE.unpack(key[-_SEQUENCE.size :])
+        parts.append(row)
+    if parts:
+        yield name, number, b"".join(parts)
 
 
 def _text(data: bytes | None) -> str | None:

@@ -128,10 +128,7 @@ class TransactionSession:
         self._files = CertificateFiles(settings)
         with opening(producer_settings):
             self._client = Producer(producer_settings)
-        try:
-            in_time(partial(open_transactions, self._client, seconds), seconds, lambda: None)
-        except NotBack as exc:
-            raise BrokerError(f"transactions are not possible: {exc}") from None
+        open_transactions(self._client, seconds)
 
     def commit(
         self,

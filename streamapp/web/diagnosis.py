@@ -10,12 +10,13 @@ from typing import Literal
 from streamapp._base.counted import counted
 from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
 from streamapp.web.sampler import Sampler
-from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus
+from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus, WorkerStatus
 
-__all__ = ["Finding", "findings", "standing_agents"]
+__all__ = ["Finding", "findings", "slow_consumers", "standing_agents"]
 
 _SETTLE_SECONDS = 10
 _REBALANCE_SECONDS = 30
+_CALL_SECONDS = 30
 _GROWING_AFTER = 1_000
 _DROPPED_SHARE = 0.01
 _OUTDATED = "superseded"
@@ -44,7 +45,8 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     found += standing_agents(sampler)
     found += _falling_behind(sampler)
     found += _dropping(sampler)
-    found += _open_circuits(sampler)
+    found += _open_circuits(sampler.status)
+    found += slow_consumers(sampler.status)
     order: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: order[finding.severity])
 
@@ -268,8 +270,9 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         )
 
 
-def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
-    for task in sampler.status.tasks:
+def _open_circuits(status: WorkerStatus) -> Iterator[Finding]:
+    """Operators and consumers that take no record, because a service fails."""
+    for task in status.tasks:
         for each in task.parked:
             if each.circuit is not None:
                 yield Finding(
@@ -279,6 +282,29 @@ def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
                     f"a service that it calls fails ({each.circuit}).",
                     f"{_waiting(each.records)}. The operator tries again by itself, and drops nothing.",
                 )
+    for consumer in status.consumers:
+        if consumer.circuit is not None:
+            yield Finding(
+                "warning",
+                consumer.name,
+                f"{consumer.name} takes no record: a service that it calls fails ({consumer.circuit}).",
+                f"{_waiting(consumer.metrics.waiting)} in memory. The consumer tries again by itself, and drops "
+                "nothing.",
+            )
+
+
+def slow_consumers(status: WorkerStatus) -> Iterator[Finding]:
+    """Consumers whose function does not return, so that records wait behind its call."""
+    for each in status.consumers:
+        if each.oldest_in_work is not None and each.oldest_seconds >= _CALL_SECONDS:
+            yield Finding(
+                "warning",
+                each.name,
+                f"A call of {each.name} has not returned for {each.oldest_seconds:.0f} s: {each.oldest_in_work}; "
+                f"{_waiting(each.metrics.waiting)} in memory.",
+                "The function waits, for example for a service or a database. Give the calls in the function "
+                "time-outs of their own.",
+            )
 
 
 def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str:

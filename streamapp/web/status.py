@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
 
 from streamapp.web.caller import CALLER
-from streamapp.web.diagnosis import findings, standing_agents
+from streamapp.web.diagnosis import findings, slow_consumers, standing_agents
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import (
@@ -39,8 +40,8 @@ class StatusViews:
     async def ready(self, request: web.Request) -> web.Response:
         """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
-        The answer 200 also has a reason while the worker takes no record because a service fails, and while agents
-        finish no record. ``?task=0_3`` asks for one task.
+        The answer 200 also has a reason while the worker takes no record because a service fails. The same holds while
+        agents finish no record, and while a call of a consumer does not return. ``?task=0_3`` asks for one task.
         """
         status = self._sampler.look()
         tasks = [self._readiness(status, task) for task in status.tasks]
@@ -68,8 +69,8 @@ class StatusViews:
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
 
     def _waits_for(self, status: WorkerStatus) -> str | None:
-        standing = (found.message for found in standing_agents(self._sampler))
-        return _waits_for_service(status) or next(standing, None)
+        standing = chain(standing_agents(self._sampler), slow_consumers(status))
+        return _waits_for_service(status) or next((found.message for found in standing), None)
 
     def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
         """The readiness of one task, while other tasks may still restore their tables.

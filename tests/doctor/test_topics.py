@@ -154,6 +154,15 @@ def test_a_hot_key(patient: Patient) -> None:
     assert "have the key b'ZZ'" in seen
 
 
+def test_a_hot_key_of_a_long_partition(patient: Patient) -> None:
+    """A sample has at most 1,000 records of each partition. So the key was a small part of the sample."""
+    patient.feed(6_000, partition=0, key=lambda number: "ZZ" if number % 10 else f"k{number}")
+    for partition in (1, 2):
+        patient.feed(900, partition=partition)
+    (seen,) = (each["seen"] for each in patient.report()["findings"] if each["code"] == "SA302")
+    assert seen.startswith("about 69% of its records have the key b'ZZ', by the last 2,8")
+
+
 @provokes("SA303")
 def test_a_clock_that_is_ahead(patient: Patient) -> None:
     now = int(time.time() * 1000)

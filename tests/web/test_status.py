@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.engine.operator import ParkedStatus
 from streamapp.operations.doctor.checks.worker_checks import idle_workers
 from streamapp.operations.doctor.survey import Survey
@@ -484,6 +485,46 @@ async def test_agents_that_stand(serve: Serve) -> None:
     watched.source.worker = dataclasses.replace(watched.source.worker, agent_inputs=(done,))
     watched.after(60)
     assert watched.found() == []
+
+
+async def test_consumers_that_take_no_record(serve: Serve) -> None:
+    """A database of a consumer stood still. The worker was ready, and found nothing."""
+    watched = Watched(task())
+    at_work = ConsumerStatus(
+        "fleet-book",
+        ("readings",),
+        "running",
+        None,
+        ("readings-0",),
+        ConsumerMetrics(taken=9, in_work=1, waiting=8),
+        None,
+        None,
+        "readings-0 at 311",
+        29.0,
+        (),
+    )
+
+    async def said(status: ConsumerStatus) -> tuple[list[Finding], str | None]:
+        watched.source.worker = dataclasses.replace(watched.source.worker, consumers=(status,))
+        watched.after(1)
+        answer = await StatusViews(watched.source, watched.sampler).ready(SimpleNamespace(query={}))  # type: ignore[arg-type]
+        return watched.found(), json.loads(answer.text or "")["reason"]
+
+    CALLER.set(Caller())
+    assert await said(at_work) == ([], None)
+    (found,), reason = await said(dataclasses.replace(at_work, oldest_seconds=30.0))
+    assert (found.severity, found.subject) == ("warning", "fleet-book")
+    assert found.message == (
+        "A call of fleet-book has not returned for 30 s: readings-0 at 311; 8 records wait in memory."
+    )
+    assert reason == found.message
+    (found,), reason = await said(dataclasses.replace(at_work, circuit="OperationalError: no database"))
+    assert found.subject == "fleet-book"
+    assert found.message == (
+        "fleet-book takes no record: a service that it calls fails (OperationalError: no database)."
+    )
+    assert "8 records wait in memory" in found.hint
+    assert reason == "fleet-book takes no record: a service fails (OperationalError: no database)"
 
 
 def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None:

@@ -99,6 +99,22 @@ def test_brokers_that_do_not_answer_are_asked_again_and_then_named() -> None:
         open_transactions(FakeProducer(slow), 0.0)  # type: ignore[arg-type]
 
 
+def test_a_producer_that_does_not_open_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the clock was set back by hours, a worker waited for its new producer, and kept its tasks."""
+    monkeypatch.setattr("streamapp.broker.transacting._MARGIN_SECONDS", 0.05)
+    answered = threading.Event()
+
+    class Hanging(FakeProducer):
+        def init_transactions(self, timeout: float) -> None:
+            answered.wait(60)
+
+    try:
+        with pytest.raises(BrokerError, match="transactions are not possible: librdkafka has not come back"):
+            open_transactions(Hanging(), 0.0)  # type: ignore[arg-type]
+    finally:
+        answered.set()
+
+
 @pytest.mark.parametrize("step", [0, 1], ids=["offsets", "commit"])
 def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
     slow = failing(KafkaError._TIMED_OUT, retriable=True)

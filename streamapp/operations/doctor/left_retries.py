@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.consumer import next_message
 from streamapp.broker.consumer_groups import look_at_group
+from streamapp.engine.parked import begins_record
 from streamapp.errors import BrokerError
 from streamapp.operations.offsets.positions import positions
 from streamapp.operations.offsets.subject import Subject
@@ -56,7 +57,7 @@ def _others(topic: str, prefix: str) -> Iterator[str]:
 
 
 def _waiting(subject: Subject, topic: str) -> int:
-    """The number of records in a retry topic behind the group's position; of a changelog, the number of its rows."""
+    """The number of records in a retry topic behind the group's position; of a changelog, the records in its rows."""
     changelog = _STORES.fullmatch(topic) is not None
     places = {each.partition: each for each in positions(subject, [topic]) if each.partition.topic == topic}
     starts = {
@@ -83,7 +84,7 @@ def _waiting(subject: Subject, topic: str) -> int:
             if message.error() is not None:
                 ended += 1
             elif changelog:
-                rows[place] = int(message.value() is not None)
+                rows[place] = int(message.value() is not None and begins_record(message.key() or b""))
             else:
                 rows[place] += 1
     return rows.total()

@@ -277,6 +277,29 @@ def test_a_task_that_starts_again_finds_who_waits_and_how_often_it_tried() -> No
     assert sent.to("out") == [("a", "2", 2)]
 
 
+@pytest.mark.parametrize("size", [1, 200_000, 870_000])
+def test_a_waiting_record_of_any_size_fits_into_messages_of_its_changelog(size: int) -> None:
+    """A row has the bytes of the record and of its source as text, so a row is larger than a message may be."""
+    backend, now, large = MemoryBackend(), [1_000], "x" * size
+    builder = described(service := Service(**{large: 2}), Retry.by_key(times=3, backoff=QUICK))
+    task, sent = task_of(builder, config=CONFIG, backend=backend, now=now)
+    feed(task, "in", [("a", large, 1), ("a", "2", 2), ("b", "3", 3), ("a", large, 4)])
+    task.process()
+    for _ in range(2):  # a start from the store, after each attempt
+        commit(task)
+        rows = list(task.store("look-up-parked").all())
+        assert max(len(key) + len(row) for key, row in rows) < 1_000_000
+        task, sent = task_of(builder, config=CONFIG, backend=backend, now=now)
+        assert task.parkings["look-up"].parked.records == 3
+        assert task.parkings["look-up"].parked.bytes == sum(len(row) for _, row in rows)
+        now.append(now[-1] + 100)
+        task.punctuate_wall_clock(now[-1])
+    assert [(key, len(value)) for key, value, _ in sent.to("out")] == [("a", size), ("a", 1), ("a", size)]
+    assert service.failing[large] == 0
+    assert list(task.store("look-up-parked").all()) == []
+    assert task.parkings["look-up"].parked.bytes == 0
+
+
 def test_a_key_keeps_its_order_if_a_new_version_waits_by_key() -> None:
     """The record of the earlier version waits in the lane of its task. A later record of its key overtook it."""
     service, backend, now = Service(bad=1), MemoryBackend(), [1_000]

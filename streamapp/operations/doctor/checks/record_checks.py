@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from operator import itemgetter
 from statistics import median
 
 from streamapp._base.counted import counted
@@ -58,21 +59,23 @@ def hot_key(survey: Survey) -> Found:
     for topic in survey.of_role("input"):
         if topic.name in survey.global_topics:
             continue
-        keys = Counter(
-            key
-            for tp, each in survey.records.items()
-            if tp.topic == topic.name
-            for key in each.keys
-            if key is not None
-        )
-        total, partitions = keys.total(), len(topic.partitions)
+        samples = {
+            tp: each.keys for tp, each in survey.records.items() if tp.topic == topic.name and each.keys
+        }
+        total, partitions = sum(map(len, samples.values())), len(topic.partitions)
         if total < _ENOUGH or partitions < 2:
             continue
-        key, count = keys.most_common(1)[0]
-        if count > max(_HOT, 1.5 / partitions) * total:
+        # Each partition has about the same number of records in the sample, but a hot key makes its partition long.
+        sizes = {p.partition: p.end - p.start for p in survey.positions if p.partition in samples}
+        shares: defaultdict[bytes, float] = defaultdict(float)
+        for tp, keys in samples.items():
+            for key, count in Counter(key for key in keys if key is not None).items():
+                shares[key] += sizes[tp] * count / len(keys) / sum(sizes.values())
+        key, share = max(shares.items(), key=itemgetter(1), default=(b"", 0.0))
+        if share > max(_HOT, 1.5 / partitions):
             yield (
                 topic.name,
-                f"{count / total:.0%} of its last {counted(total, 'record')} have the key {key[:40]!r}",
+                f"about {share:.0%} of its records have the key {key[:40]!r}, by the last {counted(total, 'record')}",
             )
 
 
