@@ -195,9 +195,9 @@ class RememberedTimes:
     ) -> str:
         """The metadata for the offset of one input.
 
-        ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`). ``inputs`` is
-        the number of inputs of the task. The number of each note is the partition time: Kafka Streams copies the notes
-        into its own commits, with other partition times.
+        ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`).
+        ``inputs`` is the number of inputs of the task. The number of each note is the partition time: Kafka Streams
+        copies the notes into its own commits, with other partition times.
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
         `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
