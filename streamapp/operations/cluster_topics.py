@@ -44,7 +44,8 @@ class ClusterTopics:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._admin = KafkaAdmin(settings)
-        self._client = LastingAdmin({**settings.librdkafka(), "client.id": "streamapp", "log_level": 0})
+        self._settings = {**settings.librdkafka(), "client.id": "streamapp", "log_level": 0}
+        self._client = LastingAdmin(self._settings)
         self._servers = settings.bootstrap_servers
 
     def names(self) -> dict[str, tuple[int, int]]:
@@ -78,11 +79,12 @@ class ClusterTopics:
 
     def readings(self, topic: str) -> list[Reading]:
         """The consumer groups that read the topic now, or have committed offsets of the topic."""
+        count = self._admin.partition_counts([topic]).get(topic, 0)
+        every = [TopicPartition(topic, number) for number in range(count)]
         found = []
         for group in self._admin.groups():
             members = _members(look_at_group(self._client, group), topic)
-            offsets = read_committed_offsets(self._client, group, stable=False)
-            if members or any(tp.topic == topic for tp in offsets):
+            if members or read_committed_offsets(self._settings, group, every, stable=False):
                 found.append(Reading(group, members))
         return found
 
