@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Producer
@@ -100,6 +101,19 @@ class Core:
             raw_key, raw_value, headers = serialize[2].parted(raw_key, raw_value, headers)
         return OutputRecord(topic, raw_key, raw_value, timestamp, headers, partition)
 
+    def making(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> Callable[[], OutputRecord]:
+        """The call of `record` for later. The default of ``timestamp`` is the present time, not that of the call."""
+        when = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        return partial(self.record, topic, key, value, when, headers, partition)
+
     def parcel(self, records: Sequence[OutputRecord]) -> Parcel:
         return Parcel(tuple(records), sum(map(record_bytes, records)))
 
@@ -121,12 +135,16 @@ class Core:
         """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
         self.check_open()
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
-            self._counts.refused(len(parcel.records))
-            raise BufferFull(
-                f"the buffer of {self.options.name} is full: {counted(self._buffer.records, 'record')} of "
-                f"{counted(self._buffer.bytes, 'byte')} not confirmed yet. The record was not taken. Send "
-                "more slowly, or send the record again later"
-            )
+            raise self.full(len(parcel.records))
+
+    def full(self, records: int) -> BufferFull:
+        """Counts records that the full buffer refuses, and returns the error for their caller."""
+        self._counts.refused(records)
+        return BufferFull(
+            f"the buffer of {self.options.name} is full: {counted(self._buffer.records, 'record')} of "
+            f"{counted(self._buffer.bytes, 'byte')} not confirmed yet. The record was not taken. Send "
+            "more slowly, or send the record again later"
+        )
 
     def release(self, parcel: Parcel) -> None:
         """Frees the buffer space of a parcel that is not sent after all."""

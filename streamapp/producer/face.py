@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from streamapp._base.whole_numbers import check_whole
@@ -111,8 +111,8 @@ class TransactionFace(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`.
+        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`."""
+        self._add(topic, self._core.making(topic, key, value, timestamp, headers, partition))
 
-        The first record of a topic may wait for the schema registry. On an event loop, the loop stands still meanwhile.
-        """
-        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))
+    def _add(self, topic: str, make: Callable[[], OutputRecord]) -> None:
+        self._records.append(make())
