@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from streamapp._base.counted import counted
 from streamapp._base.names import check_topic_name
-from streamapp._base.prometheus import exposition
+from streamapp._base.prometheus import Metric, labelled
 from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.buffer import Buffer
@@ -183,8 +183,9 @@ class Core:
             spilled_bytes=self._log.bytes if self._log is not None else 0,
         )
 
-    def exposition(self) -> str:
-        return exposition(described(self.metrics()), {"producer": self.options.name})
+    def families(self) -> Iterable[Metric]:
+        """The counts as metrics for Prometheus."""
+        return labelled(described(self.metrics()), {"producer": self.options.name})
 
     def close(self, seconds: float) -> None:
         """Stops the producer; waits at most ``seconds`` for confirmations.
