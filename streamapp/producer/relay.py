@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
+from confluent_kafka import KafkaError
 
 from streamapp._base.failpoints import hit
 from streamapp._base.prometheus import Metric, metrics_text
-from streamapp.broker.refused import OF_THE_TOPIC
+from streamapp.broker.refused import OF_THE_TOPIC, advised
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.producer.databases import OutboxDatabase, OutboxRow, UnreadableRow, as_ranges, of_ranges
@@ -239,11 +240,11 @@ class OutboxRelay:
             if topics:
                 for row in rows:
                     if row.record.topic in topics:
-                        self._refuse(row.id, topics[row.record.topic].str())
+                        self._refuse_record(row, topics[row.record.topic])
             elif len(rows) > 1:
                 self._alone_through = ids[-1]
             else:
-                self._refuse(ids[0], exc.errors[0].str())
+                self._refuse_record(rows[0], exc.errors[0])
             return False
         self._database.delete(ids)
         self._working_since = time.monotonic()
@@ -275,6 +276,10 @@ class OutboxRelay:
                 )
                 return 0
         return self._database.delete(ids)
+
+    def _refuse_record(self, row: OutboxRow, error: KafkaError) -> None:
+        topic = row.record.topic
+        self._refuse(row.id, f"a record for {topic}: {advised(error, topic)}")
 
     def _refuse(self, row: int, reason: str) -> None:
         logger.error("relay %s cannot send row %d: %s", self._options.name, row, reason)

@@ -243,6 +243,10 @@ def test_rows_of_a_topic_that_is_missing_are_refused_together(
     with OutboxRelay("orders", database_at(address), bootstrap_servers=topics.bootstrap) as running:
         until(lambda: not database.count(), 60, lambda: running.metrics)
     assert running.metrics.refused == 20
+    with closing(connect(address)) as connection:
+        ((reason,),) = connection.execute("SELECT DISTINCT refused FROM streamapp_outbox").fetchall()
+    assert reason.startswith(f"a record for {topic}-missing: ")
+    assert "Create the topic: streamapp topic create" in reason
     assert running.metrics.failures <= 3
     assert topics.values(topic) == [b"%d" % number for number in range(20)]
     database.close()

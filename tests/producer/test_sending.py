@@ -22,6 +22,7 @@ from streamapp.producer import (
     SyncReliableProducer,
     UnsentRecords,
     partition_counts,
+    session,
 )
 from streamapp.registry.rest import RegistryAway
 from streamapp.serdes import AvroSerde, ListSerde, LocalSchemaRegistry
@@ -496,3 +497,30 @@ async def test_a_send_does_not_overtake_a_call_that_has_just_got_its_space(topic
             producer.send_soon(topic, value=b"2")
         await asyncio.gather(first, second)
     assert topics.values(topic) == [b"0", b"1"]
+
+
+async def test_a_short_time_out_names_a_missing_topic(topics: Topics) -> None:
+    """librdkafka waits 30 s for a topic that brokers do not know, so the error was only "Message timed out"."""
+    there = topics.create()
+    async with ReliableProducer(
+        "orders", bootstrap_servers=topics.bootstrap, delivery_timeout_ms=1_500
+    ) as producer:
+        await producer.send(there, key=b"k")
+        for partition in (None, 1):
+            with pytest.raises(DeliveryError) as raised:
+                await producer.send(f"{there}-missing", key=b"k", partition=partition)
+            assert f"Create the topic: streamapp topic create {there}-missing" in str(raised.value)
+            assert not raised.value.refused  # somebody may create the topic
+
+
+def test_transactions_name_a_missing_topic(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "_UNKNOWN_SECONDS", 1.0)
+    missing = f"{topics.create()}-missing"
+    with (
+        SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, transactions=True) as producer,
+        pytest.raises(DeliveryError, match=f"streamapp topic create {missing}"),
+    ):
+        producer.send(missing, key=b"k")
+    assert f"not committed: a record for {missing}: " in caplog.text
