@@ -23,6 +23,10 @@ class StreamAggregate(Operator):
     """
 
     persistent_name = "StreamAggregate"
+    drops = (
+        "null_key",
+        "null_value",
+    )
 
     store: str
     initializer: Callable[[], Any]
@@ -76,6 +80,10 @@ class StreamReduce(Operator):
     """Combines the values of each key, for ``KGroupedStream.reduce``. The first value of a key is the first result."""
 
     persistent_name = "StreamReduce"
+    drops = (
+        "null_key",
+        "null_value",
+    )
 
     store: str
     reducer: Callable[[Any, Any], Any]

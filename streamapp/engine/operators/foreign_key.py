@@ -250,6 +250,10 @@ class SubscriptionSend(Operator):
     """
 
     persistent_name = "SubscriptionSend"
+    drops = (
+        "null_key",
+        "out_of_order",
+    )
 
     extractor: Callable[[Any, Any], Any]
     left: bool
@@ -329,6 +333,7 @@ class SubscriptionReceive(Operator):
     answer."""
 
     persistent_name = "SubscriptionReceive"
+    drops = ("null_key",)
 
     store: str
     topic: str
@@ -399,6 +404,10 @@ class ForeignTableJoin(Operator):
     """Sends each changed row of the right table to all left rows that have subscribed to its key."""
 
     persistent_name = "ForeignTableJoin"
+    drops = (
+        "null_key",
+        "out_of_order",
+    )
 
     store: str
     topic: str
@@ -454,6 +463,7 @@ class ResponseJoin(Operator):
     """
 
     persistent_name = "ResponseJoin"
+    drops = ("superseded",)
 
     table: TableView
     joiner: Callable[[Any, Any], Any]

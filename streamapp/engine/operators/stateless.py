@@ -63,6 +63,7 @@ class DropNullKeys(Operator):
     """Drops records without a key before a repartition topic, if the operators behind the topic need a key."""
 
     persistent_name = "DropNullKeys"
+    drops = ("null_key",)
     calls_functions = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:

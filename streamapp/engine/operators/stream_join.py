@@ -71,6 +71,7 @@ class StreamStreamJoin(LateOutput):
     """
 
     persistent_name = "StreamStreamJoin"
+    drops = ("null_key", "null_value")
 
     is_left: bool
     other_store: str
@@ -204,6 +205,7 @@ class StreamStreamSelfJoin(Operator):
     """
 
     persistent_name = "StreamStreamSelfJoin"
+    drops = ("null_key", "null_value")
 
     window_store: str
     before_ms: int

@@ -28,6 +28,10 @@ class StreamTableJoin(Operator):
     """
 
     persistent_name = "StreamTableJoin"
+    drops = (
+        "null_key",
+        "null_value",
+    )
 
     table: TableView
     joiner: Callable[[Any, Any, Any], Any]
@@ -98,6 +102,10 @@ class StreamGlobalTableJoin(Operator):
     """
 
     persistent_name = "StreamGlobalTableJoin"
+    drops = (
+        "null_key",
+        "null_value",
+    )
 
     table: TableView
     key_selector: Callable[[Any, Any], Any]

@@ -29,6 +29,7 @@ class TableSuppress(Operator):
     """
 
     persistent_name = "TableSuppress"
+    drops = ("late",)
 
     store: str
     wait_ms: int

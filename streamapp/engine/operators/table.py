@@ -36,6 +36,7 @@ class TableSource(Operator):
     """Turns the records of a topic or a stream into changes of a table. Records without a key are dropped."""
 
     persistent_name = "TableSource"
+    drops = ("null_key",)
 
     store: str | None
     send_old: bool = False

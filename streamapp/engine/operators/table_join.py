@@ -25,6 +25,10 @@ class TableJoin(Operator):
     """
 
     persistent_name = "TableJoin"
+    drops = (
+        "null_key",
+        "out_of_order",
+    )
 
     other: TableView
     joiner: Callable[[Any, Any], Any]

@@ -33,6 +33,8 @@ class WindowedAggregate(LateOutput):
     that the close time has passed. `bind_forward` hands an update on.
     """
 
+    drops = ("late", "null_key", "null_value")
+
     takes_null_values: ClassVar[bool] = True
 
     store: str
