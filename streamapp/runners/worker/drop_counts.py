@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from streamapp.engine.operator import Operator
 from streamapp.runners.worker.placement import TaskId
 from streamapp.topology.nodes import ProcessorNode
 from streamapp.topology.plan import Plan, Subtopology
@@ -44,7 +45,8 @@ def _declared(sub: Subtopology) -> Iterable[tuple[str, str]]:
         if isinstance(node, ProcessorNode):
             # An operator with `on_error` is inside another one.
             operator = getattr(node.operator, "operator", node.operator)
-            yield from ((node.name, reason) for reason in operator.drops)
+            if isinstance(operator, Operator):  # and no supplier of a user's processor
+                yield from ((node.name, reason) for reason in operator.drops)
     for spec in sub.stores:
         yield from ((spec.name, reason) for reason in spec.kind.drops)
 

@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 
 import streamapp.engine.operators
-from streamapp import Materialized, StreamsBuilder, StringSerde, TimeWindows
+from streamapp import Materialized, Processor, Record, StreamsBuilder, StringSerde, TimeWindows
 from streamapp.runners.worker.drop_counts import DropCounts
 from streamapp.runners.worker.placement import TaskId
 from streamapp.topology.plan import Plan
@@ -40,6 +40,15 @@ def test_drops_begin_with_zero_and_have_the_names_of_stores() -> None:
     drops = {("0_1", "KSTREAM-AGGREGATE-0000000001", "late"): 3, ("0_0", unnamed, "failed"): 1}
     more = {("0_1", "hourly", "late"): 3, ("0_0", unnamed, "failed"): 1}
     assert counts.of([TaskId(0, 1)], drops) == known | more
+
+
+def test_a_processor_of_a_user_declares_nothing() -> None:
+    class Keep(Processor):
+        def process(self, record: Record) -> None: ...
+
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).process(Keep)
+    assert DropCounts(builder.build().plan()).of([TaskId(0, 0)], {}) == {}
 
 
 def test_operators_declare_the_reasons_for_which_they_drop() -> None:
