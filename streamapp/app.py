@@ -208,19 +208,18 @@ class App(faust.App):  # type: ignore[misc]
             return
         if hasattr(self.web, "prepare"):
             self.web.prepare()  # refuses an open web server before the worker joins the group
-        if self._runs_topology:
-            await self.streams.start()
-        else:
-            await await_brokers(self.config, admin_client(self.config))
+        # Before topics and state: a refused start leaves nothing.
         check_agents(
             self,
             [agent for agent in self.agents.values() if not isinstance(agent, SubtopologyAgent)],
-            self.streams.is_source if self._runs_topology else lambda topic: False,
+            self.streams.may_read if self._runs_topology else lambda topic: False,
         )
         if self._runs_topology:
+            await self.streams.start()
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
         else:
+            await await_brokers(self.config, admin_client(self.config))
             limit = self.config.max_poll_interval_ms / 1000
             self._watchdog = watch_event_loop(self, limit, self._shutdown_timeout)
         self._app_consumers.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +48,29 @@ def test_an_agent_on_an_input_of_the_topology_is_refused(tmp_path: Path) -> None
     app.agent(app.topic("in"), name="late")(nothing)
     with pytest.raises(ConfigError, match="the agent .*late reads in, which the topology also reads"):
         check_agents(app, plain(app), app.streams.is_source)
+
+
+@pytest.mark.parametrize("topic", ["in", "more-1"])
+async def test_agents_are_checked_before_topics_and_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """The topology had its topics and state, and processed records, before the worker refused to start."""
+
+    def described(builder: StreamsBuilder) -> None:
+        upper(builder)
+        text = StringSerde()
+        builder.stream(re.compile("more-.*"), key_serde=text, value_serde=text).to("elsewhere")
+
+    async def idle(*_: Any) -> None: ...
+
+    app = App("checked", topology=described, datadir=tmp_path)
+    app.agent(app.topic(topic))(nothing)
+    started: list[str] = []
+    monkeypatch.setattr(faust.App, "on_start", idle)
+    monkeypatch.setattr(type(app.streams), "start", lambda self: idle(started.append("topology")))
+    with pytest.raises(ConfigError, match="which the topology also reads"):
+        await app.on_start()
+    assert not started
 
 
 @pytest.mark.parametrize("of", ["app", "table"])
