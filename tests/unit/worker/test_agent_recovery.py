@@ -125,16 +125,6 @@ async def test_a_set_has_the_members_that_another_worker_has_added(kind: str) ->
     assert set(table["JFK"]) == {"UA", "AA"}
 
 
-async def test_sets_that_only_the_storage_has_are_read() -> None:
-    """As after the restart of a worker whose storage is on disk."""
-    table = sets()
-    table.data.storage["JFK"] = {"UA"}
-    table.data.storage["LGA"] = {"DL"}
-    Changelog(table).restore((OPERATION_ADD, "JFK", "AA"))
-    await table.on_recovery_completed(set(), set())
-    assert {key: set(members) for key, members in table.items()} == {"JFK": {"UA", "AA"}, "LGA": {"DL"}}
-
-
 async def test_tables_of_sets_are_emptied_before_they_are_restored_anew() -> None:
     """Faust's sets have no method for this. The error got lost, and the table kept changes that were not committed."""
     app: Any = App("told", datadir="unused")

@@ -11,22 +11,14 @@ __all__ = ["AgentSetGlobalTable", "AgentSetTable"]
 
 
 class _Sets(ChangeloggedSetManager):  # type: ignore[misc]
-    """The sets of a table. The storage has the sets that this worker has changed.
-
-    A restore adds members to the sets only. Faust then replaces each set by the set of the storage, and so loses the
-    restored members. Here, the storage only gives sets that are not in memory.
-    """
-
-    def __getitem__(self, key: Any) -> Any:
-        new = key not in self.data
-        found = super().__getitem__(key)
-        if new and key in self.storage:
-            found.sync_from_storage(self.storage[key])
-        return found
+    """The sets of a table, in memory. The storage has the sets that this worker has changed."""
 
     def sync_from_storage(self) -> None:
-        for key in list(self.storage.keys()):
-            self[key]  # takes the set from the storage
+        """Does nothing.
+
+        A restore adds members to the sets only. Faust would now replace each set by the set of the storage, and so lose
+        the restored members.
+        """
 
     @property
     def _key_partition(self) -> MutableMapping[Any, int]:
