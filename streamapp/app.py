@@ -37,6 +37,7 @@ from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
+from streamapp.runners.worker.agents.sets import AgentSetGlobalTable, AgentSetTable
 from streamapp.runners.worker.agents.taken_batches import WatchedStream
 from streamapp.runners.worker.clients import admin_client, await_brokers, client_id
 from streamapp.runners.worker.control_plane import StreamsTransport
@@ -264,6 +265,8 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "Stream": WatchedStream,
     "TableManager": AgentTableManager,
+    "SetTable": AgentSetTable,
+    "SetGlobalTable": AgentSetGlobalTable,
     "PartitionAssignor": AgentAssignor,
     "Router": "streamapp.web.router.AgentsRouter",
     "HttpClient": "streamapp.web.cluster.open_session",

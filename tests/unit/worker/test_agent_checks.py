@@ -88,6 +88,15 @@ def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
                 check_agents(app, app.agents.values(), lambda topic: False)
 
 
+@pytest.mark.parametrize("config", [None, EXACTLY_ONCE])
+def test_a_table_of_sets_on_disk_is_refused(tmp_path: Path, config: StreamsConfig | None) -> None:
+    """A restart lost all members of a set with a `value_type`, under both guarantees and without a word."""
+    app = App("checked", config=config, datadir=tmp_path, store="rocksdb://")
+    app.SetTable("carriers", value_type=str)
+    with pytest.raises(ConfigError, match="the table carriers would lose members at a restart"):
+        check_agents(app, app.agents.values(), lambda topic: False)
+
+
 class Charge(faust.Record):
     amount: float
 
