@@ -29,7 +29,7 @@ class _Sets(ChangeloggedSetManager):  # type: ignore[misc]
         self.storage._clear()
 
 
-class AgentSetTable(SetTable):  # type: ignore[misc]
+class AgentSetTable(SetTable[Any, Any]):  # type: ignore[misc]
     def _new_store(self) -> _Sets:
         return _Sets(self)
 
