@@ -39,8 +39,8 @@ Answer = Literal["fail", "continue", "skip", "dead_letter"]
 """The answer to a record that fails.
 
 - ``fail`` ends the worker or consumer. The record is not committed, and is read again after the next start (not by a
-  consumer with ``"at_most_once"``). If ``dead_letter_queue_topic`` is set, topologies and consumers also send a dead
-  letter, which ``exactly_once_v2`` rolls back.
+  consumer with ``"at_most_once"``). If ``dead_letter_queue_topic`` is set, topologies, and consumers without
+  ``output``, also send a dead letter, which ``exactly_once_v2`` rolls back.
 - ``skip`` drops the record and counts the drop.
 - ``dead_letter`` sends the record to ``dead_letter_queue_topic``, which has to be set.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
@@ -72,9 +72,9 @@ class ErrorContext:
     """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
     ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
-    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3``. ``attempt``
-    is the number of calls of the function for the record, without the calls that ended because a service failed. If a
-    punctuator has raised, ``topic`` is empty.
+    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3`` (empty for
+    an agent). ``attempt`` is the number of calls of the function for the record, without the calls that ended because a
+    service failed. If a punctuator has raised, ``topic`` is empty.
     """
 
     topic: str
