@@ -196,8 +196,10 @@ class Retry:
     applies to the record that exceeds the limit.
 
     ``key_serde`` and ``value_serde`` encode the records that wait. The default is the stream's serde, then the
-    configuration's. On Spark no record waits: all attempts follow each other at once, and `topics` is refused. Raises
-    `ConfigError` for a wrong option.
+    configuration's. Raises `ConfigError` for a wrong option.
+
+    On Spark no record waits: all attempts follow each other at once. The failure of a service ends the run there.
+    Spark refuses `topics` and ``times=None``.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
@@ -247,7 +249,8 @@ class Retry:
         """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
         The records of a key keep their order. Records of other keys go on, and so do all records if the failed record
-        has no key. Only after the failure of a service, the whole task waits. Options are the fields of `Retry`.
+        has no key. The whole task waits after the failure of a service, and while the records that wait have reached a
+        limit (``max_records``, ``max_bytes``, ``when_full``). Options are the fields of `Retry`.
         """
         _check_options("by_key", options)
         return cls(by="key", **options)

@@ -315,6 +315,7 @@ class KTable(Described[K, V]):
 
         The two rows have the same key. With ``foreign_key``, the function ``foreign_key(value)`` gives the key of the
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
+        A row whose foreign key is None has no result.
 
         The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
         timestamp of its two rows. With ``foreign_key``, a change of the right row gives a result with the timestamp of
