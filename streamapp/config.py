@@ -75,7 +75,8 @@ OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "sing
 
 
 ExceptionHandler = Answer | Chooser
-"""The answer to a record that fails: an `Answer`, or a function ``handler(context, exception)`` that returns an answer.
+"""The answer to a record that fails: an `Answer`, or a function ``handler(context, exception)`` that returns an answer
+or a `Response`.
 
 ``context`` is an `ErrorContext`.
 """

@@ -679,9 +679,10 @@ class KStream(Described[K, V]):
 
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
         without a match gives its result when its window is closed (timestamp + window + grace < stream time). The
-        result has the record's timestamp. The cases in which `outer_join` gives the result at once are the same here.
-        In a join with a table, each record gives its result at once. With ``grace``, each record waits as in `join`,
-        and a record without a key raises `StreamsError`. Records without a value are dropped and counted.
+        result has the record's timestamp. The result comes at once if the record has no key, if the record arrives
+        after the end of its own window, or with `JoinWindows.of`. In a join with a table, each record gives its result
+        at once. With ``grace``, each record waits as in `join`, and a record without a key raises `StreamsError`.
+        Records without a value are dropped and counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -751,7 +752,7 @@ class KStream(Described[K, V]):
 
         A record without a match comes out when its window is closed, with None for the other side. A record comes
         out at once if it has no key, or if it arrives after the end of its own window. With `JoinWindows.of`, every
-        record without a match comes out at once.
+        record without a match comes out at once. Records without a value are dropped and counted.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
