@@ -528,8 +528,8 @@ class KStream(Described[K, V]):
         ``joiner(key, left, right)``.
 
         - With a stream: each pair of records with the same key whose timestamps are as close as ``windows`` says. A
-          result has the larger timestamp of the two. Both sides are kept in window stores, by default with changelogs.
-          ``stream_joined`` gives names to the join and its stores.
+          result has the larger timestamp of the two, and the headers of the record that came last. Both sides are kept
+          in window stores, by default with changelogs. ``stream_joined`` gives names to the join and its stores.
         - With a table: the row that the table has for the key when the record is processed. A versioned table gives the
           row that was valid at the record's timestamp. Updates of the table cause no results. A result has the
           timestamp of the record. With ``grace``, which is for versioned tables (KIP-923), each record waits until
@@ -679,10 +679,11 @@ class KStream(Described[K, V]):
 
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
         without a match gives its result when its window is closed (timestamp + window + grace < stream time). The
-        result has the record's timestamp. The result comes at once if the record has no key, if the record arrives
-        after the end of its own window, or with `JoinWindows.of`. In a join with a table, each record gives its result
-        at once. With ``grace``, each record waits as in `join`, and a record without a key raises `StreamsError`.
-        Records without a value are dropped and counted.
+        result has the record's timestamp, and the headers of the later record that closed the window. The result comes
+        at once if the record has no key, if the record arrives after the end of its own window, or with
+        `JoinWindows.of`. In a join with a table, each record gives its result at once. With ``grace``, each record
+        waits as in `join`, and a record without a key raises `StreamsError`. Records without a value are dropped and
+        counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -750,9 +751,10 @@ class KStream(Described[K, V]):
         """As `join` with a stream, but records of both sides without a match give results, too.
         (``KStream.outerJoin``, KIP-962)
 
-        A record without a match comes out when its window is closed, with None for the other side. A record comes
-        out at once if it has no key, or if it arrives after the end of its own window. With `JoinWindows.of`, every
-        record without a match comes out at once. Records without a value are dropped and counted.
+        A record without a match comes out when its window is closed, with None for the other side, and with the headers
+        of the later record that closed the window. A record comes out at once if it has no key, or if it arrives after
+        the end of its own window. With `JoinWindows.of`, every record without a match comes out at once. Records
+        without a value are dropped and counted.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
