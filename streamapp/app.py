@@ -56,18 +56,19 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust application that also runs a topology, beside Faust's agents, timers, pages and tasks.
 
     ``topology`` is a `Topology`, or a function that takes a `StreamsBuilder` and adds the operators to the builder.
-    ``config`` has the settings of Kafka Streams. Its default is the configuration with which a `Topology` was built.
-    ``bootstrap_servers`` (``host:port``, several joined by commas) overrides the address in ``config``. ``datadir``,
-    the folder of all local data, overrides ``state_dir`` of ``config``. The option ``--datadir`` of the command line
-    overrides ``datadir``. An address or a security setting that is not given comes from the environment
-    (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of the application use the same address and security
-    (docs/connecting.md).
+    ``config`` has the settings of Kafka Streams. Its default is the configuration with which a `Topology` was built;
+    for a function, the default settings. ``bootstrap_servers`` (``host:port``, several joined by commas) overrides the
+    address in ``config``. ``datadir``, the folder of all local data, overrides ``state_dir`` of ``config``. The option
+    ``--datadir`` of the command line overrides ``datadir``. An address or a security setting that is not given comes
+    from the environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of the application use the same address and
+    security (docs/connecting.md).
 
     ``shutdown_timeout``: the seconds for which a worker that is told to stop waits for its last commit. A process that
     still hangs some seconds later ends with exit code 70.
 
     ``web_allowed_hosts``: host names by which requests may address the web server, for example ``views.example.com`` or
-    ``*.svc.cluster.local``. The names of the machine and of ``canonical_url`` are always allowed.
+    ``*.svc.cluster.local``. ``localhost``, IP addresses, and the names of the machine and of ``canonical_url`` are
+    always allowed.
 
     All other arguments are Faust's settings. ``broker`` means the same as ``bootstrap_servers``, so two different
     addresses are an error.

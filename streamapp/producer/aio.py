@@ -38,8 +38,8 @@ class ReliableProducer(ProducerFace[K, V]):
     - ``buffer_records``, ``buffer_bytes``: limits for the records in memory that brokers have not confirmed.
     - ``when_full``: at such a limit, `send` waits (``"wait"``) or raises `BufferFull` (``"refuse"``). With ``"spill"``,
       all records in memory go to the local log as soon as they reach three quarters of a limit.
-    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers confirm nothing for
-      ``spill_after_ms`` while records wait, all records in memory go to this log. From the log, records go to Kafka
+    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If a record is not
+      confirmed within ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka
       exactly once and in order. After a kill of this process, the next producer with this folder sends them. A log of
       ``spill_max_bytes`` takes no more records, except those in memory at the end of the producer.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.

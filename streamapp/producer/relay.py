@@ -35,9 +35,10 @@ __all__ = ["OUTBOX", "OutboxRelay", "RelayMetrics"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 OUTBOX = "-outbox-"
-"""The middle part of the transactional id, which is also the name of the group of bookmarks.
+"""The middle part of the transactional id of a relay. The consumer group with the bookmarks has the same name as this
+id.
 
-The name of the relay stands before this part, and the name of the table (`OutboxDatabase.identity`) behind it.
+The name of the relay stands before this part, and the random name of the table (`OutboxDatabase.identity`) behind it.
 """
 _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000
@@ -69,10 +70,11 @@ class OutboxRelay:
 
     Consumers with ``isolation.level=read_committed`` read each row exactly once. A row that brokers refuse for good
     stays in the table, and the relay goes on with the next one. Run a relay as a process (`streamapp outbox relay`), in
-    a thread (``with``), or with `run`. A second relay of the same table waits for the first one (PostgreSQL), or fences
-    it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent rows are kept under
-    this name. A relay of another name sends rows again that were sent and not yet deleted. So does a relay that starts
-    after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7 days).
+    a thread (``with``), or with `run`. With PostgreSQL, a second relay of the same table waits for the first one. With
+    SQLite, a second relay of the same name fences the first one, which then gets errors. Never change ``name``: the
+    bookmarks of sent rows are kept under this name. A relay of another name sends rows again that were sent and not yet
+    deleted. So does a relay that starts after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7
+    days).
 
     ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. ``compression_type`` is that of
     Kafka's producers. If the table is empty, the relay looks again after ``poll_interval_ms``.
