@@ -751,10 +751,10 @@ class KStream(Described[K, V]):
         """As `join` with a stream, but records of both sides without a match give results, too.
         (``KStream.outerJoin``, KIP-962)
 
-        A record without a match comes out when its window is closed, with None for the other side, and with the headers
-        of the later record that closed the window. A record comes out at once if it has no key, or if it arrives after
-        the end of its own window. With `JoinWindows.of`, every record without a match comes out at once. Records
-        without a value are dropped and counted.
+        A record without a match comes out when its window is closed, with None for the other side. The result has the
+        headers of the later record that closed the window. A record comes out at once if it has no key, or if it
+        arrives after the end of its own window. With `JoinWindows.of`, every record without a match comes out at once.
+        Records without a value are dropped and counted.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
