@@ -82,7 +82,7 @@ class Store:
 
     @property
     def below_cache(self) -> Any:
-        """The object that answers queries by range and window (KIP-796). `streamapp.query` says which rows these see."""
+        """The store that answers queries by range and window (KIP-796). `streamapp.query` says which rows they see."""
         return self
 
     def ask(self, question: Callable[[Any], R]) -> R:
