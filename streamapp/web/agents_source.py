@@ -25,13 +25,14 @@ class AgentsSource:
         app = self._app
         state, reason = worker_state(app)
         url = str(app.conf.canonical_url)
-        inputs = () if app._consumer is None else app._consumer.inputs
+        agents = app._consumer
         return WorkerStatus(
             state,
             reason,
             url,
             consumers=app.consumers,
-            agent_inputs=tuple(map(input_status, inputs)),
+            agent_inputs=() if agents is None else tuple(map(input_status, agents.inputs)),
+            agent_failed_records={} if agents is None else agents.failed_records,
             has_topology=False,
         )
 

@@ -102,6 +102,15 @@ class MetricsView:
                 if each.lag is not None
             ],
         )  # fmt: skip
+        failed = status.agent_failed_records.items()
+        yield Metric(
+            "agent_skipped_total", "counter", "Records of agents that were dropped after an error.",
+            [({"topic": topic}, skipped) for topic, (skipped, _) in failed],
+        )  # fmt: skip
+        yield Metric(
+            "agent_dead_total", "counter", "Records of agents that became dead letters.",
+            [({"topic": topic}, dead) for topic, (_, dead) in failed],
+        )  # fmt: skip
         for field, text in (
             ("percent", "How much of a task's changelogs is restored."),
             ("remaining", "Offsets of a task's changelogs that are to be restored."),

@@ -61,6 +61,7 @@ class RuntimeSource:
             self._consumers(),
             tuple(map(input_status, streams.global_inputs)),
             tuple(map(input_status, streams.agent_inputs)),
+            agent_failed_records=streams.agent_failed_records,
             lost_records=streams.lost_records,
             processed=streams.processed,
             work=streams.work,

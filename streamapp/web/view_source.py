@@ -149,6 +149,9 @@ class WorkerStatus:
     """The partitions of global topics, which belong to no task."""
     agent_inputs: Sequence[InputStatus] = ()
     """The partitions that agents of Faust read. ``buffered`` records went to agents, and are not finished."""
+    agent_failed_records: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The records of agents that the exception handlers have given up, by topic: those that were dropped, and those
+    that became dead letters."""
     has_topology: bool = True
     """False for an application with agents or consumers only, which never has tasks."""
     lost_records: Mapping[str, int] = field(default_factory=dict)

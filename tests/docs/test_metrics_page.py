@@ -77,6 +77,7 @@ def emitted_by_a_worker() -> set[Described]:
             ),
         ),
         agent_inputs=inputs,
+        agent_failed_records={"flights": (1, 2)},
     )
     now = 0.0
     sampler = Sampler(source, lambda: now)

@@ -359,13 +359,21 @@ def test_a_record_that_fails_anywhere_becomes_a_dead_letter_and_the_next_ones_ar
     for value in [b"before", *poison, b"after"]:
         producer.produce(source, value, b"k1")
     producer.flush()
-    worker = answered.start(FAILING=source, HOW=how, ON_ERROR="continue", DEAD_LETTERS=letters)
+    port = free_port()
+    worker = answered.start(
+        FAILING=source, HOW=how, ON_ERROR="continue", DEAD_LETTERS=letters, WEB_PORT=str(port)
+    )
 
     def good() -> list[bytes]:
         return [value for _, value in answered.answers(b"yielded ") if not value.startswith(b"poison")]
 
     until(lambda: good() == [b"before", b"after"], 60, worker.text)
     assert [value for _, value in cluster.read(letters)] == poison
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        metrics = page.read().decode()
+    of_topic = f'{{application="{cluster.id}",topic="{source}"}}'
+    assert f"streamapp_agent_dead_total{of_topic} {len(poison)}\n" in metrics
+    assert f"streamapp_agent_skipped_total{of_topic} 0\n" in metrics
     assert worker.terminate() == 0
 
 

@@ -222,6 +222,12 @@ class WorkerView:
         return () if agents is None else agents.inputs
 
     @property
+    def agent_failed_records(self) -> dict[str, tuple[int, int]]:
+        """`AgentConsumer.failed_records`."""
+        agents = self._app._consumer
+        return {} if agents is None else agents.failed_records
+
+    @property
     def standbys(self) -> dict[str, StandbyInfo]:
         """The copies of other workers' tasks that this worker keeps warm, by task id."""
         if self._plane is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,8 @@ class Application:
         self.refusal: Exception | None = None
         self.has = lambda record: True
         self.agents: dict[str, Any] = {}
+        self.dead: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
 
     async def fail(self, failure: Exception, record: Any) -> None:
         self.failed = failure
@@ -218,7 +221,7 @@ async def test_a_record_that_is_no_json_names_the_serializer(
     async def fail(error: Exception, record: Any) -> None:
         failures.append(error)
 
-    app._consumer = SimpleNamespace(fail=fail)
+    app._consumer = SimpleNamespace(fail=fail, dead=Counter(), skipped=Counter())
     topic = app.topic("in", **settings)
     with pytest.raises(DecodeError) as caught:
         await topic.decode(SimpleNamespace(**{**vars(RECORD), "value": b"1", **record}), propagate=True)

@@ -161,6 +161,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """The ids of the agents' topics when this worker first read them. Commits name these ids."""
         self._topic_ids: TopicIds | None = None
         """Watches all topics that agents have read."""
+        self.skipped: Counter[str] = Counter()
+        """Topic -> the records that were dropped after an error, without a dead letter."""
+        self.dead: Counter[str] = Counter()
+        """Topic -> the records that became dead letters."""
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
 
@@ -233,6 +237,19 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return ()
         plain = sorted(tp for tp in self.assignment() if self._is_plain(tp))
         return tuple(map(self._input, plain))
+
+    @property
+    def failed_records(self) -> dict[str, tuple[int, int]]:
+        """The records that the exception handlers have given up, by topic: those dropped, and those with dead letters.
+
+        Each topic that agents read here has an entry. Any thread may ask.
+        """
+        topics = (
+            {each.partition.topic for each in self.inputs}
+            | dict(self.skipped).keys()
+            | dict(self.dead).keys()
+        )
+        return {topic: (self.skipped[topic], self.dead[topic]) for topic in sorted(topics)}
 
     def _input(self, tp: TP) -> InputInfo:
         progress = self._progress.get(tp)

@@ -307,6 +307,9 @@ async def _decide(
     if answer == "fail":
         await app.consumer.fail(ProcessingFailed(failure), record if known else None)
         return
+    if known:
+        counts = app.consumer.dead if letters else app.consumer.skipped
+        counts[record.topic] += 1
     logger.warning(
         "%s; %s",
         failure,
