@@ -12,7 +12,7 @@ import binascii
 import logging
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from streamapp._base.counted import counted
@@ -146,13 +146,13 @@ def _size(name: str) -> int:
     return _INT.size + len(name.encode()) + _LONG.size
 
 
-def _letters(names: Iterable[str]) -> int:
-    """The length of the metadata text with these names.
+def _letters(count: int) -> int:
+    """The length of a metadata text of so many bytes.
 
-    >>> _letters(["store"]) == len(encode_metadata(5, {"store": 7}))
+    >>> _letters(_HEAD.size + _INT.size + _size("store")) == len(encode_metadata(5, {"store": 7}))
     True
     """
-    return -(-(_HEAD.size + _INT.size + sum(map(_size, names))) // 3) * 4
+    return -(-count // 3) * 4
 
 
 def _fitting(notes: Sequence[str], room: int) -> Sequence[str]:
@@ -201,26 +201,31 @@ class RememberedTimes:
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
         `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
-        `SOME_NOTES` takes their place. The id goes next, and then times from the end. The stream times of operators
-        stand at the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
+        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, the id goes, and leaves
+        its room to notes. Times go last, from the end. The stream times of operators stand at the end. Without its
+        stream time, an operator begins anew after a restart, as in Kafka Streams.
         """
         known = self._known()
+        bytes_known = _HEAD.size + _INT.size + sum(map(_size, known))
         own: dict[str, int] = {} if topic_id is None else {f"{TOPIC_ID}{topic_id}": 0}
-        ids = list(own) * inputs
-        if _letters([*known, *ids]) > METADATA_LIMIT:
-            return encode_metadata(partition_time, known)
+        bytes_id = sum(map(_size, own))
+        if _letters(bytes_known + bytes_id * inputs) > METADATA_LIMIT:
+            own, bytes_id = {}, 0
         # A note about a store has two forms, for inputs whose records reach the store and for other inputs.
-        room = min(_NOTES_LIMIT - _letters([*known, *own]), (METADATA_LIMIT - _letters([*known, *ids])) // 2)
+        room = min(
+            _NOTES_LIMIT - _letters(bytes_known + bytes_id),
+            (METADATA_LIMIT - _letters(bytes_known + bytes_id * inputs)) // 2,
+        )
         fitting = _fitting(notes, room)
         return encode_metadata(partition_time, known | own | dict.fromkeys(fitting, max(partition_time, 0)))
 
     def _known(self) -> dict[str, int]:
         """The numbers that fit into the metadata, first those that no later record sets right."""
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
-        if _letters(known) <= METADATA_LIMIT:
+        left = METADATA_LIMIT // 4 * 3 - _HEAD.size - _INT.size
+        if sum(map(_size, known)) <= left:
             return known
         ordered = sorted(known, key=lambda name: name.endswith(STREAM_TIME))
-        left = METADATA_LIMIT // 4 * 3 - _HEAD.size - _INT.size
         count = sum(size <= left for size in accumulate(map(_size, ordered)))
         if not self._told:
             self._told = True

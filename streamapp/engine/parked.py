@@ -6,7 +6,9 @@ shows. Order and next attempt of each lane are in memory, too, and are read from
 
 The JSON has the bytes of the record and of its source in base64. So a row is up to three times as long as the record.
 Brokers would refuse the row of a large record in the changelog. Every worker that takes the task would then end. So a
-long row is cut into parts, each with a row of its own.
+long row is cut: rows of their own, the parts, have the fields that never change. The first row has the other fields and
+the number of parts. With at_least_once, a crash may leave some rows of a commit in the changelog, in their order. So
+parts are written before their first row, and deleted after it. Parts without a first row count for nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from streamapp.errors import ProcessorStateError
@@ -28,8 +30,13 @@ __all__ = ["Lane", "ParkedRecord", "ParkedRecords", "begins_record"]
 _LENGTH = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
 _PART = struct.Struct(">I")
+_WHOLE_BYTES = 900_000
+"""The most bytes of a row that is not cut, with its key. Brokers and the client take 1,000,000 bytes in a message,
+unless they are set otherwise. An earlier release can read rows that are not cut."""
 _PART_BYTES = 500_000
-"""The most bytes of a part. Brokers and the client take 1,000,000 bytes in a message, unless they are set otherwise."""
+"""The most bytes of a part."""
+_CUT = b'{"parts":'
+"""The beginning of the first row of a record with parts."""
 
 
 @dataclass(slots=True)
@@ -52,24 +59,27 @@ class ParkedRecord:
     error: str = ""
 
     def encode(self) -> bytes:
-        """The row of the store."""
-        fields = asdict(self) | {
-            "key": _text(self.key),
-            "value": _text(self.value),
-            "headers": _headers(self.headers),
-            "source": [
-                *self.source[:4],
-                _headers(self.source.headers),
-                *map(_text, self.source[5:]),
-            ],
-        }
-        return json.dumps(fields, separators=(",", ":")).encode()
+        """The row of the store, if it is not cut."""
+        lasting, changing = map(_json, self._halves())
+        return b"%s,%s" % (lasting[:-1], changing[1:])
+
+    def rows(self, key: bytes) -> list[bytes]:
+        """The first row of the store, whose key is ``key``, and the parts of a record that is too long for one row."""
+        lasting, changing = self._halves()
+        data = _json(lasting)
+        if len(key) + len(data) <= _WHOLE_BYTES:
+            return [b"%s,%s" % (data[:-1], _json(changing)[1:])]
+        parts = [data[at : at + _PART_BYTES] for at in range(0, len(data), _PART_BYTES)]
+        return [_json({"parts": len(parts)} | changing), *parts]
 
     @classmethod
-    def decode(cls, row: bytes) -> ParkedRecord:
-        """The record of a row of the store. Raises `ProcessorStateError` if the row cannot be read."""
+    def decode(cls, row: bytes, parts: bytes = b"") -> ParkedRecord:
+        """The record of a row of the store, and of its parts. Raises `ProcessorStateError` if they cannot be read."""
         try:
             fields = json.loads(row)
+            if row.startswith(_CUT):
+                del fields["parts"]
+                fields |= json.loads(parts)
             topic, partition, offset, timestamp, headers, key, value = fields["source"]
             fields |= {
                 "key": _bytes(fields["key"]),
@@ -85,13 +95,31 @@ class ParkedRecord:
                 f"a row of parked records cannot be read: {error}: {row[:200]!r}"
             ) from error
 
+    def _halves(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields that never change, and those that each attempt changes."""
+        changing = {"attempts": self.attempts, "due": self.due, "error": self.error}
+        lasting = {
+            "key": _text(self.key),
+            "value": _text(self.value),
+            "timestamp": self.timestamp,
+            "headers": _headers(self.headers),
+            "source": [
+                *self.source[:4],
+                _headers(self.source.headers),
+                *map(_text, self.source[5:]),
+            ],
+            "since": self.since,
+        }
+        return lasting, changing
+
 
 @dataclass(slots=True)
 class Lane:
-    """One lane: sequence number and size of each record, oldest first, and the first record (the head) itself."""
+    """One lane: sequence number, size and number of parts of each record, oldest first, and the first record (the
+    head) itself."""
 
     name: bytes
-    rows: deque[tuple[int, int]]
+    rows: deque[tuple[int, int, int]]
     head: ParkedRecord
 
     @property
@@ -111,43 +139,57 @@ class ParkedRecords:
         """The sequence number for the next record."""
         self._due: list[tuple[int, bytes]] = []
         """A heap of (time of the next attempt, name of the lane). An entry whose lane has another time is ignored."""
-        for name, number, row in _whole_rows(store.all()):
+        self._left: list[bytes] = []
+        """The keys of parts that a crash has left without a first row, until they are deleted."""
+        for first, row, parts in self._whole_rows(store.all()):
+            name, number = first[_LENGTH.size : -_SEQUENCE.size], int.from_bytes(first[-_SEQUENCE.size :])
             lane = self.lanes.get(name)
             if lane is None:
-                lane = self.lanes[name] = Lane(name, deque(), ParkedRecord.decode(row))
+                lane = self.lanes[name] = Lane(name, deque(), ParkedRecord.decode(row, b"".join(parts)))
                 heapq.heappush(self._due, (lane.due, name))
-            self._count(lane, number, row)
+            self._count(lane, number, [row, *parts])
 
     def park(self, name: bytes, record: ParkedRecord) -> None:
         """Puts a record at the end of a lane."""
-        row, number = record.encode(), self.next_number
+        for key in self._left:
+            self._store.put(key, None)
+        self._left.clear()
+        number = self.next_number
         lane = self.lanes.get(name)
         if lane is None:
             lane = self.lanes[name] = Lane(name, deque(), record)
             heapq.heappush(self._due, (lane.due, name))
-        self._write(name, number, row, 0)
-        self._count(lane, number, row)
+        first = _first_key(name, number)
+        rows = record.rows(first)
+        self._write(first, rows)
+        self._count(lane, number, rows)
 
     def postpone(self, lane: Lane) -> None:
         """Writes the head of a lane to the store again, because its attempts or its next time have changed."""
-        number, size = lane.rows[0]
-        row = lane.head.encode()
-        lane.rows[0] = number, len(row)
-        self.bytes += len(row) - size
-        self._write(lane.name, number, row, size)
+        number, size, count = lane.rows[0]
+        first = _first_key(lane.name, number)
+        rows = lane.head.rows(first)
+        new_size = sum(map(len, rows))
+        lane.rows[0] = number, new_size, len(rows) - 1
+        self.bytes += new_size - size
+        self._write(first, rows if count != len(rows) - 1 else rows[:1])  # parts never change
         heapq.heappush(self._due, (lane.due, lane.name))
 
     def remove_head(self, lane: Lane) -> bool:
         """Deletes the head of a lane, which needs no further attempt. Returns True if the lane has another record."""
-        number, size = lane.rows.popleft()
-        self._write(lane.name, number, b"", size)
+        number, size, count = lane.rows.popleft()
+        first = _first_key(lane.name, number)
+        for key in [first, *_part_keys(first, count)]:
+            self._store.put(key, None)
         self.records -= 1
         self.bytes -= size
         if not lane.rows:
             del self.lanes[lane.name]
             return False
-        number, size = lane.rows[0]
-        lane.head = ParkedRecord.decode(b"".join(map(self._store.get, _part_keys(lane.name, number, size))))
+        number, _, count = lane.rows[0]
+        first = _first_key(lane.name, number)
+        parts = b"".join(map(self._store.get, _part_keys(first, count)))
+        lane.head = ParkedRecord.decode(self._store.get(first), parts)
         return True
 
     def take_due(self, now: int) -> Lane | None:
@@ -179,20 +221,34 @@ class ParkedRecords:
                 return
             heapq.heappop(self._due)
 
-    def _write(self, lane: bytes, number: int, row: bytes, size: int) -> None:
-        """Writes the parts of a row in place of the parts of an earlier row, which had ``size`` bytes. An empty row
-        only deletes the earlier parts."""
-        keys = _part_keys(lane, number, len(row))
-        for place, key in enumerate(keys):
-            self._store.put(key, row[place * _PART_BYTES : (place + 1) * _PART_BYTES])
-        for key in _part_keys(lane, number, size)[len(keys) :]:
-            self._store.put(key, None)
+    def _write(self, first: bytes, rows: list[bytes]) -> None:
+        """Writes the rows of a record, the first row last."""
+        for key, row in zip(_part_keys(first, len(rows) - 1), rows[1:], strict=True):
+            self._store.put(key, row)
+        self._store.put(first, rows[0])
 
-    def _count(self, lane: Lane, number: int, row: bytes) -> None:
-        lane.rows.append((number, len(row)))
+    def _count(self, lane: Lane, number: int, rows: list[bytes]) -> None:
+        size = sum(map(len, rows))
+        lane.rows.append((number, size, len(rows) - 1))
         self.records += 1
-        self.bytes += len(row)
+        self.bytes += size
         self.next_number = max(self.next_number, number + 1)
+
+    def _whole_rows(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes, list[bytes]]]:
+        """Key, first row and parts of each record. In the order of keys, the parts come after their first row."""
+        first, row, parts, count = b"", b"", list[bytes](), 0
+        for key, data in rows:
+            if begins_record(key):
+                if first:
+                    yield first, row, parts
+                first, row, parts = key, data, []
+                count = json.loads(data)["parts"] if data.startswith(_CUT) else 0
+            elif len(parts) < count and key.startswith(first):
+                parts.append(data)
+            else:
+                self._left.append(key)
+        if first:
+            yield first, row, parts
 
 
 def begins_record(key: bytes) -> bool:
@@ -201,26 +257,16 @@ def begins_record(key: bytes) -> bool:
     return len(key) <= _LENGTH.size + length + _SEQUENCE.size
 
 
-def _part_keys(lane: bytes, number: int, size: int) -> list[bytes]:
-    """The keys of a record's parts. The first part has the key that a record of one part has."""
-    first = _LENGTH.pack(len(lane)) + lane + _SEQUENCE.pack(number)
-    parts = -(-size // _PART_BYTES)
-    return [first + _PART.pack(part) if part else first for part in range(parts)]
+def _first_key(lane: bytes, number: int) -> bytes:
+    return _LENGTH.pack(len(lane)) + lane + _SEQUENCE.pack(number)
 
 
-def _whole_rows(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, int, bytes]]:
-    """Lane, number and row of each record. The parts of a record follow each other in the order of keys."""
-    parts: list[bytes] = []
-    name, number = b"", 0
-    for key, row in rows:
-        if begins_record(key):
-            if parts:
-                yield name, number, b"".join(parts)
-            name, parts = key[_LENGTH.size : -_SEQUENCE.size], []
-            (number,) = _SEQUENCE.unpack(key[-_SEQUENCE.size :])
-        parts.append(row)
-    if parts:
-        yield name, number, b"".join(parts)
+def _part_keys(first: bytes, count: int) -> list[bytes]:
+    return [first + _PART.pack(part) for part in range(count)]
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def _text(data: bytes | None) -> str | None:

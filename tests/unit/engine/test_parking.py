@@ -22,6 +22,8 @@ from streamapp import (
     TopologyError,
     TopologyTestDriver,
 )
+from streamapp.engine.parked import ParkedRecord, ParkedRecords
+from streamapp.records import RecordContext
 from streamapp.state.backend import MemoryBackend
 from tests.unit.engine.support import CONFIG, QUICK, TEXT, commit, feed, task_of
 
@@ -298,6 +300,79 @@ def test_a_waiting_record_of_any_size_fits_into_messages_of_its_changelog(size: 
     assert service.failing[large] == 0
     assert list(task.store("look-up-parked").all()) == []
     assert task.parkings["look-up"].parked.bytes == 0
+
+
+class Rows(dict[bytes, bytes]):
+    """A store of parked records. ``log`` has the writes since the last commit, in the order of the changelog."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.log: dict[bytes, bytes | None] = {}
+
+    def put(self, key: bytes, row: bytes | None) -> None:
+        self.log[key] = row
+        self.pop(key, None)
+        if row is not None:
+            self[key] = row
+
+    def all(self) -> list[tuple[bytes, bytes]]:
+        return sorted(self.items())
+
+
+def waiting(value: bytes) -> ParkedRecord:
+    return ParkedRecord(b"a", value, 1, (), RecordContext("in", 0, 0, 1, (), b"a", value), 1)
+
+
+def waiting_in(store: Rows) -> list[tuple[bytes | None, int]]:
+    """Value and attempts of the records that wait in lane a, as a task finds them at its start."""
+    records, found = ParkedRecords(Rows(store)), []
+    while (lane := records.lanes.get(b"a")) is not None:
+        found.append((lane.head.value, lane.head.attempts))
+        records.remove_head(lane)
+    return found
+
+
+@pytest.mark.parametrize("size", [200_000, 400_000])
+def test_long_rows_of_a_version_before_parts_are_read(size: int) -> None:
+    values = [b"x" * size, b"y" * size]
+    before = Rows((b"\0\0\0\1a%s" % n.to_bytes(8), waiting(each).encode()) for n, each in enumerate(values))
+    assert waiting_in(before) == [(values[0], 0), (values[1], 0)]
+    records = ParkedRecords(before)
+    records.lanes[b"a"].head.attempts += 1
+    records.postpone(records.lanes[b"a"])
+    assert waiting_in(before) == [(values[0], 1), (values[1], 0)]
+
+
+def test_a_crash_between_the_rows_of_a_record_loses_no_record() -> None:
+    """With at_least_once, the changelog may have only the first rows of a commit. The next start has to read them."""
+    old, new = b"x" * 400_000, b"y" * 600_000
+    store = Rows()
+    ParkedRecords(store).park(b"a", waiting(old))
+    steps: list[Callable[[ParkedRecords], Any]] = [
+        lambda records: records.park(b"a", waiting(new)),
+        lambda records: [
+            setattr(records.lanes[b"a"].head, "attempts", 7),
+            records.postpone(records.lanes[b"a"]),
+        ],
+        lambda records: records.remove_head(records.lanes[b"a"]),
+    ]
+    for step in steps:
+        before, after = Rows(store), Rows(store)
+        step(ParkedRecords(after))
+        outcomes = waiting_in(before), waiting_in(after)
+        for count in range(len(after.log) + 1):
+            torn = Rows(store)
+            for key, row in list(after.log.items())[:count]:
+                torn.put(key, row)
+            assert waiting_in(torn) in outcomes
+            if waiting_in(torn) == outcomes[0]:
+                step(ParkedRecords(torn))
+            assert waiting_in(torn) == outcomes[1]
+            records = ParkedRecords(torn)
+            records.park(b"b", waiting(b"z"))  # deletes parts that the crash has left
+            records.remove_head(records.lanes[b"b"])
+            assert torn.keys() == after.keys()
+        store = after
 
 
 def test_a_key_keeps_its_order_if_a_new_version_waits_by_key() -> None:

@@ -165,3 +165,11 @@ def test_kafka_streams_can_write_the_names_of_all_inputs_with_each_input(operato
         union |= decode_metadata(times.encode(6, f"{each:022}", [*notes, "all stores"], inputs))[1]
     assert len(encode_metadata(6, union)) <= 4_096
     assert ("store orders-of-customers-0: values by key" in union) == (operators < 50)
+
+
+def test_a_task_of_very_many_inputs_keeps_its_notes() -> None:
+    """The ids of so many inputs have no room in metadata of Kafka Streams. All inputs share the notes."""
+    notes = ["store counts: values by key", "all stores"]
+    few, many = (RememberedTimes().encode(6, "B" * 22, notes, inputs) for inputs in (60, 100))
+    assert decode_metadata(few)[1] == {f"{TOPIC_ID}{'B' * 22}": 0, notes[0]: 6, notes[1]: 6}
+    assert decode_metadata(many)[1] == {notes[0]: 6, notes[1]: 6}

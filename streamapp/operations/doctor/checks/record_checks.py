@@ -67,10 +67,14 @@ def hot_key(survey: Survey) -> Found:
             continue
         # Each partition has about the same number of records in the sample, but a hot key makes its partition long.
         sizes = {p.partition: p.end - p.start for p in survey.positions if p.partition in samples}
+        whole = sum(sizes.values())
+        if not whole:  # all records came after the look at the positions
+            continue
         shares: defaultdict[bytes, float] = defaultdict(float)
         for tp, keys in samples.items():
+            weight = sizes.get(tp, 0) / len(keys) / whole
             for key, count in Counter(key for key in keys if key is not None).items():
-                shares[key] += sizes[tp] * count / len(keys) / sum(sizes.values())
+                shares[key] += weight * count
         key, share = max(shares.items(), key=itemgetter(1), default=(b"", 0.0))
         if share > max(_HOT, 1.5 / partitions):
             yield (
