@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamapp._base.extras import missing_for_spark
+from streamapp._base.prometheus import metrics_text
 from streamapp.config import ExceptionHandler, StreamsConfig
 from streamapp.dsl import (
     BranchedKStream,
@@ -232,6 +233,7 @@ __all__ = [
     "compare_topologies",
     "fail_on_invalid_timestamp",
     "log_and_skip_on_invalid_timestamp",
+    "metrics_text",
     "use_partition_time_on_invalid_timestamp",
     "wallclock_timestamp",
 ]

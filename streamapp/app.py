@@ -37,6 +37,7 @@ from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
+from streamapp.runners.worker.agents.sets import AgentSetGlobalTable, AgentSetTable
 from streamapp.runners.worker.agents.taken_batches import WatchedStream
 from streamapp.runners.worker.clients import admin_client, await_brokers, client_id
 from streamapp.runners.worker.control_plane import StreamsTransport
@@ -55,18 +56,19 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust application that also runs a topology, beside Faust's agents, timers, pages and tasks.
 
     ``topology`` is a `Topology`, or a function that takes a `StreamsBuilder` and adds the operators to the builder.
-    ``config`` has the settings of Kafka Streams. Its default is the configuration with which a `Topology` was built.
-    ``bootstrap_servers`` (``host:port``, several joined by commas) overrides the address in ``config``. ``datadir``,
-    the folder of all local data, overrides ``state_dir`` of ``config``. The option ``--datadir`` of the command line
-    overrides ``datadir``. An address or a security setting that is not given comes from the environment
-    (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of the application use the same address and security
-    (docs/connecting.md).
+    ``config`` has the settings of Kafka Streams. Its default is the configuration with which a `Topology` was built;
+    for a function, the default settings. ``bootstrap_servers`` (``host:port``, several joined by commas) overrides the
+    address in ``config``. ``datadir``, the folder of all local data, overrides ``state_dir`` of ``config``. The option
+    ``--datadir`` of the command line overrides ``datadir``. An address or a security setting that is not given comes
+    from the environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...). All clients of the application use the same address and
+    security (docs/connecting.md).
 
     ``shutdown_timeout``: the seconds for which a worker that is told to stop waits for its last commit. A process that
     still hangs some seconds later ends with exit code 70.
 
     ``web_allowed_hosts``: host names by which requests may address the web server, for example ``views.example.com`` or
-    ``*.svc.cluster.local``. The names of the machine and of ``canonical_url`` are always allowed.
+    ``*.svc.cluster.local``. ``localhost``, IP addresses, and the names of the machine and of ``canonical_url`` are
+    always allowed.
 
     All other arguments are Faust's settings. ``broker`` means the same as ``bootstrap_servers``, so two different
     addresses are an error.
@@ -208,19 +210,18 @@ class App(faust.App):  # type: ignore[misc]
             return
         if hasattr(self.web, "prepare"):
             self.web.prepare()  # refuses an open web server before the worker joins the group
-        if self._runs_topology:
-            await self.streams.start()
-        else:
-            await await_brokers(self.config, admin_client(self.config))
+        # Before topics and state: a refused start leaves nothing.
         check_agents(
             self,
             [agent for agent in self.agents.values() if not isinstance(agent, SubtopologyAgent)],
-            self.streams.is_source if self._runs_topology else lambda topic: False,
+            self.streams.may_read if self._runs_topology else lambda topic: False,
         )
         if self._runs_topology:
+            await self.streams.start()
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
         else:
+            await await_brokers(self.config, admin_client(self.config))
             limit = self.config.max_poll_interval_ms / 1000
             self._watchdog = watch_event_loop(self, limit, self._shutdown_timeout)
         self._app_consumers.start()
@@ -265,6 +266,8 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "Stream": WatchedStream,
     "TableManager": AgentTableManager,
+    "SetTable": AgentSetTable,
+    "SetGlobalTable": AgentSetGlobalTable,
     "PartitionAssignor": AgentAssignor,
     "Router": "streamapp.web.router.AgentsRouter",
     "HttpClient": "streamapp.web.cluster.open_session",

@@ -75,7 +75,8 @@ OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "sing
 
 
 ExceptionHandler = Answer | Chooser
-"""The answer to a record that fails: an `Answer`, or a function ``handler(context, exception)`` that returns an answer.
+"""The answer to a record that fails: an `Answer`, or a function ``handler(context, exception)`` that returns an answer
+or a `Response`.
 
 ``context`` is an `ErrorContext`.
 """
@@ -234,8 +235,8 @@ class StreamsConfig:
     """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
     """The topic for dead letters: records that fail, unless the handler's answer is "skip" (KIP-1034). With the answer
-    "fail", a letter is sent before the worker ends; but ``exactly_once_v2`` rolls this letter back, and agents of Faust
-    send none."""
+    "fail", a letter is sent before the worker ends; but ``exactly_once_v2`` rolls this letter back. Agents of Faust,
+    and consumers with ``output``, send none."""
     dead_letter_drops: tuple[str, ...] = ()
     """Records that operators drop without an error become dead letters, too, if the reason is listed here, for example
     ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""

@@ -62,7 +62,7 @@ class LockError(ProcessorStateError):
 
 
 class TaskCorruptedError(ProcessorStateError):
-    """A topic has lost records that the task needs: a changelog, or a topic at the committed position of the group.
+    """A changelog has lost records that the task needs, or a topic ends before the committed position of the group.
 
     The message says which topic to restore, or how to begin anew.
     """
@@ -95,7 +95,8 @@ class ServiceDown(StreamsError):
     With `Retry.by_key` or `Retry.in_place`, the record waits until the service is back. With `Retry.topics`, the record
     waits for the same delay again. In both cases, the call does not count as an attempt. (If ``failures=`` of the
     `Retry` leaves this exception out, the call counts.) With ``on_error="skip"`` or "dead_letter", the worker stops.
-    Any other ``on_error`` treats the exception like an error of the record.
+    Any other ``on_error`` treats the exception like an error of the record. A consumer (`App.consume`) without a
+    `Retry` ends under every ``on_error``.
     """
 
 

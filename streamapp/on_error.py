@@ -39,8 +39,8 @@ Answer = Literal["fail", "continue", "skip", "dead_letter"]
 """The answer to a record that fails.
 
 - ``fail`` ends the worker or consumer. The record is not committed, and is read again after the next start (not by a
-  consumer with ``"at_most_once"``). If ``dead_letter_queue_topic`` is set, topologies and consumers also send a dead
-  letter, which ``exactly_once_v2`` rolls back.
+  consumer with ``"at_most_once"``). If ``dead_letter_queue_topic`` is set, topologies, and consumers without
+  ``output``, also send a dead letter, which ``exactly_once_v2`` rolls back.
 - ``skip`` drops the record and counts the drop.
 - ``dead_letter`` sends the record to ``dead_letter_queue_topic``, which has to be set.
 - ``continue``, Kafka Streams' word, means ``dead_letter`` if ``dead_letter_queue_topic`` is set, otherwise ``skip``.
@@ -72,9 +72,9 @@ class ErrorContext:
     """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
     ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
-    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3``. ``attempt``
-    is the number of calls of the function for the record, without the calls that ended because a service failed. If a
-    punctuator has raised, ``topic`` is empty.
+    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3`` (empty for
+    an agent). ``attempt`` is the number of calls of the function for the record, without the calls that ended because a
+    service failed. If a punctuator has raised, ``topic`` is empty.
     """
 
     topic: str
@@ -197,8 +197,10 @@ class Retry:
     applies to the record that exceeds the limit.
 
     ``key_serde`` and ``value_serde`` encode the records that wait. The default is the stream's serde, then the
-    configuration's. On Spark no record waits: all attempts follow each other at once, and `topics` is refused. Raises
-    `ConfigError` for a wrong option.
+    configuration's. Raises `ConfigError` for a wrong option.
+
+    On Spark no record waits: all attempts follow each other at once. The failure of a service ends the run there.
+    Spark refuses `topics` and ``times=None``.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
@@ -248,7 +250,8 @@ class Retry:
         """The failed record waits for its next attempt, and later records of its key wait behind the failed record.
 
         The records of a key keep their order. Records of other keys go on, and so do all records if the failed record
-        has no key. Only after the failure of a service, the whole task waits. Options are the fields of `Retry`.
+        has no key. The whole task waits after the failure of a service, and while the records that wait have reached a
+        limit (``max_records``, ``max_bytes``, ``when_full``). Options are the fields of `Retry`.
         """
         _check_options("by_key", options)
         return cls(by="key", **options)

@@ -59,9 +59,9 @@ __all__ = [
 class QueryResult:
     """The answer to a query: a ``value``, or a ``failure`` with a ``message``.
 
-    The value of a query for one key is None if the store lacks the key. The value of a query for several rows is an
-    iterator. ``failure`` is the name of Kafka Streams' ``FailureReason``. ``UNKNOWN_QUERY_TYPE`` means that this kind
-    of store cannot answer the query.
+    The value of a query for one row or version is None if the store has none. The value of a query for several rows or
+    versions is an iterator. ``failure`` is the name of Kafka Streams' ``FailureReason``. ``UNKNOWN_QUERY_TYPE`` means
+    that this kind of store cannot answer the query.
     """
 
     value: Any = None

@@ -17,7 +17,7 @@ class BufferConfig:
     """The limits of the buffer in which `KTable.suppress` holds updates. A limit of None means no limit. Each task has
     a buffer of its own.
 
-    ``when_full`` decides when a limit is exceeded. ``emit_early`` hands on the oldest updates before their time.
+    If a limit is exceeded, ``when_full`` decides. ``emit_early`` hands on the oldest updates before their time.
     ``shut_down`` raises `RecordTooLateError`, which by default ends the worker. (Kafka Streams:
     ``Suppressed.BufferConfig``.)
 

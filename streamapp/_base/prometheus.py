@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["Metric", "exposition"]
+from streamapp.errors import ConfigError
+
+__all__ = ["Metric", "MetricsSource", "exposition", "labelled", "metrics_text"]
 
 
 class Metric(NamedTuple):
@@ -25,6 +27,51 @@ def exposition(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
     # TYPE streamapp_lag gauge
     streamapp_lag{application="a",task="0_1"} 3
     """
+    return _text(labelled(metrics, labels))
+
+
+class MetricsSource(Protocol):
+    """An object with counts: a producer, a consumer or the relay of an outbox."""
+
+    def _families(self) -> Iterable[Metric]: ...
+
+
+def metrics_text(*sources: MetricsSource) -> str:
+    """The counts of several producers, consumers and relays in Prometheus' text format, for one metrics page.
+
+    The text has each metric once, with the samples of all sources. Texts of ``exposition()`` that stand one after the
+    other repeat metrics, and Prometheus refuses such a page. Raises `ConfigError` if two sources of a kind have the
+    same name.
+
+    >>> from streamapp.producer import SyncReliableProducer
+    >>> text = metrics_text(SyncReliableProducer("orders-service"), SyncReliableProducer("payments-service"))
+    >>> print("\\n".join(text.splitlines()[1:4]))
+    # TYPE streamapp_producer_events_total counter
+    streamapp_producer_events_total{producer="orders-service"} 0
+    streamapp_producer_events_total{producer="payments-service"} 0
+    """
+    together: dict[str, tuple[Metric, list[tuple[Mapping[str, str], float]]]] = {}
+    for source in sources:
+        for metric in source._families():
+            samples = together.setdefault(metric.name, (metric, []))[1]
+            for labels, value in metric.samples:
+                if any(labels == known for known, _ in samples):
+                    named = ", ".join(f"{label} {text}" for label, text in labels.items())
+                    raise ConfigError(
+                        f"two sources have the counts of {named}, and Prometheus could not tell them apart: give each "
+                        "source once, and each a name of its own"
+                    )
+                samples.append((labels, value))
+    return _text(metric._replace(samples=samples) for metric, samples in together.values())
+
+
+def labelled(metrics: Iterable[Metric], labels: Mapping[str, str]) -> Iterable[Metric]:
+    """The metrics with further labels of each sample."""
+    for metric in metrics:
+        yield metric._replace(samples=[({**labels, **own}, value) for own, value in metric.samples])
+
+
+def _text(metrics: Iterable[Metric]) -> str:
     lines = []
     for metric in metrics:
         samples = list(metric.samples)
@@ -32,8 +79,8 @@ def exposition(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
             continue
         name = f"streamapp_{metric.name}"
         lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
-        for own, value in samples:
-            listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
+        for labels, value in samples:
+            listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
             lines.append(
                 f"{name}{{{listed}}} {value:g}"
                 if isinstance(value, float)

@@ -14,6 +14,8 @@ __all__ = [
     "OF_THE_TIME",
     "OF_THE_TOPIC",
     "REMEDIES",
+    "UNKNOWN",
+    "advised",
     "is_refusal",
     "refusal_text",
 ]
@@ -54,6 +56,8 @@ OF_THE_TOPIC = {
     KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
 }
 """Errors of a topic: brokers would refuse every other record for this topic, too."""
+UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+"""Errors of a topic that brokers do not know: the topic is missing, or a broker has just started."""
 FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
 """Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
 OF_A_REQUEST = (OF_THE_BATCH.keys() | OF_THE_RECORD.keys()) - {KafkaError._UNKNOWN_PARTITION}
@@ -71,3 +75,13 @@ def refusal_text(error: KafkaError, key: bytes | None, value: bytes | None, time
     when = f", timestamp {timestamp}" if timestamp is not None and timestamp > 0 else ""
     size = len(key or b"") + len(value or b"")
     return f"{error.str()} (key and value: {counted(size, 'byte')}{when})"
+
+
+def advised(error: KafkaError, topic: str) -> str:
+    """The error of a record for the topic, with its remedy.
+
+    >>> advised(KafkaError(KafkaError._UNKNOWN_TOPIC), "orders")
+    'Local: Unknown topic. Create the topic: streamapp topic create orders --partitions N'
+    """
+    remedy = REMEDIES.get(error.code())
+    return f"{error.str()}. {remedy.replace('TOPIC', topic)}" if remedy else error.str()

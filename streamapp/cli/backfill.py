@@ -82,6 +82,22 @@ def _intentions(found: Backfill) -> Iterator[str]:
         return
     if survey.note is not None:
         yield "An earlier backfill was interrupted while it wrote. This run completes it, with its cut."
+    late = {
+        tp: start
+        for tp, (start, _) in sorted(survey.external.items())
+        if start > 0 and tp not in survey.resume.metadata
+    }
+    if late:
+        (tp, start), more = next(iter(late.items())), len(late) - 1
+        yield (
+            f"Warning: {tp} begins at offset {start:,}"
+            + (
+                f", and {counted(more, 'further partition begins', 'further partitions begin')} late, too"
+                if more
+                else ""
+            )
+            + ". The backfill leaves earlier records out. If files have these records, name the files with --files."
+        )
     logs = survey.resume.changelogs
     yield (
         f"Present state: {counted(len(logs), 'changelog partition')}, "

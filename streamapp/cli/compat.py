@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from streamapp.cli.application import clear_errors, load
+from streamapp.cli.describe import described
 from streamapp.topology.compat import Compatibility, Need, compare_topologies
 
 __all__ = ["compat"]
@@ -39,9 +40,9 @@ def compat(old: str, new: str, as_json: bool, allow: str) -> None:
 
 
 def _described(name: str) -> Any:
-    """The content of a file, or else the topology of an application."""
+    """The content of a file, or else the description of an application."""
     if not os.path.isfile(name):
-        return load(name).streams.plan
+        return described(load(name))
     with open(name, encoding="utf-8") as file:
         try:
             return json.load(file)

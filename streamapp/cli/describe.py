@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
 from streamapp.cli.application import APPLICATION, load
 from streamapp.topology.snapshot import snapshot
 
-__all__ = ["describe"]
+__all__ = ["describe", "described"]
 
 
 @click.command()
@@ -23,9 +24,18 @@ __all__ = ["describe"]
 )
 def describe(application: str, mermaid: bool, as_json: bool) -> None:
     """Show the topology of APPLICATION in the format of Kafka Streams' Topology.describe()."""
-    streams = load(application).streams
+    app = load(application)
+    streams = app.streams
     if as_json:
-        click.echo(json.dumps(snapshot(streams.plan), indent=2))
+        click.echo(json.dumps(described(app), indent=2))
         return
     topology = streams.topology
     click.echo(topology.to_mermaid() if mermaid else topology.describe(), nl=False)
+
+
+def described(app: Any) -> dict[str, Any]:
+    """The topology and the agents of an application as JSON values, for `compare_topologies`."""
+    # Imported here, so that the other commands do not load the worker's libraries.
+    from streamapp.runners.worker.faust_names import agents_snapshot
+
+    return snapshot(app.streams.plan) | {"agents": agents_snapshot(app)}

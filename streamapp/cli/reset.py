@@ -22,8 +22,8 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
     """Delete the progress and the tables of APPLICATION, so that its workers process all input again.
 
     The command shows what it deletes, and asks first: the internal topics, the offsets of the consumer group, and
-    the state on this machine. Tables of agents are deleted, too, because agents read their input again. Input and
-    output topics stay as they are, and so do the groups of consumers (`App.consume`).
+    the state on this machine. Tables of agents are deleted, too, because agents read their input again. APPLICATION
+    may have agents only. Input and output topics stay as they are, and so do the groups of consumers (`App.consume`).
 
     Stop all workers first. Delete the state on other machines and in other folders, too: a worker refuses to
     start with old state.
@@ -31,13 +31,14 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
     # Imported here, so that the other commands do not load the worker's libraries.
     from streamapp.app import COMMAND_LINE_DATADIR
     from streamapp.runners.worker.clients import admin_client
+    from streamapp.runners.worker.faust_names import changelogs_of_agents, topics_of_agents
     from streamapp.runners.worker.reset import plan_reset
 
     if datadir is not None:
         os.environ[COMMAND_LINE_DATADIR] = datadir  # as `faust --datadir` does
     app = load_app(application)
-    if not hasattr(app, "streams"):
-        raise click.ClickException(_without_topology(application, app))
+    if not (hasattr(app, "streams") or topics_of_agents(app) or changelogs_of_agents(app)):
+        raise click.ClickException(_of_consumers(application, app))
     with clear_errors():
         planned = plan_reset(app, admin_client(app.config))
         click.echo(planned)
@@ -47,21 +48,18 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
     click.echo(f"{planned.group} is reset. Start its workers to process the input again.")
 
 
-def _without_topology(application: str, app: Any) -> str:
-    """The steps that take an application without a topology back to its beginning."""
-    from streamapp.runners.worker.faust_names import changelogs_of_agents, topics_of_agents
-
-    subjects = [application] if topics_of_agents(app) else []
-    subjects += [f"--group {consumer.name}" for consumer in app.consumers]
-    changelogs = changelogs_of_agents(app)
-    steps = [f"streamapp offsets reset {subject} --to-earliest --execute" for subject in subjects]
-    if app.consumers:
-        steps.append("with --group, the variable STREAMAPP_BOOTSTRAP_SERVERS has to name the cluster")
-    if changelogs:
-        steps.insert(0, f"delete the topics {', '.join(changelogs)} and the folder {app.conf.tabledir}")
+def _of_consumers(application: str, app: Any) -> str:
+    """The reason why there is nothing to reset, and the steps that take consumers back."""
+    if not app.consumers:
+        return f"{application} has no topology, no agents and no consumers, so it has nothing to reset"
     return "\n  ".join(
         [
-            f"{application} has no topology, so it has no internal topics to reset. Stop all workers, then:",
-            *steps,
+            f"{application} has only consumers, and a reset never moves the groups of consumers, because their "
+            "handlers would repeat calls of other services. To read everything again, stop all workers, let "
+            "STREAMAPP_BOOTSTRAP_SERVERS name the cluster, and move each group:",
+            *(
+                f"streamapp offsets reset --group {consumer.name} --to-earliest --execute"
+                for consumer in app.consumers
+            ),
         ]
     )

@@ -67,8 +67,8 @@ def describe(name: str) -> None:
         leader = "none" if each.leader < 0 else str(each.leader)
         table.add_row(
             str(each.number),
-            f"{each.first}",
-            f"{each.end}",
+            _offset(each.first),
+            _offset(each.end),
             leader,
             _numbers(each.replicas),
             _numbers(each.in_sync),
@@ -93,8 +93,11 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
         for name in names:
             partitions = topics.partitions(name)
             topics.check_deletable(name)
-            records = sum(each.end - each.first for each in partitions)
+            told = [(each.first, each.end) for each in partitions]
+            records = sum(end - first for first, end in told if first is not None and end is not None)
             lost = f"{name}: {counted(len(partitions), 'partition')}, up to {counted(records, 'record')}"
+            if silent := sum(first is None for first, _ in told):
+                lost += f", and those of {counted(silent, 'partition')} without a leader"
             readers = _readers(topics.readings(name))
             click.echo(lost + (f". Readers: {readers}" if readers else ""), err=True)
         if not yes:
@@ -254,6 +257,10 @@ def _place(message: Message) -> str:
 def _utc(ms: int) -> str:
     text = utc(ms)
     return text if text.endswith("ms") else f"{text}.{ms % 1000:03}"
+
+
+def _offset(offset: int | None) -> str:
+    return "unknown" if offset is None else str(offset)
 
 
 def _numbers(brokers: Sequence[int]) -> str:

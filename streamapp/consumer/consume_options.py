@@ -51,13 +51,13 @@ class ConsumeSettings(TypedDict, total=False):
     - ``batch`` (default None): with a `Batch`, the handler gets a list of records instead of one record.
     - ``on_error`` (default None): the answer to an exception of the handler, to a record that cannot be decoded, and to
       an output that brokers refuse. With None, the configuration's exception handler for each of these cases decides,
-      which is ``"fail"`` unless set.
+      which is ``"fail"`` unless set. With ``"at_most_once"``, the answer cannot be a `Retry`.
     - ``circuit_breaker`` (default None): the limits at which a consumer with a `Retry` takes no further record, because
       a service fails. None means ``CircuitBreaker()``.
     - ``guarantee`` (default ``"at_least_once"``): ``"at_least_once"``, ``"at_most_once"``, or ``"exactly_once"`` with
       ``output`` or ``offsets``.
     - ``offsets`` (default None): a database that saves the offsets in the transaction of the handler's work. The
-      handler gets the connection as a second argument.
+      handler, which cannot be a coroutine function, gets the connection as a second argument.
     - ``output`` (default None): with a `KafkaOutput`, records that the handler sends are committed in one Kafka
       transaction with the offsets. The handler gets an `OutputTransaction` as a second argument.
     - ``buffer_records`` (default 10,000): the space for records that wait in memory, over all partitions. Each

@@ -263,8 +263,9 @@ class PartitionLanes:
         return bool(self._ready)
 
     @property
-    def parked_keys(self) -> int:
-        return len(self._parked)
+    def delayed(self) -> bool:
+        """True if a lane waits for the next attempt, after an error of its record or a failure of a service."""
+        return bool(self._parked)
 
     def drop_waiting(self) -> int:
         """Drops all waiting records, and returns their number. Records in calls of the handler are not touched."""

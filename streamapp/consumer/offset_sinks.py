@@ -8,9 +8,10 @@ import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from streamapp._base.postgres import psycopg_for
+from streamapp._base.postgres import creating, open_postgres, psycopg_for
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 
@@ -203,12 +204,19 @@ class PostgresOffsets(OffsetSink):
 
     def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
         super().__init__(table)
-        psycopg = self._psycopg = psycopg_for(conninfo)
+        psycopg = psycopg_for(conninfo)
         self._conninfo = conninfo
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         self.failures: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
 
+    def create(self) -> None:
+        connection = self.connection()
+        try:
+            with creating(partial(self._run, connection), self.table):
+                super().create()
+        except self.errors:
+            self._drop()
+            raise
+
     def _connect(self) -> Any:
-        return self._psycopg.connect(
-            self._conninfo, autocommit=True, application_name="streamapp offsets", connect_timeout=10
-        )
+        return open_postgres(self._conninfo, "streamapp offsets")

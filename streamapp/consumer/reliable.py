@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Self, Unpack
 
-from streamapp._base.prometheus import exposition
+from streamapp._base.prometheus import Metric, labelled, metrics_text
 from streamapp.config import StreamsConfig, check_config
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus, described
 from streamapp.consumer.consume_options import ConsumeOptions, ConsumeSettings
@@ -78,8 +78,14 @@ class _Face:
         return self._consuming.status()
 
     def exposition(self) -> str:
-        """The counts in Prometheus' text format, for a metrics page that the application serves."""
-        return exposition(described([self.status]), {"application": self.config.application_id})
+        """The counts in Prometheus' text format, for a metrics page that the application serves.
+
+        For the counts of several producers, consumers or relays on a page, call `metrics_text`.
+        """
+        return metrics_text(self)
+
+    def _families(self) -> Iterable[Metric]:
+        return labelled(described([self.status]), {"application": self.config.application_id})
 
     def stop(self) -> None:
         """Asks the consumer to stop, from any thread, and returns at once.

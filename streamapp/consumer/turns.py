@@ -63,7 +63,7 @@ class Turns:
     def _lingers(self, partition: PartitionLanes, size: int, now: float) -> bool:
         until = self._since.get(partition.source, now) + self._batch.linger_ms / 1000
         full = partition.waiting >= size or partition.waiting_bytes >= self._batch.bytes
-        return not full and now < until and not partition.parked
+        return not full and now < until and not partition.delayed
 
     def times(self) -> Iterator[float]:
         """The times at which batches that are not full stop waiting for more records."""

@@ -94,6 +94,7 @@ class LetterTexts:
                 form = serde_name(serde)
                 data = parse_text(serde, text)[1]
             else:
+                form = "text"
                 data = text.encode()
         except SchemaRegistryError:
             raise

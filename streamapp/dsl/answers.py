@@ -104,7 +104,8 @@ def _serdes_of(
 def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
     """The ``on_error`` of a source, a sink or an asynchronous operator. Raises `TopologyError` for a `Retry`.
 
-    At a source or sink, a new attempt would have the same bytes and fail again.
+    At a source or sink, a new attempt would have the same bytes and fail again. The calls of an asynchronous operator
+    overlap, so other calls would overtake a record that waits.
     """
     if on_error is None:
         return None

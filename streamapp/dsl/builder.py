@@ -43,7 +43,7 @@ _UNDECODABLE = "a record that cannot be decoded"
 class StreamsBuilder:
     """Describes a topology of streams and tables. `build` returns the `Topology`. (Kafka Streams: ``StreamsBuilder``.)
 
-    The configuration gives default serdes, the default kind of stores, and the optimisations.
+    ``config`` (a `StreamsConfig`) gives the default serdes, the default kind of stores, and the optimisations.
 
     >>> from streamapp import StringSerde, TopologyTestDriver
     >>> builder = StreamsBuilder()
@@ -219,7 +219,8 @@ class StreamsBuilder:
     def add_state_store(self, store: StoreSpec) -> StreamsBuilder:
         """Adds a store for processors and transformers. (``StreamsBuilder.addStateStore``)
 
-        Each processor that uses the store has to name it in ``process``, ``process_values`` or ``transform_values``.
+        Each processor or transformer that uses the store has to name it in ``process``, ``process_values`` or
+        ``transform_values``. Stores in the attribute ``stores`` of a processor need no call of this method.
 
         >>> from streamapp import Stores, StreamsBuilder, StringSerde
         >>> builder = StreamsBuilder().add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()))
@@ -292,9 +293,10 @@ class StreamsBuilder:
         """The topology of all streams and tables so far, with the configured optimisations. (``StreamsBuilder.build``)
 
         May be called more than once. Raises `TopologyError` for a name that is used twice, and for an unknown store.
-        Two streams that read a topic in different ways (serdes, extractor, ``on_error``) are refused. So is another
-        table or stream that reads the topic of a table. With ``ensure_explicit_internal_resource_naming`` (KIP-1111), a
-        store or internal topic without a given name raises `TopologyError`, too.
+        Two streams that read the same topic are refused if they differ in serdes, extractor, ``on_error`` or the list
+        of topics. So is another table or stream that reads the topic of a table. With
+        ``ensure_explicit_internal_resource_naming`` (KIP-1111), a store or internal topic without a given name raises
+        `TopologyError`, too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()

@@ -42,8 +42,8 @@ class CogroupedKStream(Generic[K, VA]):
 
     `KGroupedStream.cogroup` makes this object from the first stream, and `cogroup` adds the others. The aggregates are
     in one store. Records without a key are dropped; without windows, and with sliding windows, records without a value
-    are dropped, too. ``drops`` counts all of them. As in Kafka Streams, the metric ``dropped_records`` leaves out drops
-    before a repartition topic. The topics of all streams need the same number of partitions.
+    are dropped, too. ``drops`` of ``/status`` counts all of them. As in Kafka Streams, the metric ``dropped_records``
+    leaves out drops before a repartition topic. The topics of all streams need the same number of partitions.
 
     >>> from streamapp.testing import try_out
     >>> def counted(clicks, views):

@@ -23,7 +23,7 @@ __all__ = ["Context", "Faces"]
 
 @dataclass(frozen=True)
 class Faces:
-    """The public classes that users face, of the streams and tables that operators return.
+    """The public classes of the streams and tables that operators return, for example `KStream`.
 
     The modules of the operators find the classes here, because direct imports would be circular.
     """

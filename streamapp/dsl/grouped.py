@@ -48,11 +48,11 @@ VA = TypeVar("VA")
 class KGroupedStream(Described[K, V]):
     """A stream grouped by key, for an aggregation. (Kafka Streams: ``KGroupedStream``.)
 
-    Aggregations without windows drop records whose key or value is None. The drops are counted, except those before a
-    repartition topic. Records that come out of order are aggregated like all others. A result's timestamp is the
-    largest timestamp of its records. Each aggregation has a store, with a changelog unless
-    ``Materialized(logging=False)`` is given. If the key may have changed, a repartition topic comes before the
-    aggregation.
+    Aggregations without windows drop records whose key or value is None. ``drops`` of ``/status`` counts them. As in
+    Kafka Streams, the metric ``dropped_records`` leaves out drops before a repartition topic. Records that come out of
+    order are aggregated like all others. A result's timestamp is the largest timestamp of its records. Each aggregation
+    has a store, with a changelog unless ``Materialized(logging=False)`` is given. If the key may have changed, a
+    repartition topic comes before the aggregation.
 
     ``name`` is the name of the operator, and ``materialized`` has the settings of the store (`Materialized`).
     ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md). If the answer

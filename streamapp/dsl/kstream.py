@@ -295,7 +295,8 @@ class KStream(Described[K, V]):
 
         ``supplier`` is the processor's class, or a function that returns a new processor, because each task needs its
         own. ``store_names`` are the stores that the processor uses. Instead, the supplier or the processor may have an
-        attribute ``stores``. The processor may change the key, so a later grouping or join needs a repartition topic.
+        attribute ``stores``, a list of specifications (`Stores`), whose stores are added, too. The processor may change
+        the key, so a later grouping or join needs a repartition topic.
 
         >>> from streamapp import Processor, Record
         >>> from streamapp.testing import try_out
@@ -527,8 +528,8 @@ class KStream(Described[K, V]):
         ``joiner(key, left, right)``.
 
         - With a stream: each pair of records with the same key whose timestamps are as close as ``windows`` says. A
-          result has the larger timestamp of the two. Both sides are kept in window stores, by default with changelogs.
-          ``stream_joined`` gives names to the join and its stores.
+          result has the larger timestamp of the two, and the headers of the record that came last. Both sides are kept
+          in window stores, by default with changelogs. ``stream_joined`` gives names to the join and its stores.
         - With a table: the row that the table has for the key when the record is processed. A versioned table gives the
           row that was valid at the record's timestamp. Updates of the table cause no results. A result has the
           timestamp of the record. With ``grace``, which is for versioned tables (KIP-923), each record waits until
@@ -538,9 +539,9 @@ class KStream(Described[K, V]):
 
         Records without a match are dropped. Records without a value, or without the key by which they are joined, are
         dropped and counted. The two sides must have equally many partitions. If the key of a stream may have changed, a
-        repartition topic comes first. Records without a key are dropped there, and count only in ``drops``. A join with
-        a global table needs neither equal partitions nor a repartition topic. For records that come too late for a join
-        of two streams, see `JoinedKStream.late_records`.
+        repartition topic comes first. Records without a key are dropped there: ``drops`` of ``/status`` counts them,
+        the metric ``dropped_records`` does not. A join with a global table needs neither equal partitions nor a
+        repartition topic. For records that come too late for a join of two streams, see `JoinedKStream.late_records`.
 
         ``key_serde`` and ``value_serde``, and ``other_value_serde`` for the values of the other stream, encode the
         records in repartition topics and stores. The default is the serdes of the streams. A serde may also stand in
@@ -549,8 +550,8 @@ class KStream(Described[K, V]):
 
         ``on_error`` decides about exceptions of the joiner and the key selector. A `Retry` is possible for a join with
         a table without ``grace``, or with a global table. Each attempt looks the row up again. A join of two streams
-        takes ``on_error`` only if it is an inner join. If the joiner raises for one pair of a record, no pair of this
-        record comes out.
+        takes ``on_error`` only if it is an inner join. A record makes pairs with the records that are already there. If
+        the joiner raises for one of these pairs, none of them comes out. Later records still join the record.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -678,9 +679,11 @@ class KStream(Described[K, V]):
 
         The joiner then gets None for the right side. In a join with a stream, a match may still come. So a record
         without a match gives its result when its window is closed (timestamp + window + grace < stream time). The
-        result has the record's timestamp. The cases in which `outer_join` gives the result at once are the same here.
-        In a join with a table, each record gives its result at once. With ``grace``, each record waits as in `join`,
-        and a record without a key raises `StreamsError`. Records without a value are dropped and counted.
+        result has the record's timestamp, and the headers of the later record that closed the window. The result comes
+        at once if the record has no key, if the record arrives after the end of its own window, or with
+        `JoinWindows.of`. In a join with a table, each record gives its result at once. With ``grace``, each record
+        waits as in `join`, and a record without a key raises `StreamsError`. Records without a value are dropped and
+        counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -748,9 +751,10 @@ class KStream(Described[K, V]):
         """As `join` with a stream, but records of both sides without a match give results, too.
         (``KStream.outerJoin``, KIP-962)
 
-        A record without a match comes out when its window is closed, with None for the other side. A record comes
-        out at once if it has no key, or if it arrives after the end of its own window. With `JoinWindows.of`, every
-        record without a match comes out at once.
+        A record without a match comes out when its window is closed, with None for the other side. The result has the
+        headers of the later record that closed the window. A record comes out at once if it has no key, or if it
+        arrives after the end of its own window. With `JoinWindows.of`, every record without a match comes out at once.
+        Records without a value are dropped and counted.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -887,10 +891,10 @@ class KStream(Described[K, V]):
         """The stream as a table: each record updates the row of its key, and the value None deletes the row.
         (``KStream.toTable``, KIP-523)
 
-        Records without a key are dropped, and ``drops`` counts them. If the key may have changed, a repartition topic
-        comes first. As in Kafka Streams, the metric ``dropped_records`` leaves out drops before it. The table has a
-        store with a changelog only if ``materialized`` has a name or a ttl, or for a later method such as
-        `KTable.join`.
+        Records without a key are dropped, and ``drops`` of ``/status`` counts them. If the key may have changed, a
+        repartition topic comes first. As in Kafka Streams, the metric ``dropped_records`` leaves out drops before this
+        topic. The table has a store with a changelog only if ``materialized`` has a name or a ttl, or for a later
+        method such as `KTable.join`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])

@@ -47,10 +47,10 @@ class KTable(Described[K, V]):
     """A table with the latest value of each key; keys have the type K and values the type V. (Kafka Streams:
     ``KTable``.)
 
-    The value None deletes a row. Methods return new tables, which follow the changes of this one. A new table has a
-    store only if ``materialized`` names one (`join` has other rules). Without a store, a row is computed each time a
-    join reads it. An update with a smaller timestamp than the row's still overwrites the row, unless the table is
-    versioned.
+    The value None deletes a row. Most methods return a new table, which follows the changes of this one. A new table
+    has a store only if ``materialized`` names one (`join` has other rules). Without a store, a row is computed each
+    time a join reads it. An update with a smaller timestamp than the row's still overwrites the row, unless the table
+    is versioned.
 
     ``name`` is the name of the operator, and ``materialized`` has the settings of the store (`Materialized`).
     ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). If the
@@ -315,6 +315,7 @@ class KTable(Described[K, V]):
 
         The two rows have the same key. With ``foreign_key``, the function ``foreign_key(value)`` gives the key of the
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
+        A row whose foreign key is None has no result.
 
         The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
         timestamp of its two rows. With ``foreign_key``, a change of the right row gives a result with the timestamp of

@@ -82,7 +82,7 @@ class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
         Each record comes out of this stream once and unchanged (key, value, timestamp, headers). A record comes out
         even if only some of its hopping or sliding windows are closed. Records without a key, and for sliding windows
         also records without a value, never count as late. The metric ``dropped_records`` counts late records, too.
-        Kafka Streams has only this count, and no such stream.
+        A second call raises `TopologyError`. Kafka Streams has only this count, and no such stream.
 
         >>> from streamapp import LongSerde, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

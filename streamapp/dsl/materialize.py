@@ -267,7 +267,7 @@ def _headers_format(context: Context, m: Materialized) -> bool:
 
 
 def _persistent(context: Context, m: Materialized) -> bool:
-    return (m.store_type or context.config.dsl_store_type) == "rocksdb"
+    return m.versioned or (m.store_type or context.config.dsl_store_type) == "rocksdb"
 
 
 def _cached(context: Context, m: Materialized) -> bool:

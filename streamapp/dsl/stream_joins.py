@@ -35,9 +35,9 @@ class StreamJoined:
 
     ``name`` is part of the names of the join's operators and repartition topics. ``store_name`` is part of the names of
     its stores and their changelogs. ``key_serde``, ``value_serde`` and ``other_value_serde`` (of the other stream)
-    encode the records there; the default is the serdes of the streams. ``store_type`` is "rocksdb" or "in_memory"
-    (default: ``dsl_store_type`` of the configuration). ``logging`` is False for stores without changelogs;
-    ``topic_config`` has settings of the changelogs.
+    encode the records in these topics and stores; the default is the serdes of the streams. ``store_type`` is "rocksdb"
+    or "in_memory" (default: ``dsl_store_type`` of the configuration). ``logging`` is False for stores without
+    changelogs; ``topic_config`` has settings of the changelogs.
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()

@@ -231,6 +231,8 @@ class Operator:
 
     calls_functions: ClassVar[bool] = True
     """False: the operator only hands records on or drops them, so that no record fails in the operator itself."""
+    drops: ClassVar[tuple[str, ...]] = ()
+    """The reasons for which the operator may drop a record without an error, for metrics that begin with 0."""
 
     @property
     def side_outputs(self) -> tuple[str, ...]:

@@ -21,14 +21,15 @@ _INTERNAL = ("-changelog", "-repartition", "-__assignor-__leader")
 
 
 class PartitionLook(NamedTuple):
-    """One partition of a topic. ``first`` is the offset of its first record, ``end`` that of the next record."""
+    """One partition of a topic. ``first`` is the offset of its first record, ``end`` that of the next record. Without a
+    leader (negative), no broker tells the offsets, and both are None."""
 
     number: int
     leader: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    first: int
-    end: int
+    first: int | None
+    end: int | None
 
 
 class Reading(NamedTuple):
@@ -66,9 +67,12 @@ class ClusterTopics:
                 f"there is no topic {topic} at {self._servers}: `streamapp topic list` shows the topics"
             )
         every = [TopicPartition(topic, number) for number in sorted(found.partitions)]
-        firsts, ends = self._admin.log_start_offsets(every), self._admin.log_end_offsets(every)
+        led = [tp for tp in every if found.partitions[tp.partition].leader >= 0]
+        firsts, ends = self._admin.log_start_offsets(led), self._admin.log_end_offsets(led)
         return [
-            PartitionLook(number, each.leader, tuple(each.replicas), tuple(each.isrs), firsts[tp], ends[tp])
+            PartitionLook(
+                number, each.leader, tuple(each.replicas), tuple(each.isrs), firsts.get(tp), ends.get(tp)
+            )
             for tp in every
             for number, each in ((tp.partition, found.partitions[tp.partition]),)
         ]

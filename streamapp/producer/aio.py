@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from streamapp._base.aside import MustAsk, aside, unless_asking
+from streamapp._base.aside import MustAsk, unless_asking
+from streamapp._base.counted import counted
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
-from streamapp.producer.parcel import Parcel
-from streamapp.producer.report import DeliveryReport
+from streamapp.producer.in_order import InOrder, Make, Place
+from streamapp.producer.report import DeliveryError, DeliveryReport, UnsentRecords
 from streamapp.records import NO_HEADERS, Headers, OutputRecord
-from streamapp.registry.rest import RegistryAway
 
 __all__ = ["ReliableProducer", "Transaction"]
 
@@ -38,8 +38,8 @@ class ReliableProducer(ProducerFace[K, V]):
     - ``buffer_records``, ``buffer_bytes``: limits for the records in memory that brokers have not confirmed.
     - ``when_full``: at such a limit, `send` waits (``"wait"``) or raises `BufferFull` (``"refuse"``). With ``"spill"``,
       all records in memory go to the local log as soon as they reach three quarters of a limit.
-    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If brokers confirm nothing for
-      ``spill_after_ms`` while records wait, all records in memory go to this log. From the log, records go to Kafka
+    - ``spill_dir``: the folder of the local log. Every process needs its own folder. If a record is not
+      confirmed within ``spill_after_ms``, all records in memory go to this log. From the log, records go to Kafka
       exactly once and in order. After a kill of this process, the next producer with this folder sends them. A log of
       ``spill_max_bytes`` takes no more records, except those in memory at the end of the producer.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. ``spill_dir`` implies this.
@@ -57,14 +57,30 @@ class ReliableProducer(ProducerFace[K, V]):
     """
 
     async def __aenter__(self) -> Self:
-        self._waiting: dict[str, _Waiting] = {}
+        self._order = InOrder(self._core)
+        self._later: set[asyncio.Task[None]] = set()
+        """The records of `send_soon` that wait for a registry."""
         await asyncio.to_thread(self._core.open)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._core.close, self._close_seconds)
+        left, unsent = self._close_seconds, 0
+        if self._later:
+            began = time.monotonic()
+            _, waiting = await asyncio.wait(self._later, timeout=left)
+            unsent = len(waiting)
+            for each in waiting:
+                each.cancel()
+            left = max(0.0, left - (time.monotonic() - began))
+        await asyncio.to_thread(self._core.close, left)
+        if unsent:
+            raise UnsentRecords(
+                unsent,
+                f"the producer stopped with {counted(unsent, 'record')} that waited for the schema registry; the "
+                "reports are errors",
+            )
 
     async def send(
         self,
@@ -88,47 +104,12 @@ class ReliableProducer(ProducerFace[K, V]):
         event loop goes on while a call waits for the registry.
         """
         self._core.check_open()
-        make = partial(self._core.record, topic, key, value, timestamp, headers, partition)
-        record = await self._serialized(topic, make)
-        return (await _deliver(self._core, self._core.parcel([record])))[0]
-
-    async def _serialized(self, topic: str, make: Callable[[], OutputRecord]) -> OutputRecord:
-        """The result of ``make``. While a call waits for a registry, later calls for the topic wait, too: the order of
-        a partition is the order of the calls."""
-        waiting = self._waiting.get(topic)
-        if waiting is None:
-            with suppress(MustAsk):
-                return unless_asking(make)
-            waiting = self._waiting[topic] = _Waiting()
-        waiting.calls += 1
-        try:
-            async with waiting.turn:
-                if waiting.asking is not None:  # by a call that was cancelled
-                    await asyncio.wait([waiting.asking])
-                if waiting.away is not None:
-                    raise RegistryAway(str(waiting.away)) from waiting.away
-                with suppress(MustAsk):
-                    return unless_asking(make)
-                asking = asyncio.ensure_future(aside(make, f"{self._core.options.name}-registry"))
-                waiting.asking = asking
-                asking.add_done_callback(partial(self._answered, topic, waiting))
-                await asyncio.wait([asking])
-                return asking.result()
-        finally:
-            waiting.calls -= 1
-            self._forget(topic, waiting)
-
-    def _answered(self, topic: str, waiting: _Waiting, asking: asyncio.Future[OutputRecord]) -> None:
-        waiting.asking = None
-        if not asking.cancelled() and isinstance(away := asking.exception(), RegistryAway):
-            waiting.away = away
-        self._forget(topic, waiting)
-
-    def _forget(self, topic: str, waiting: _Waiting) -> None:
-        """Lets the next call for the topic ask for itself, if it would not wait for an answer."""
-        over = waiting.away is not None or not (waiting.calls or waiting.asking)
-        if over and self._waiting.get(topic) is waiting:
-            del self._waiting[topic]
+        make = self._core.making(topic, key, value, timestamp, headers, partition)
+        record = self._order.at_once(topic, make)
+        if record is None:
+            async with self._order.join([topic]) as place:
+                record = await place.record(topic, make)
+        return (await self._order.deliver([record]))[0]
 
     def send_soon(
         self,
@@ -142,16 +123,46 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> asyncio.Future[DeliveryReport]:
         """Takes a record without waiting, and returns a future of its report.
 
-        The records of a partition arrive in the order of these calls. Raises `BufferFull` if the buffer is full,
-        because the call cannot wait for space, as `send` does. The first record of a topic may need an answer of the
-        schema registry, for which the event loop stands still. So send the first record with `send`.
+        The records of a partition arrive in the order of these calls and of those of `send`. Raises `BufferFull` if the
+        buffer is full, because the call cannot wait for space, as `send` does. Raises `SerializationError` if a serde
+        refuses key or value.
+
+        The first record of a topic may need an answer of the schema registry. The call then returns at once, and the
+        future gets the errors that `send` would raise. Do not change key and value before the future is done.
         """
-        parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
+        self._core.check_open()
+        make = self._core.making(topic, key, value, timestamp, headers, partition)
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
-        self._core.reserve_now(parcel)
-        self._core.put(parcel)
-        parcel.future.add_done_callback(partial(_tell, report))
+        record = self._order.at_once(topic, make)
+        if record is not None:
+            self._order.put_now(record).future.add_done_callback(partial(_tell, report))
+            return report
+        if len(self._later) >= self._core.options.buffer_records:
+            raise self._core.full(1)
+        later = asyncio.create_task(self._send_later(topic, make, self._order.join([topic]), report))
+        self._later.add(later)
+        later.add_done_callback(self._later.discard)
         return report
+
+    async def _send_later(
+        self, topic: str, make: Make, place: Place, report: asyncio.Future[DeliveryReport]
+    ) -> None:
+        """Sends a record of `send_soon` that waits for a registry."""
+        try:
+            async with place:
+                record = await place.record(topic, make)
+            outcome = (await self._order.deliver([record]))[0]
+        except asyncio.CancelledError:
+            if not report.done():
+                reason = "the producer stopped before the schema registry answered"
+                report.set_exception(DeliveryError(topic, reason, False))
+            raise
+        except Exception as exc:
+            if not report.done():
+                report.set_exception(exc)
+        else:
+            if not report.done():
+                report.set_result(outcome)
 
     async def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
@@ -177,38 +188,45 @@ class ReliableProducer(ProducerFace[K, V]):
         ...         transaction.send("orders", key=b"o1", value=b"paid")
         ...         transaction.send("payments", key=b"p1", value=b"o1")
         """
+        self._core.check_open()
         self._core.check_transactions()
-        return Transaction(self._core)
+        return Transaction(self._core, self._order)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
         Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit).
         """
-        return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
-
-
-class _Waiting:
-    """The calls of `ReliableProducer.send` for a topic that wait for the answer of a registry.
-
-    A call that is cancelled leaves its thread behind, and the next call waits for this thread. With a thread for each
-    call, an application with short time-outs would have thousands, because each thread may wait for a minute.
-    """
-
-    def __init__(self) -> None:
-        self.turn = asyncio.Lock()
-        self.calls = 0
-        self.asking: asyncio.Future[OutputRecord] | None = None
-        self.away: RegistryAway | None = None
-        """The error of all calls that have waited. Otherwise each of them would be patient, one after the other."""
+        left = None if timeout_ms is None else timeout_ms / 1000
+        if self._later:
+            began = time.monotonic()
+            _, waiting = await asyncio.wait(self._later, timeout=left)
+            if waiting:
+                return False
+            left = None if left is None else max(0.0, left - (time.monotonic() - began))
+        return await asyncio.to_thread(self._core.settled, left)
 
 
 class Transaction(TransactionFace[K, V]):
     """Collects records in memory, and sends them together when the block ends. Blocks of several tasks may overlap.
 
     After the block, ``reports`` has the delivery report of each record, in the order of `send`. If the block raises,
-    nothing is sent, and ``reports`` is empty.
+    nothing is sent, and ``reports`` is empty. The end of the block serializes records that need an answer of the schema
+    registry, and then raises the errors of the serde. Do not change their keys and values before.
     """
+
+    def __init__(self, core: Core, order: InOrder) -> None:
+        super().__init__(core)
+        self._order = order
+        self._unmade: dict[int, tuple[str, Make]] = {}
+        """The records that need an answer of a registry, by their places in the transaction."""
+
+    def _add(self, topic: str, make: Make) -> None:
+        with suppress(MustAsk):
+            self._records.append(unless_asking(make))
+            return
+        self._unmade[len(self._records)] = topic, make
+        self._records.append(OutputRecord(topic, None, None, None))
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,9 +235,14 @@ class Transaction(TransactionFace[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._records:
-            self.reports: tuple[DeliveryReport, ...] = await _deliver(
-                self._core, self._core.parcel(self._records)
-            )
+            self._core.check_open()
+            behind = {record.topic for record in self._records if self._order.waits(record.topic)}
+            topics = behind.union(topic for topic, _ in self._unmade.values())
+            if topics:
+                async with self._order.join(topics) as place:
+                    for number, (topic, make) in self._unmade.items():
+                        self._records[number] = await place.record(topic, make)
+            self.reports: tuple[DeliveryReport, ...] = await self._order.deliver(self._records)
 
 
 def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:
@@ -237,16 +260,3 @@ def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[Delive
 
     with suppress(RuntimeError):  # the loop is closed, and nobody waits
         report.get_loop().call_soon_threadsafe(settle)
-
-
-async def _deliver(core: Core, parcel: Parcel) -> tuple[DeliveryReport, ...]:
-    place = core.reserve(parcel)
-    if not place.done():
-        try:
-            await asyncio.wrap_future(place)
-        except asyncio.CancelledError:
-            if not place.cancelled():
-                core.release(parcel)
-            raise
-    core.put(parcel)
-    return await asyncio.wrap_future(parcel.future)

@@ -53,7 +53,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
 
         Raises `DeliveryError` if the record was not confirmed, and `SerializationError` if a serde refuses key or
         value. Raises `BufferFull` if the buffer has no space and the call does not wait (``when_full``), or if the
-        record is larger than the buffer.
+        record is larger than the buffer. Raises `SchemaRegistryError` if the registry of a serde does not answer.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return _deliver(self._core, parcel).result()[0]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Producer
 
 from streamapp._base.counted import counted
 from streamapp._base.names import check_topic_name
-from streamapp._base.prometheus import exposition
+from streamapp._base.prometheus import Metric, labelled
 from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.buffer import Buffer
@@ -100,6 +101,19 @@ class Core:
             raw_key, raw_value, headers = serialize[2].parted(raw_key, raw_value, headers)
         return OutputRecord(topic, raw_key, raw_value, timestamp, headers, partition)
 
+    def making(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> Callable[[], OutputRecord]:
+        """The call of `record` for later. The default of ``timestamp`` is the present time, not that of the call."""
+        when = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        return partial(self.record, topic, key, value, when, headers, partition)
+
     def parcel(self, records: Sequence[OutputRecord]) -> Parcel:
         return Parcel(tuple(records), sum(map(record_bytes, records)))
 
@@ -121,12 +135,16 @@ class Core:
         """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
         self.check_open()
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
-            self._counts.refused(len(parcel.records))
-            raise BufferFull(
-                f"the buffer of {self.options.name} is full: {counted(self._buffer.records, 'record')} of "
-                f"{counted(self._buffer.bytes, 'byte')} not confirmed yet. The record was not taken. Send "
-                "more slowly, or send the record again later"
-            )
+            raise self.full(len(parcel.records))
+
+    def full(self, records: int) -> BufferFull:
+        """Counts records that the full buffer refuses, and returns the error for their caller."""
+        self._counts.refused(records)
+        return BufferFull(
+            f"the buffer of {self.options.name} is full: {counted(self._buffer.records, 'record')} of "
+            f"{counted(self._buffer.bytes, 'byte')} not confirmed yet. The record was not taken. Send "
+            "more slowly, or send the record again later"
+        )
 
     def release(self, parcel: Parcel) -> None:
         """Frees the buffer space of a parcel that is not sent after all."""
@@ -165,8 +183,9 @@ class Core:
             spilled_bytes=self._log.bytes if self._log is not None else 0,
         )
 
-    def exposition(self) -> str:
-        return exposition(described(self.metrics()), {"producer": self.options.name})
+    def families(self) -> Iterable[Metric]:
+        """The counts as metrics for Prometheus."""
+        return labelled(described(self.metrics()), {"producer": self.options.name})
 
     def close(self, seconds: float) -> None:
         """Stops the producer; waits at most ``seconds`` for confirmations.

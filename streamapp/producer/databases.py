@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streamapp._base.postgres import psycopg_for
+from streamapp._base.postgres import creating, open_postgres, psycopg_for
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord
 
@@ -24,21 +24,8 @@ __all__ = ["OutboxDatabase", "OutboxRow", "PostgresOutbox", "SqliteOutbox", "Unr
 _TABLE = "streamapp_outbox"
 _MOST_BYTES = 16 << 20
 """The largest size of the rows that are read together, unless the first row alone is larger."""
-_SILENT_SECONDS = 30
-"""The time after which a connection counts as broken if the other machine acknowledges nothing."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes | None], ...]).decode
-
-
-_CONNECTION = {
-    "connect_timeout": 10,
-    "keepalives_idle": _SILENT_SECONDS // 3,
-    "keepalives_interval": _SILENT_SECONDS // 6,
-    "keepalives_count": 4,
-    "tcp_user_timeout": _SILENT_SECONDS * 1000,
-}
-"""libpq's settings, unless the address has others. Without them, a machine that vanishes is noticed after 15 minutes,
-and by a reader after 2 hours."""
 
 
 class OutboxRow(NamedTuple):
@@ -105,8 +92,11 @@ class OutboxDatabase(ABC):
         """Creates the table, unless the table is there."""
         for statement in self._tables:
             self._run(statement)
-        if not self._run(f"SELECT id FROM {self.table}_identity"):
-            self._run(f"INSERT INTO {self.table}_identity VALUES ({self._mark})", uuid.uuid4().hex[:12])
+        self._run(  # one statement, because another process may create the tables at the same time
+            f"INSERT INTO {self.table}_identity SELECT {self._mark} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {self.table}_identity)",
+            uuid.uuid4().hex[:12],
+        )
 
     def identity(self) -> str:
         """The random name of this outbox, which `create` writes into a second table. If the tables are created anew,
@@ -232,36 +222,21 @@ class PostgresOutbox(OutboxDatabase):
 
     def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
         super().__init__(table)
-        psycopg = self._psycopg = psycopg_for(conninfo)
         self._conninfo = conninfo
-        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
+        self.errors: tuple[type[Exception], ...] = (psycopg_for(conninfo).Error,)
 
     def _ids(self, ids: Collection[int]) -> Any:
         return [*ids]
 
     def create(self) -> None:
-        # CREATE TABLE IF NOT EXISTS fails if another process creates the table at the same time.
-        lock = zlib.crc32(self.table.encode())
-        self._run("SELECT pg_advisory_lock(%s)", lock)
-        try:
+        with creating(self._run, self.table):  # `_execute` closes the connection after an error
             super().create()
-        finally:
-            if self._connection is not None:
-                self._run("SELECT pg_advisory_unlock(%s)", lock)
 
     def lead(self) -> bool:
         return bool(self._run("SELECT pg_try_advisory_lock(%s)", zlib.crc32(self.identity().encode()))[0][0])
 
     def _connect(self) -> Any:
-        given = self._psycopg.conninfo.conninfo_to_dict(self._conninfo)
-        settings = {**_CONNECTION, **given, "application_name": "streamapp outbox"}
-        connection = self._psycopg.connect(autocommit=True, **settings)
-        # The server, too, has to notice that this machine is gone, because the connection keeps other relays waiting.
-        connection.execute(
-            f"SET tcp_keepalives_idle = {_SILENT_SECONDS // 3}; "
-            f"SET tcp_keepalives_interval = {_SILENT_SECONDS // 6}; SET tcp_keepalives_count = 4"
-        )
-        return connection
+        return open_postgres(self._conninfo, "streamapp outbox")
 
     @property
     def _tables(self) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from streamapp._base.prometheus import Metric, metrics_text
 from streamapp._base.whole_numbers import check_whole
 from streamapp.config import StreamsConfig
 from streamapp.producer.core import Core
@@ -82,11 +83,16 @@ class ProducerFace(Generic[K, V]):
     def exposition(self) -> str:
         """The counts in Prometheus' text format, for a metrics page that the application serves.
 
+        For the counts of several producers, consumers or relays on a page, call `metrics_text`.
+
         >>> from streamapp.producer import SyncReliableProducer
         >>> print(SyncReliableProducer("orders-service").exposition().splitlines()[2])
         streamapp_producer_events_total{producer="orders-service"} 0
         """
-        return self._core.exposition()
+        return metrics_text(self)
+
+    def _families(self) -> Iterable[Metric]:
+        return self._core.families()
 
 
 class TransactionFace(Generic[K, V]):
@@ -111,8 +117,8 @@ class TransactionFace(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`.
+        """Adds a record. ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError`."""
+        self._add(topic, self._core.making(topic, key, value, timestamp, headers, partition))
 
-        The first record of a topic may wait for the schema registry. On an event loop, the loop stands still meanwhile.
-        """
-        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))
+    def _add(self, topic: str, make: Callable[[], OutputRecord]) -> None:
+        self._records.append(make())

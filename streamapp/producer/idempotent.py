@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.refused import OF_A_REQUEST, OF_THE_BATCH, REMEDIES, is_refusal
+from streamapp.broker.refused import OF_A_REQUEST, OF_THE_BATCH, REMEDIES, advised, is_refusal
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
@@ -36,6 +36,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _DRAIN_SECONDS = 0.005
 _PURGE_SECONDS = 5.0
+_ASK_SECONDS = 5.0
+"""The time after which brokers are asked again for the names of topics."""
 _NOT_WRITTEN = (
     *(REMEDIES.keys() - {KafkaError._UNKNOWN_TOPIC}),  # records that are on their way fail with this one, too
     KafkaError._INVALID_DIFFERENT_RECORD,
@@ -84,6 +86,8 @@ class IdempotentChannel:
         """Partitions for which brokers have named the records that are the cause of a refusal."""
         self._guilty = 0
         """The number of records that brokers have refused while `_send_alone` sends each record alone."""
+        self._topics: tuple[frozenset[str] | None, float] = (None, -math.inf)
+        """The topics that brokers have named, and when. None: brokers did not answer."""
         self._files = CertificateFiles(self._settings)
         self._client = self._open(together=True)
         self._closed = False
@@ -197,12 +201,23 @@ class IdempotentChannel:
             self._fail(parcel, error, written=False if code in _NOT_WRITTEN else None)
 
     def _fail(self, parcel: Parcel, error: KafkaError, written: bool | None) -> None:
-        remedy = REMEDIES.get(error.code())
-        reason = f"{error.str()}. {remedy}" if remedy else error.str()
+        topic = parcel.records[0].topic
+        # librdkafka waits 30 s for a topic that brokers do not know, so a shorter time-out comes first.
+        late = error.code() == KafkaError._MSG_TIMED_OUT
+        cause = KafkaError(KafkaError._UNKNOWN_TOPIC) if late and self._is_missing(topic) else error
         self._buffer.release(1, parcel.size)
         self._counts.failed(1)
-        topic = parcel.records[0].topic
-        parcel.future.set_exception(DeliveryError(topic, reason, written, refused=is_refusal(error)))
+        parcel.future.set_exception(
+            DeliveryError(topic, advised(cause, topic), written, refused=is_refusal(error))
+        )
+
+    def _is_missing(self, topic: str) -> bool:
+        """True if brokers say that the topic does not exist."""
+        known, asked = self._topics
+        if time.monotonic() - asked > _ASK_SECONDS:
+            known = self._client.topics()
+            self._topics = known, time.monotonic()
+        return known is not None and topic not in known
 
     # After the end of a client.
 

@@ -24,6 +24,7 @@ _NOTHING_SENT = re.compile(
 """The end of librdkafka's message about a connection that failed before it could carry a request."""
 _SAME_ERROR_SECONDS = 30.0
 """librdkafka does not repeat the same error of a connection within this time."""
+_NAMES_SECONDS = 2.0
 
 
 _GAPLESS = "enable.gapless.guarantee"
@@ -105,6 +106,16 @@ class PlainClient:
     def purge(self) -> None:
         """Takes all records out of librdkafka, also those without an answer of their broker."""
         self._producer.purge()
+
+    def topics(self) -> frozenset[str] | None:
+        """The names of all topics that the client may see. None if brokers do not answer.
+
+        The request names no topic, because brokers might create a topic that a request names.
+        """
+        try:
+            return frozenset(self._producer.list_topics(timeout=_NAMES_SECONDS).topics)
+        except KafkaException:
+            return None
 
     def surely_unsent(self, since: float) -> bool:
         """True if a record in librdkafka's queue was certainly never sent. ``since`` is when the client got the record.

@@ -50,7 +50,7 @@ Identity = Callable[[bytes | None, bytes | None, int, Headers], str | None]
 
 
 class Reconciliation(NamedTuple):
-    """The result of a comparison, in numbers of records.
+    """The result of `reconcile`, in numbers of records.
 
     ``ranges`` has the offsets that were read of each partition: the first one, and the one after the last.
     """

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
+from confluent_kafka import KafkaError
 
 from streamapp._base.failpoints import hit
-from streamapp._base.prometheus import Metric, exposition
-from streamapp.broker.refused import OF_THE_TOPIC
+from streamapp._base.prometheus import Metric, metrics_text
+from streamapp.broker.refused import OF_THE_TOPIC, advised
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.producer.databases import OutboxDatabase, OutboxRow, UnreadableRow, as_ranges, of_ranges
@@ -33,9 +35,10 @@ __all__ = ["OUTBOX", "OutboxRelay", "RelayMetrics"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 OUTBOX = "-outbox-"
-"""The middle part of the transactional id, which is also the name of the group of bookmarks.
+"""The middle part of the transactional id of a relay. The consumer group with the bookmarks has the same name as this
+id.
 
-The name of the relay stands before this part, and the name of the table (`OutboxDatabase.identity`) behind it.
+The name of the relay stands before this part, and the random name of the table (`OutboxDatabase.identity`) behind it.
 """
 _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000
@@ -58,6 +61,8 @@ class RelayMetrics(NamedTuple):
     """Rows that brokers refuse. They stay in the table, with the reason in the column ``refused``."""
     failures: int
     """Errors of brokers or of the database after which the relay tried again."""
+    stalled_seconds: float = 0.0
+    """The time since the relay last committed rows, found no row that waits, or found another relay at work."""
 
 
 class OutboxRelay:
@@ -65,10 +70,11 @@ class OutboxRelay:
 
     Consumers with ``isolation.level=read_committed`` read each row exactly once. A row that brokers refuse for good
     stays in the table, and the relay goes on with the next one. Run a relay as a process (`streamapp outbox relay`), in
-    a thread (``with``), or with `run`. A second relay of the same table waits for the first one (PostgreSQL), or fences
-    it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent rows are kept under
-    this name. A relay of another name sends rows again that were sent and not yet deleted. So does a relay that starts
-    after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7 days).
+    a thread (``with``), or with `run`. With PostgreSQL, a second relay of the same table waits for the first one. With
+    SQLite, a second relay of the same name fences the first one, which then gets errors. Never change ``name``: the
+    bookmarks of sent rows are kept under this name. A relay of another name sends rows again that were sent and not yet
+    deleted. So does a relay that starts after brokers have forgotten the bookmarks (``offsets.retention.minutes``, 7
+    days).
 
     ``bootstrap_servers`` and ``client_properties`` are those of `StreamsConfig`. ``compression_type`` is that of
     Kafka's producers. If the table is empty, the relay looks again after ``poll_interval_ms``.
@@ -106,6 +112,8 @@ class OutboxRelay:
         """The largest id of the rows that go out alone, because one of them was refused; 0: none."""
         self._most_rows = _MOST_ROWS
         self._relayed = self._found_sent = self._refused = self._failures = 0
+        self._working_since: float | None = None
+        """The time at which the present work on rows began, while `run` runs."""
 
     @property
     def config(self) -> StreamsConfig:
@@ -115,15 +123,24 @@ class OutboxRelay:
     @property
     def metrics(self) -> RelayMetrics:
         """The counts at this moment."""
-        return RelayMetrics(self._relayed, self._found_sent, self._refused, self._failures)
+        since = self._working_since
+        stalled = 0.0 if since is None else time.monotonic() - since
+        return RelayMetrics(self._relayed, self._found_sent, self._refused, self._failures, stalled)
 
     def exposition(self) -> str:
-        """The counts in Prometheus' text format."""
-        families = (
-            Metric(f"outbox_{name}_total", "counter", f"Outbox rows or attempts: {name}.", [({}, value)])
-            for name, value in self.metrics._asdict().items()
-        )
-        return exposition(families, {"relay": self._options.name})
+        """The counts in Prometheus' text format. For several relays on a page, call `metrics_text`."""
+        return metrics_text(self)
+
+    def _families(self) -> Iterable[Metric]:
+        counts, labels = self.metrics, {"relay": self._options.name}
+        for name in ("relayed", "found_sent", "refused", "failures"):
+            text = f"Outbox rows or attempts: {name}."
+            yield Metric(f"outbox_{name}_total", "counter", text, [(labels, getattr(counts, name))])
+        yield Metric(
+            "outbox_stalled_seconds", "gauge",
+            "Time since the relay committed rows, found no row, or found another relay at work.",
+            [(labels, counts.stalled_seconds)],
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run, name="outbox-relay", daemon=True)
@@ -152,14 +169,18 @@ class OutboxRelay:
 
     def run(self) -> None:
         """Relays rows until `stop`. If brokers or the database fail, the relay tries again until they are back."""
-        with closing(self._database):  # of PostgreSQL: the end of the connection lets another relay lead
-            while not self._stopping.is_set():
-                try:
-                    self._relay()
-                except self._passing as exc:
-                    self._failures += 1
-                    logger.warning("relay %s: %s; it tries again", self._options.name, str(exc).strip())
-                    self._stopping.wait(_PAUSE_SECONDS)
+        self._working_since = time.monotonic()
+        try:
+            with closing(self._database):  # of PostgreSQL: the end of the connection lets another relay lead
+                while not self._stopping.is_set():
+                    try:
+                        self._relay()
+                    except self._passing as exc:
+                        self._failures += 1
+                        logger.warning("relay %s: %s; it tries again", self._options.name, str(exc).strip())
+                        self._stopping.wait(_PAUSE_SECONDS)
+        finally:
+            self._working_since = None
 
     def _relay(self) -> None:
         """Sends rows until an error, or until brokers refuse a row.
@@ -168,6 +189,7 @@ class OutboxRelay:
         """
         database = self._database
         while not database.lead():
+            self._working_since = time.monotonic()
             if self._stopping.wait(_PAUSE_SECONDS):
                 return
         session = BookmarkedSession(
@@ -191,6 +213,7 @@ class OutboxRelay:
                     if not self._send(session, rows):
                         return
                 else:
+                    self._working_since = time.monotonic()
                     session.idle()
                     self._stopping.wait(self._poll_seconds)
         finally:
@@ -219,13 +242,14 @@ class OutboxRelay:
             if topics:
                 for row in rows:
                     if row.record.topic in topics:
-                        self._refuse(row.id, topics[row.record.topic].str())
+                        self._refuse_record(row, topics[row.record.topic])
             elif len(rows) > 1:
                 self._alone_through = ids[-1]
             else:
-                self._refuse(ids[0], exc.errors[0].str())
+                self._refuse_record(rows[0], exc.errors[0])
             return False
         self._database.delete(ids)
+        self._working_since = time.monotonic()
         hit("outbox-deleted")
         self._most_rows = min(2 * self._most_rows, _MOST_ROWS)
         self._relayed += len(ids)
@@ -254,6 +278,10 @@ class OutboxRelay:
                 )
                 return 0
         return self._database.delete(ids)
+
+    def _refuse_record(self, row: OutboxRow, error: KafkaError) -> None:
+        topic = row.record.topic
+        self._refuse(row.id, f"a record for {topic}: {advised(error, topic)}")
 
     def _refuse(self, row: int, reason: str) -> None:
         logger.error("relay %s cannot send row %d: %s", self._options.name, row, reason)

@@ -24,7 +24,7 @@ from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import is_refusal
+from streamapp.broker.refused import UNKNOWN, advised, is_refusal
 from streamapp.broker.requests import committed
 from streamapp.broker.transacting import NotBack, abandon_transaction, in_time, open_transactions, retrying
 from streamapp.errors import BrokerError
@@ -50,7 +50,6 @@ _UNKNOWN_SECONDS = 30.0
 """The time after which a topic that brokers do not know counts as missing."""
 _CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 """Errors of records that only follow from the error of another record in the same transaction."""
-_UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Bookmark(NamedTuple):
@@ -156,6 +155,9 @@ class TransactionSession:
         except KafkaException as exc:
             self.abandon()
             raise Unsettled(f"the transaction was not committed: {exc.args[0].str()}") from exc
+        except Unsettled:
+            self.abandon()
+            raise
         except NotBack as exc:
             raise Unsettled(str(exc)) from None
         if errors:
@@ -200,7 +202,11 @@ class TransactionSession:
                 index: error for index, error in errors.items() if self._refuses(records[index].topic, error)
             }
             if not refused:
-                raise KafkaException(next(iter(errors.values())))
+                index, error = next(iter(errors.items()))
+                raise Unsettled(
+                    "the transaction was not committed: a record for "
+                    f"{records[index].topic}: {advised(error, records[index].topic)}"
+                )
             retrying(self._client.abort_transaction, seconds)
             errors.clear()
             errors.update(refused)
@@ -215,7 +221,7 @@ class TransactionSession:
         hit("producer-committed")
 
     def _refuses(self, topic: str, error: KafkaError) -> bool:
-        return self._unknown.missing(topic) if error.code() in _UNKNOWN else is_refusal(error)
+        return self._unknown.missing(topic) if error.code() in UNKNOWN else is_refusal(error)
 
     def _produce(self, record: OutputRecord, delivered: Callable[..., None], deadline: float) -> None:
         partition = -1 if record.partition is None else record.partition

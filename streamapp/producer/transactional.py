@@ -20,6 +20,7 @@ from typing import Protocol
 
 from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
+from streamapp.broker.refused import advised
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
@@ -316,6 +317,7 @@ class TransactionalChannel:
             return
         number, error = batch[0].number, next(iter(refused.errors.values()))
         topic = batch[0].records[min(refused.errors)].topic
+        reason = advised(error, topic)
         with self._moving:
             if self._closed:
                 return
@@ -323,18 +325,18 @@ class TransactionalChannel:
                 failed = (
                     self._pending.popleft() if self._pending and self._pending[0].number == number else None
                 )
-            aside = self._log.refuse(number, f"{topic}: {error.str()}") if self._log is not None else 0
+            aside = self._log.refuse(number, f"{topic}: {reason}") if self._log is not None else 0
         self._waiting_since = time.monotonic()
         if aside and self._log is not None:
             self._counts.failed(aside, spilled=True)
             logger.error(
                 "%s: brokers refuse %s for %s: %s. Refused records are kept aside: streamapp spill list %s",
-                self._options.name, counted(aside, "spilled record"), topic, error.str(), self._log.path,
+                self._options.name, counted(aside, "spilled record"), topic, reason, self._log.path,
             )  # fmt: skip
         if failed is not None:
             self._buffer.release(len(failed.records), failed.size)
             self._counts.failed(len(failed.records))
-            failed.future.set_exception(DeliveryError(topic, error.str(), False, refused=True))
+            failed.future.set_exception(DeliveryError(topic, reason, False, refused=True))
 
     # The spiller.
 

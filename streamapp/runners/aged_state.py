@@ -19,7 +19,7 @@ from confluent_kafka.admin import ConfigResource
 
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.records import TopicPartition
-from streamapp.state.backend import WriteSet
+from streamapp.state.backend import StateDamagedError, WriteSet
 from streamapp.state.rocks import RocksBackend, offsets_in, written_at
 from streamapp.topology.plan import Plan
 
@@ -79,7 +79,9 @@ def forget_aged_rows(
     ``tombstones`` the result of `tombstone_seconds`. ``ends_of`` asks for the end offsets of changelogs. A store whose
     changelog has no new records keeps its rows, however old the rows are.
 
-    Raises `ProcessorStateError` if the disk fails, and `LockError` if another process has opened a state.
+    A damaged state keeps its rows, and is left out of the result. Its task finds the damage, as at any other time, and
+    restores the state. Raises `ProcessorStateError` if the disk fails, and `LockError` if another process has opened a
+    state.
     """
     now = time.time()
     old = {
@@ -106,7 +108,12 @@ def forget_aged_rows(
             timedelta(seconds=int(now - state.written)),
             _RETENTION,
         )
-        _forget(state.folder, stores)
+        try:
+            _forget(state.folder, stores)
+        except StateDamagedError as error:
+            logger.warning("%s", error)
+            del left[task]
+            continue
         left[task] = state._replace(offsets={**state.offsets, **dict.fromkeys(stores, 0)}, written=now)
     return left
 

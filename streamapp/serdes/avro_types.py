@@ -32,8 +32,8 @@ def avro_schema_of(type_: Any) -> Any:
 
     A field with None in its type is a union with null. The first branch is null, unless the field has a default other
     than None. An int is a long, a float a double, a datetime a timestamp in microseconds. Raises `ConfigError` for
-    types without a single schema: decimals (their precision is not known), several types in a union, values of any
-    type.
+    types without a single schema. Examples are decimals (their precision is not known), several types in a union, and
+    values of any type.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):

@@ -42,9 +42,9 @@ _NULL_ITEM = _INT.pack(_NULL)
 class ListSerde(Serde[list[T | None]]):
     """A list whose items the inner serde writes, as Kafka's ``ListSerializer``. An item may be None.
 
-    The first byte is 0 if all items have the same length (numbers and UUIDs), else 1. After 0 come the number and the
-    positions of null items, the number of items, and the items that are not null. After 1 come the number of items, and
-    each item behind its length (-1 for null). Lengths, numbers and positions take 4 bytes.
+    The first byte is 0 if the inner serde is that of an integer, a float or a UUID, else 1. After 0 come the number and
+    the positions of null items, the number of items, and the items that are not null. After 1 come the number of items,
+    and each item behind its length (-1 for null). Lengths, numbers and positions take 4 bytes.
 
     >>> from streamapp import StringSerde
     >>> ListSerde(StringSerde()).serialize(["JFK", None])

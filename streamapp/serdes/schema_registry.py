@@ -117,7 +117,8 @@ class LocalSchemaRegistry:
     `SerializationError` if the object or folder already has another schema with the same id. To read a value, a process
     needs the schema with which the value was written. So give all processes the same folder as ``path``: each schema
     becomes a file there, which is written atomically and never changes. Without ``path``, an object of this class knows
-    only the schemas that were registered with it.
+    only the schemas that were registered with it. The registry knows no versions, so a serde with ``version`` raises
+    `SchemaRegistryError`.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")

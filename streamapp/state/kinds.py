@@ -219,6 +219,7 @@ class Window(_ByTime):
     """
 
     persistent_name = "window"
+    drops: ClassVar[tuple[str, ...]] = ("expired",)
     shape: ClassVar[RowShape | None] = row_shape.WINDOWS
     store_class: ClassVar[Callable[..., Store]] = WindowStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedWindowStore
@@ -283,6 +284,7 @@ class Session(_ByTime):
     """One value for each key and session (start, end)."""
 
     persistent_name = "session"
+    drops: ClassVar[tuple[str, ...]] = ("expired",)
     shape: ClassVar[RowShape | None] = row_shape.SESSIONS
     store_class: ClassVar[Callable[..., Store]] = SessionStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedSessionStore
@@ -302,6 +304,7 @@ class Versioned(StoreKind):
     """
 
     persistent_name = "versioned"
+    drops: ClassVar[tuple[str, ...]] = ("late",)
     changelog_format = _VALUES_BY_KEY
     shape: ClassVar[RowShape | None] = row_shape.VERSIONS
     store_class: ClassVar[Callable[..., Store]] = VersionedStore

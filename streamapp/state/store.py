@@ -82,7 +82,7 @@ class Store:
 
     @property
     def below_cache(self) -> Any:
-        """The store for queries by range and window (KIP-796), which do not see rows that only the record cache has."""
+        """The store that answers queries by range and window (KIP-796). `streamapp.query` says which rows they see."""
         return self
 
     def ask(self, question: Callable[[Any], R]) -> R:

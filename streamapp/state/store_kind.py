@@ -45,6 +45,8 @@ class StoreKind:
     """True if the last record of each key in the changelog is enough to restore the store."""
     drops_rows: ClassVar[bool] = False
     """True if rows may disappear for other reasons than a deletion and the end of their retention."""
+    drops: ClassVar[tuple[str, ...]] = ()
+    """The reasons for which stores of this kind may drop a row, for metrics that begin with 0."""
     headers_format: ClassVar[bool] = False
     """True if ``dsl_store_format="headers"`` changes tables of this kind on disk."""
     keeps_headers: ClassVar[bool] = False

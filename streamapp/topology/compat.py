@@ -103,6 +103,7 @@ def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | S
         *_global_stores(before, after),
         *_repartition_topics(before, after),
         *_source_topics(before, after),
+        *_agents(before, after),
         *_local_state(before, after),
         *_schemas(before, after),
     ]
@@ -451,6 +452,12 @@ def _inputs(
             f"it reads {', '.join(came)} too now, from the committed offsets on: what came before is not in it",
             "Accept that, or compute everything under another application id, for example by a backfill",
         )
+    else:
+        yield (
+            Need.NOTHING,
+            f"it reads {', '.join(came)} too now, from auto_offset_reset on, and keeps its rows",
+            "",
+        )
 
 
 def _origin(store: Snapshot) -> str:
@@ -494,10 +501,109 @@ def _repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
 
 def _source_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
     before, after = _external(old), _external(new)
+    replaced = _replaced(old, new)
     for topic in sorted(after - before):
-        yield Finding(Need.NOTHING, f"source topic {topic}", "new; it is read from auto_offset_reset on")
+        offsets = "the group has no offsets of it, so it is read from auto_offset_reset on"
+        earlier = next((each for each, now in replaced.items() if now == topic), None)
+        if earlier is None:
+            yield Finding(Need.NOTHING, f"source topic {topic}", f"new; {offsets}")
+            continue
+        yield Finding(
+            Need.MIGRATION,
+            f"source topic {topic}",
+            f"read in the place of {earlier}: {offsets}. Records that it shares with {earlier} count twice",
+            f"If it repeats the records of {earlier}, first move its offsets behind them (streamapp offsets)",
+        )
     for topic in sorted(before - after):
-        yield Finding(Need.NOTHING, f"source topic {topic}", "not read any more")
+        stores = [name for name, store in old["stores"].items() if topic in _sources_of(store)]
+        kept = [name for name in stores if name in new["stores"]]
+        rows = f". Rows from its records stay in {', '.join(kept)}" if kept else ""
+        yield Finding(
+            Need.MIGRATION,
+            f"source topic {topic}",
+            f"not read any more: records that are not processed yet stay so. Its offsets stay until brokers forget "
+            f"them, and a version that reads it again goes on there{rows}",
+            "Wait until its lag is 0, then deploy"
+            + (". To compute the rows without it, reset the application" if kept else ""),
+        )
+
+
+def _replaced(old: Snapshot, new: Snapshot) -> dict[str, str]:
+    """Old topic -> new topic, for sources whose node has the same name and one other topic."""
+    before, after = _sources(old), _sources(new)
+    found: dict[str, str] = {}
+    for node in before.keys() & after.keys():
+        left, came = before[node] - after[node], after[node] - before[node]
+        if len(left) == len(came) == 1:
+            found[left.pop()] = came.pop()
+    kept = _external(old) & _external(new)
+    return {left: came for left, came in found.items() if left not in kept and came not in kept}
+
+
+def _sources(plan: Snapshot) -> dict[str, set[str]]:
+    """The topics of each source node."""
+    return {
+        name: set(node["topics"])
+        for sub in plan["subtopologies"].values()
+        for name, node in sub["nodes"].items()
+        if node["kind"] == "source"
+    }
+
+
+def _sources_of(store: Snapshot) -> set[str]:
+    return {*store["reads"], *store.get("origins", ())}
+
+
+# ---------------------------------------------------------------------- agents
+
+
+def _agents(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    """Compares the inputs and tables of agents. A description of a topology alone has none."""
+    if "agents" not in old or "agents" not in new:
+        return
+    before, after = old["agents"], new["agents"]
+    read, reads = set(before["topics"]), set(after["topics"])
+    for topic in sorted(reads - read):
+        why = "new; the group has no offsets of it, so it is read from auto_offset_reset on"
+        yield Finding(Need.NOTHING, f"agents' topic {topic}", why)
+    for topic in sorted(read - reads):
+        yield Finding(
+            Need.MIGRATION,
+            f"agents' topic {topic}",
+            "not read any more: records that are not processed yet stay so. Rows of tables from its records stay",
+            "Wait until its lag is 0, then deploy",
+        )
+    tables, theirs = before["tables"], after["tables"]
+    for name in sorted({*tables, *theirs}):
+        subject = f"agents' table {name}"
+        if name not in theirs:
+            left = f"removed; its changelog {tables[name]['changelog']} is left over"
+            yield Finding(Need.NOTHING, subject, left)
+        elif name not in tables and read & reads:
+            yield Finding(
+                Need.MIGRATION,
+                subject,
+                "new, and the agents go on at their committed offsets: it has no rows from earlier records",
+                "Accept that, or take the application back to its beginning: streamapp reset",
+            )
+        elif name not in tables:
+            yield Finding(Need.NOTHING, subject, "new")
+        else:
+            yield from _table(subject, tables[name], theirs[name])
+
+
+def _table(subject: str, old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    changed = [part for part in old if old[part] != new.get(part)]
+    if not changed:
+        yield Finding(Need.NOTHING, subject, "unchanged")
+    for part in changed:
+        yield Finding(
+            Need.RESET,
+            subject,
+            f"its {part.replace('_', ' ')} changes from {old[part]} to {new.get(part)}: its rows are lost, or are read "
+            "wrongly",
+            "Keep it, or take the application back to its beginning: streamapp reset",
+        )
 
 
 def _read_topics(plan: Snapshot) -> set[str]:

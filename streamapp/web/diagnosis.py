@@ -240,7 +240,7 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
     status = sampler.status
     by_task, reasons = Counter(status.lost_records), Counter[str]()
     for (_, _, reason), count in status.drops.items():
-        if reason != _OUTDATED:
+        if reason != _OUTDATED and count:
             reasons[reason] += count
     if (dropped := by_task.total()) > 0:
         # A global table drops records, too, which no task processes.

@@ -213,7 +213,7 @@ def _by_operator(status: WorkerStatus, task: str | None = None) -> dict[str, dic
     """
     drops: dict[str, dict[str, int]] = {}
     for (id, operator, reason), count in sorted(status.drops.items()):
-        if task is None or id == task:
+        if count and (task is None or id == task):
             reasons = drops.setdefault(operator, {})
             reasons[reason] = reasons.get(reason, 0) + count
     return drops

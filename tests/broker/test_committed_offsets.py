@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from streamapp.broker import LocalKafka
+from streamapp.broker.consumer_groups import read_committed_offsets
 from streamapp.broker.requests import LastingAdmin
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
 
 pytestmark = pytest.mark.broker
 
@@ -33,3 +36,12 @@ def test_the_first_look_at_a_new_cluster_does_not_crash_the_process(tmp_path: Pa
 def test_the_request_that_crashes_is_not_offered() -> None:
     with pytest.raises(AttributeError, match="may crash the process"):
         LastingAdmin({"bootstrap.servers": "127.0.0.1:9"}).list_consumer_group_offsets([])
+
+
+def test_brokers_that_do_not_answer_are_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """librdkafka wrote a line for each attempt, beside the error of the command."""
+    with pytest.raises(BrokerError, match="brokers do not tell the committed offsets of the group app"):
+        read_committed_offsets(
+            {"bootstrap.servers": "127.0.0.1:9"}, "app", [TopicPartition("in", 0)], seconds=0.5
+        )
+    assert capfd.readouterr().err == ""

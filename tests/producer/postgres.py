@@ -79,6 +79,20 @@ class PostgreSQL:
         self._process.kill()
         self._process.wait()
 
+    def freeze(self) -> None:
+        """Stops all processes of the server (SIGSTOP). The kernel still acknowledges the packets of clients."""
+        assert self._process is not None
+        self._signal(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._signal(self._process.pid, signal.SIGCONT)
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        os.kill(pid, number)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            self._signal(int(child), number)
+
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)  # a fast shutdown

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -20,8 +21,10 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 from streamapp import ConfigError, SerializationError, StringSerde
+from streamapp._base import postgres
 from streamapp.cli import main
-from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox, session
+from streamapp.consumer import PostgresOffsets
+from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox, databases, session
 from streamapp.producer.databases import OutboxRow, as_ranges, of_ranges
 from streamapp.producer.session import Bookmark
 from streamapp.records import OutputRecord
@@ -240,6 +243,10 @@ def test_rows_of_a_topic_that_is_missing_are_refused_together(
     with OutboxRelay("orders", database_at(address), bootstrap_servers=topics.bootstrap) as running:
         until(lambda: not database.count(), 60, lambda: running.metrics)
     assert running.metrics.refused == 20
+    with closing(connect(address)) as connection:
+        ((reason,),) = connection.execute("SELECT DISTINCT refused FROM streamapp_outbox").fetchall()
+    assert reason.startswith(f"a record for {topic}-missing: ")
+    assert "Create the topic: streamapp topic create" in reason
     assert running.metrics.failures <= 3
     assert topics.values(topic) == [b"%d" % number for number in range(20)]
     database.close()
@@ -320,6 +327,85 @@ def test_several_instances_create_the_tables_at_once(server: PostgreSQL) -> None
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: create(), range(8)))) == 1
+
+
+def test_instances_that_create_the_tables_at_once_write_one_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookmarks have the smallest identity in their names, so a second, smaller one doubled rows."""
+    path, made = tmp_path / "orders.db", uuid.uuid4
+    SqliteOutbox(path).create()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM streamapp_outbox_identity")
+        connection.commit()
+
+    def beside() -> uuid.UUID:
+        monkeypatch.setattr(databases.uuid, "uuid4", made)
+        SqliteOutbox(path).create()
+        return made()
+
+    monkeypatch.setattr(databases.uuid, "uuid4", beside)
+    SqliteOutbox(path).create()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM streamapp_outbox_identity").fetchone() == (1,)
+
+
+def test_a_relay_says_that_its_database_stands_still(
+    topics: Topics, server: PostgreSQL, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The relay waited without a word, because the kernel of a frozen server acknowledges all packets."""
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 1)
+    monkeypatch.setattr(postgres, "_CONNECT_SECONDS", 2)
+    with psycopg.connect(server.conninfo) as connection:
+        connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
+    address = f"{server.conninfo} connect_timeout=2"
+    database_at(address).create()
+    topic = topics.create(1)
+    with OutboxRelay("orders", database_at(address), bootstrap_servers=topics.bootstrap) as relay:
+        add(address, topic, range(10))
+        until(lambda: relay.metrics.relayed == 10, 60, lambda: relay.metrics)
+        server.freeze()
+        try:
+            until(lambda: relay.metrics.failures >= 2, 60, lambda: relay.metrics)
+            assert relay.metrics.stalled_seconds > 3
+        finally:
+            server.thaw()
+        add(address, topic, range(10, 20))
+        until(lambda: relay.metrics.relayed == 20, 60, lambda: relay.metrics)
+        assert relay.metrics.stalled_seconds < 60
+    assert "has answered neither a statement for 1 s nor a new connection for 2 s" in caplog.text
+    assert topics.values(topic) == [b"%d" % number for number in range(20)]
+
+
+def test_a_statement_that_waits_for_a_lock_goes_on(
+    server: PostgreSQL, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 1)
+    with closing(PostgresOutbox(server.conninfo)) as database, psycopg.connect(server.conninfo) as other:
+        database.create()
+        other.execute("LOCK TABLE streamapp_outbox")
+        with ThreadPoolExecutor(1) as pool:
+            count = pool.submit(database.count)
+            until(lambda: "waits for a lock" in caplog.text, 60, lambda: caplog.text)
+            assert not count.done()
+            other.rollback()
+            assert count.result(60) == 0
+
+
+def test_several_consumers_create_the_table_of_their_offsets_at_once(server: PostgreSQL) -> None:
+    """PostgreSQL refused some of them, although the statement says IF NOT EXISTS."""
+    with psycopg.connect(server.conninfo) as connection:
+        connection.execute("DROP TABLE IF EXISTS streamapp_offsets")
+    barrier = threading.Barrier(8)
+
+    def create() -> None:
+        with closing(PostgresOffsets(server.conninfo)) as offsets:
+            offsets.connection()
+            barrier.wait()
+            offsets.create()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: create(), range(8)))
 
 
 def test_a_connection_notices_that_the_other_machine_is_gone(server: PostgreSQL) -> None:

@@ -22,6 +22,7 @@ from streamapp.producer import (
     SyncReliableProducer,
     UnsentRecords,
     partition_counts,
+    session,
 )
 from streamapp.registry.rest import RegistryAway
 from streamapp.serdes import AvroSerde, ListSerde, LocalSchemaRegistry
@@ -396,3 +397,130 @@ async def test_a_call_behind_a_cancelled_one_gets_the_error_of_its_registry(topi
         assert registry.asked == 1
         registry.away = False
         await producer.send(topic, value="3")
+
+
+async def test_send_soon_does_not_overtake_a_send_that_waits_for_a_registry(topics: Topics) -> None:
+    topic = topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap
+    ) as producer:
+        first = asyncio.create_task(producer.send(topic, value="0"))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        second = producer.send_soon(topic, value="1")  # stood still for ten seconds
+        third = asyncio.create_task(producer.send(topic, value="2"))
+        await first
+        fourth = producer.send_soon(topic, value="3")
+        await asyncio.gather(second, third, fourth)
+    read = serde.bind(topic, False).deserialize
+    assert [read(value or b"") for value in topics.values(topic)] == ["0", "1", "2", "3"]
+
+
+async def test_send_soon_waits_for_a_registry_beside_the_event_loop(topics: Topics) -> None:
+    topic = topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap, buffer_records=3
+    ) as producer:
+        reports = [producer.send_soon(topic, value=str(number)) for number in range(2)]
+        wrong = producer.send_soon(topic, value=3)
+        with pytest.raises(BufferFull):
+            producer.send_soon(topic, value="4")
+        assert not await producer.flush(10)
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        assert await producer.flush()
+        assert [report.done() for report in (*reports, wrong)] == [True] * 3
+        assert isinstance(wrong.exception(), SerializationError)
+        last = producer.send_soon(topic, value="5")
+    assert last.done()
+    read = serde.bind(topic, False).deserialize
+    assert [read(value or b"") for value in topics.values(topic)] == ["0", "1", "5"]
+
+
+async def test_a_producer_that_closes_while_a_registry_is_away_gives_every_record_an_answer(
+    topics: Topics,
+) -> None:
+    topic = topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    producer = ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap, close_timeout_ms=50
+    )
+    with pytest.raises(UnsentRecords, match="2 records that waited for the schema registry"):
+        async with producer:
+            reports = [producer.send_soon(topic, value=str(number)) for number in range(2)]
+    outcomes = await asyncio.gather(*reports, return_exceptions=True)
+    assert [isinstance(each, DeliveryError) and each.written for each in outcomes] == [False, False]
+    registry.answer.set()
+
+
+async def test_a_transaction_that_waits_for_a_registry_keeps_the_order(topics: Topics) -> None:
+    topic, plain = topics.create(1), topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap, transactions=True
+    ) as producer:
+        first = asyncio.create_task(producer.send(topic, value="0"))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        async with producer.transaction() as transaction:
+            transaction.send(topic, value="1")  # stood still for ten seconds
+            transaction.send(plain, value=None, key=b"k")
+            transaction.send(topic, value="2")
+        later = await producer.send(topic, value="3")
+        await first
+    assert [report.topic for report in transaction.reports] == [topic, plain, topic]
+    assert later.offset is not None
+    read = serde.bind(topic, False).deserialize
+    assert [read(value or b"") for value in topics.values(topic)] == ["0", "1", "2", "3"]
+    assert len(topics.values(plain)) == 1
+
+
+async def test_a_send_does_not_overtake_a_call_that_has_just_got_its_space(topics: Topics) -> None:
+    topic = topics.create(1)
+    async with ReliableProducer(
+        "orders-service", bootstrap_servers=topics.bootstrap, buffer_records=1
+    ) as producer:
+        core = producer._core
+        stand_in = core.parcel([core.record(topic, None, b"", None, (), None)])
+        core.reserve_now(stand_in)
+        first = asyncio.create_task(producer.send(topic, value=b"0"))
+        await asyncio.sleep(0)
+        core.release(stand_in)  # from now on, the first call has the space
+        core._buffer._most_records = 9
+        second = asyncio.ensure_future(producer.send(topic, value=b"1"))
+        with pytest.raises(BufferFull):
+            producer.send_soon(topic, value=b"2")
+        await asyncio.gather(first, second)
+    assert topics.values(topic) == [b"0", b"1"]
+
+
+async def test_a_short_time_out_names_a_missing_topic(topics: Topics) -> None:
+    """librdkafka waits 30 s for a topic that brokers do not know, so the error was only "Message timed out"."""
+    there = topics.create()
+    async with ReliableProducer(
+        "orders", bootstrap_servers=topics.bootstrap, delivery_timeout_ms=1_500
+    ) as producer:
+        await producer.send(there, key=b"k")
+        for partition in (None, 1):
+            with pytest.raises(DeliveryError) as raised:
+                await producer.send(f"{there}-missing", key=b"k", partition=partition)
+            assert f"Create the topic: streamapp topic create {there}-missing" in str(raised.value)
+            assert not raised.value.refused  # somebody may create the topic
+
+
+def test_transactions_name_a_missing_topic(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "_UNKNOWN_SECONDS", 1.0)
+    missing = f"{topics.create()}-missing"
+    with (
+        SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, transactions=True) as producer,
+        pytest.raises(DeliveryError, match=f"streamapp topic create {missing}"),
+    ):
+        producer.send(missing, key=b"k")
+    assert f"not committed: a record for {missing}: " in caplog.text

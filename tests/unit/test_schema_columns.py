@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -47,6 +49,65 @@ def test_a_model_becomes_columns_too(serde: Serde[Any]) -> None:
     data = _writer(serde)({"name": "cup"})
     assert data == serde.serialize(Model(name="cup"))
     assert _converter(serde)([data, None]).to_pylist() == [{"name": "cup"}, None]
+
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+PAYMENT = {
+    "type": "record",
+    "name": "Payment",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "total", "type": MONEY},
+        {"name": "tip", "type": ["null", {**MONEY, "type": "fixed", "name": "Tip", "size": 6}]},
+        {
+            "name": "from",
+            "type": {"type": "record", "name": "Party", "fields": [{"name": "bank", "type": "string"}]},
+        },
+        {"name": "to", "type": "Party"},
+        {"name": "key", "type": {"type": "fixed", "name": "Key", "size": 2}},
+        {"name": "keys", "type": {"type": "array", "items": "shop.Key"}},
+    ],
+}
+
+
+class Total(msgspec.Struct):
+    total: Decimal
+
+
+def test_decimals_and_named_types_of_avro_are_columns() -> None:
+    serde, party = AvroSerde(PAYMENT), pa.struct([("bank", pa.string())])
+    money, key = pa.decimal128(12, 2), pa.binary()
+    names = {"id": pa.string(), "total": money, "tip": money, "from": party, "to": party, "key": key}
+    assert arrow_type(serde) == pa.struct([*names.items(), ("keys", pa.list_(key))])
+    row = {
+        "id": UUID(int=1),
+        "total": Decimal("19.90"),
+        "tip": None,
+        "from": {"bank": "A"},
+        "to": {"bank": "B"},
+        "key": b"ab",
+        "keys": [b"cd"],
+    }
+    shown = _converter(serde)([serde.serialize(row), None]).to_pylist()
+    assert shown == [{**row, "id": str(UUID(int=1))}, None]
+    assert _converter(AvroSerde(MONEY))([AvroSerde(MONEY).serialize(Decimal("1.5"))]).to_pylist() == [
+        Decimal("1.50")
+    ]
+
+
+def test_the_schema_beside_a_type_has_the_digits_of_decimals() -> None:
+    record = {"type": "record", "name": "Total", "fields": [{"name": "total", "type": MONEY}]}
+    serde = AvroSerde(record, type=Total)
+    assert arrow_type(serde) == pa.struct([("total", pa.decimal128(12, 2))])
+    shown = _converter(serde)([serde.serialize(Total(Decimal("0.10")))]).to_pylist()
+    assert shown == [{"total": Decimal("0.10")}]
+
+
+def test_a_schema_that_contains_itself_and_decimals_beyond_spark_are_json_text() -> None:
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    assert arrow_type(AvroSerde(node)) is None
+    assert arrow_type(AvroSerde({**MONEY, "precision": 39})) is None
 
 
 @pytest.mark.parametrize(

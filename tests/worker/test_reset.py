@@ -95,12 +95,16 @@ def test_the_state_is_where_the_worker_was_told_to_put_it(cluster: Cluster) -> N
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_agents_compute_their_tables_anew_and_count_no_record_twice(cluster: Cluster, guarantee: str) -> None:
+@pytest.mark.parametrize(
+    ("topology", "guarantee"), [("yes", "at_least_once"), ("yes", "exactly_once_v2"), ("", "at_least_once")]
+)
+def test_agents_compute_their_tables_anew_and_count_no_record_twice(
+    cluster: Cluster, topology: str, guarantee: str
+) -> None:
     """A reset takes the inputs of agents back to the first record, so the rows that the agents made have to go, too."""
     keyed = f"{cluster.id}-keyed"
     env = {
-        "TOPOLOGY": "yes",
+        "TOPOLOGY": topology,
         "TABLE": "yes",
         "GUARANTEE": guarantee,
         "AGENT_IN": f"{cluster.id}-asked",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import NOT_PUT, table_forwarder
@@ -24,6 +24,10 @@ class StreamAggregate(Operator):
     """
 
     persistent_name = "StreamAggregate"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "null_value",
+    )
 
     store: str
     initializer: Callable[[], Any]
@@ -77,6 +81,10 @@ class StreamReduce(Operator):
     """Combines the values of each key, for ``KGroupedStream.reduce``. The first value of a key is the first result."""
 
     persistent_name = "StreamReduce"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "null_value",
+    )
 
     store: str
     reducer: Callable[[Any, Any], Any]

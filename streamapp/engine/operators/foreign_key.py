@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import mmh3
 import msgspec
@@ -254,6 +254,10 @@ class SubscriptionSend(Operator):
     """
 
     persistent_name = "SubscriptionSend"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "out_of_order",
+    )
 
     extractor: Callable[[Any, Any], Any]
     left: bool
@@ -333,6 +337,7 @@ class SubscriptionReceive(Operator):
     answer."""
 
     persistent_name = "SubscriptionReceive"
+    drops: ClassVar[tuple[str, ...]] = ("null_key",)
 
     store: str
     topic: str
@@ -403,6 +408,10 @@ class ForeignTableJoin(Operator):
     """Sends each changed row of the right table to all left rows that have subscribed to its key."""
 
     persistent_name = "ForeignTableJoin"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "out_of_order",
+    )
 
     store: str
     topic: str
@@ -458,6 +467,7 @@ class ResponseJoin(Operator):
     """
 
     persistent_name = "ResponseJoin"
+    drops: ClassVar[tuple[str, ...]] = ("superseded",)
 
     table: TableView
     joiner: Callable[[Any, Any], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.records import Headers
@@ -63,6 +63,7 @@ class DropNullKeys(Operator):
     """Drops records without a key before a repartition topic, if the operators behind the topic need a key."""
 
     persistent_name = "DropNullKeys"
+    drops: ClassVar[tuple[str, ...]] = ("null_key",)
     calls_functions = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp.engine.equality import same
 from streamapp.engine.metadata import STREAM_TIME
@@ -72,6 +72,7 @@ class StreamStreamJoin(LateOutput):
     """
 
     persistent_name = "StreamStreamJoin"
+    drops: ClassVar[tuple[str, ...]] = ("null_key", "null_value")
 
     is_left: bool
     other_store: str
@@ -205,6 +206,7 @@ class StreamStreamSelfJoin(Operator):
     """
 
     persistent_name = "StreamStreamSelfJoin"
+    drops: ClassVar[tuple[str, ...]] = ("null_key", "null_value")
 
     window_store: str
     before_ms: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.guarded import Guarded
@@ -28,6 +28,10 @@ class StreamTableJoin(Operator):
     """
 
     persistent_name = "StreamTableJoin"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "null_value",
+    )
 
     table: TableView
     joiner: Callable[[Any, Any, Any], Any]
@@ -98,6 +102,10 @@ class StreamGlobalTableJoin(Operator):
     """
 
     persistent_name = "StreamGlobalTableJoin"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "null_value",
+    )
 
     table: TableView
     key_selector: Callable[[Any, Any], Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp._base.counted import counted
 from streamapp.engine.metadata import STREAM_TIME
@@ -30,6 +30,7 @@ class TableSuppress(Operator):
     """
 
     persistent_name = "TableSuppress"
+    drops: ClassVar[tuple[str, ...]] = ("late",)
 
     store: str
     wait_ms: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp.engine.equality import same
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
@@ -36,6 +36,7 @@ class TableSource(Operator):
     """Turns the records of a topic or a stream into changes of a table. Records without a key are dropped."""
 
     persistent_name = "TableSource"
+    drops: ClassVar[tuple[str, ...]] = ("null_key",)
 
     store: str | None
     send_old: bool = False

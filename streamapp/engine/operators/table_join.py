@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
@@ -25,6 +25,10 @@ class TableJoin(Operator):
     """
 
     persistent_name = "TableJoin"
+    drops: ClassVar[tuple[str, ...]] = (
+        "null_key",
+        "out_of_order",
+    )
 
     other: TableView
     joiner: Callable[[Any, Any], Any]

@@ -34,6 +34,8 @@ class WindowedAggregate(LateOutput):
     that the close time has passed. `bind_forward` hands an update on.
     """
 
+    drops: ClassVar[tuple[str, ...]] = ("late", "null_key", "null_value")
+
     takes_null_values: ClassVar[bool] = True
 
     store: str

@@ -127,8 +127,7 @@ class Group:
         Kafka confirms a transaction before the group has its offsets, so `read` alone could miss offsets just
         committed.
         """
-        settled = {**client_of(self._config), "log_level": 0}
-        read_committed_offsets(settled, self.name, partitions, seconds=PATIENCE_SECONDS)
+        read_committed_offsets(client_of(self._config), self.name, partitions, seconds=PATIENCE_SECONDS)
         return self.read(partitions)
 
     def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:

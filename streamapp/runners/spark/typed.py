@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+from fastavro.schema import parse_schema
 from msgspec import inspect as mi
 
 from streamapp.errors import SerializationError
@@ -72,7 +74,10 @@ _AVRO: dict[str, pa.DataType] = {
     "timestamp-millis": MOMENT,
     "timestamp-micros": MOMENT,
     "date": pa.date32(),
+    "uuid": pa.string(),
 }
+_MOST_DIGITS = 38
+"""The most digits of a decimal in Spark."""
 
 
 def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
@@ -87,13 +92,15 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
     if isinstance(serde, ListSerde):
         inner = arrow_type(serde.inner)
         return inner and pa.list_(inner)
+    found = None
     if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) and _has_fields(serde.type):
-        if is_model(serde.type):
-            return None if (shape := record_shape(serde.type)) is None else _of_type(mi.type_info(shape))
-        return _of_type(mi.type_info(serde.type))
-    if isinstance(serde, AvroSerde):
-        return _of_avro(serde.schema)
-    return None
+        shape = record_shape(serde.type) if is_model(serde.type) else serde.type
+        found = None if shape is None else _of_type(mi.type_info(shape))
+    if found is None and isinstance(serde, AvroSerde):
+        return _of_avro(
+            parse_schema(serde.schema), {}
+        )  # has the precision of decimals, which a type does not have
+    return found
 
 
 def _has_fields(type_: Any) -> bool:
@@ -116,28 +123,37 @@ def _of_type(info: mi.Type) -> pa.DataType | None:
     return _SCALARS.get(type(info))
 
 
-def _of_avro(schema: Any) -> pa.DataType | None:
+def _of_avro(schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType | None:
+    """``named`` has the records, enums and fixed types that stand before this schema, by their full names."""
     match schema:
         case str():
-            return _AVRO.get(schema)
+            return named.get(schema) or _AVRO.get(schema)
         case list():
-            some = [each for each in schema if each != "null"]
-            return _of_avro(some[0]) if len(some) == 1 else None
+            found = [_of_avro(each, named) for each in schema if each != "null"]
+            return found[0] if len(found) == 1 else None
+        case {"logicalType": "decimal", "precision": int(digits)}:
+            found_type = pa.decimal128(digits, schema.get("scale", 0)) if digits <= _MOST_DIGITS else None
         case {"logicalType": logical}:
-            return _AVRO.get(logical)
+            found_type = _AVRO.get(logical)
         case {"type": "record", "fields": fields}:
-            return _struct([(field["name"], _of_avro(field["type"])) for field in fields])
+            found_type = _struct([(field["name"], _of_avro(field["type"], named)) for field in fields])
         case {"type": "array", "items": items}:
-            inner = _of_avro(items)
+            inner = _of_avro(items, named)
             return inner and pa.list_(inner)
         case {"type": "map", "values": values}:
-            inner = _of_avro(values)
+            inner = _of_avro(values, named)
             return inner and pa.map_(pa.string(), inner)
         case {"type": "enum"}:
-            return pa.string()
+            found_type = pa.string()
+        case {"type": "fixed"}:
+            found_type = pa.binary()
         case {"type": inner}:
-            return _of_avro(inner)
-    return None
+            return _of_avro(inner, named)
+        case _:
+            return None
+    if "name" in schema:
+        named[schema["name"]] = found_type
+    return found_type
 
 
 def _struct(fields: list[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
@@ -195,9 +211,7 @@ def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> D
 
 def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
     read, kind = serde.deserialize, arrow_type(serde)
-    plain = (
-        isinstance(kind, pa.DataType) and not pa.types.is_nested(kind) and not isinstance(serde, UUIDSerde)
-    )
+    plain = type(serde) in _PRIMITIVES and not isinstance(serde, UUIDSerde)
 
     def convert(column: list[bytes | None]) -> pa.Array:
         values = [None if data is None else read(data) for data in column]
@@ -206,7 +220,7 @@ def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
         try:
             if not plain:
                 values = [plain_of(value) for value in values]
-                values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date))
+                values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date, Decimal))
             return pa.array(values, kind)
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError, RecursionError) as error:
             raise SerializationError(

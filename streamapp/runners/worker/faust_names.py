@@ -22,6 +22,7 @@ __all__ = [
     "StoreTable",
     "StreamsTableManager",
     "SubtopologyAgent",
+    "agents_snapshot",
     "changelogs_of_agents",
     "channels_of_agents",
     "outputs_of_agents",
@@ -172,3 +173,32 @@ def changelogs_of_agents(app: faust.App) -> list[str]:
         for table in app.tables.values()
         if not isinstance(table, StoreTable)
     ]
+
+
+def agents_snapshot(app: faust.App) -> dict[str, Any]:
+    """The topics and tables of agents as JSON values, for `compare_topologies`."""
+    return {
+        "topics": sorted(topics_of_agents(app)),
+        "tables": {
+            table.name: {
+                "changelog": table.changelog_topic.get_topic_name(),
+                "partitions": table.partitions,
+                "key_type": _type_name(table.key_type),
+                "value_type": _type_name(table.value_type),
+                "window": _window_name(table.window),
+            }
+            for table in app.tables.values()
+            if not isinstance(table, StoreTable)
+        },
+    }
+
+
+def _type_name(kind: Any) -> str | None:
+    return getattr(kind, "__name__", None if kind is None else str(kind))
+
+
+def _window_name(window: Any) -> str | None:
+    if window is None:
+        return None
+    sizes = [f"{name} {getattr(window, name):g} s" for name in ("size", "step") if hasattr(window, name)]
+    return " ".join([type(window).__name__, *sizes])

@@ -12,12 +12,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest, look_at_group, read_committed_offsets
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller
+from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.worker.clients import unreachable
 from streamapp.runners.worker.faust_names import changelogs_of_agents, regrouped_by_agents, topics_of_agents
 from streamapp.state.directory import delete_state
+from streamapp.topology.plan import Plan
 
 __all__ = ["Reset", "plan_reset"]
 
@@ -106,29 +108,31 @@ class Reset:
 
 
 def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
-    """Prepares the reset of an application. Raises `StreamsError` while the application has workers.
+    """Prepares the reset of an application that has a topology or agents. Raises `StreamsError` while the application
+    has workers.
 
     The reset deletes the internal topics of the present topology, and the topics that the present agents have made.
     Internal topics that only an older version used stay, and so does the state on other machines.
     """
-    plan = app.streams.plan
-    group = plan.application_id
+    config: StreamsConfig = app.config
+    plan: Plan | None = app.streams.plan if hasattr(app, "streams") else None
+    group = config.application_id
     try:
         existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as exc:
-        raise unreachable(plan.config, exc) from exc
-    check_at_rest(admin, group, plan.config.session_timeout_ms)
-    left = look_at_group(admin, plan.backfill_group).state != "dead"
+        raise unreachable(config, exc) from exc
+    check_at_rest(admin, group, config.session_timeout_ms)
+    left = plan is not None and look_at_group(admin, plan.backfill_group).state != "dead"
     every = [TopicPartition(name, p) for name, topic in existing.items() for p in topic.partitions]
-    committed = {tp.topic for tp in read_committed_offsets(client_of(plan.config), group, every)}
+    committed = {tp.topic for tp in read_committed_offsets(client_of(config), group, every)}
     regrouped = regrouped_by_agents(app, committed)
     changelogs = changelogs_of_agents(app)
     return Reset(
         group,
-        plan.backfill_group if left else None,
-        _among(existing, [topic.name for topic in plan.internal_topics]),
+        plan.backfill_group if plan is not None and left else None,
+        _among(existing, [] if plan is None else [topic.name for topic in plan.internal_topics]),
         _among(existing, [*changelogs, *regrouped]),
-        _if_present(Path(plan.config.state_dir) / group),
+        None if plan is None else _if_present(Path(config.state_dir) / group),
         _if_present(app.conf.tabledir) if changelogs else None,
         _among(existing, topics_of_agents(app)),
         tuple(consumer.name for consumer in app.consumers),

@@ -372,6 +372,15 @@ class StreamsRuntime(WorkerView):
     def is_source(self, topic: str) -> bool:
         return topic in self._source_names
 
+    def may_read(self, topic: str) -> bool:
+        """True if the topology reads the topic, or would read a topic of this name (`StreamsBuilder.stream` with a
+        pattern)."""
+        return self.is_source(topic) or any(
+            source.pattern is not None and source.pattern.fullmatch(topic)
+            for sub in self.plan.subtopologies
+            for source in sub.sources
+        )
+
     def is_leader(self) -> bool:
         """True in the worker that has the first task (partition 0 of the first sub-topology), except in a rebalance.
 

@@ -15,7 +15,7 @@ from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.offsets import committed_offsets
 from streamapp.runners.worker.placement import TaskId
@@ -143,7 +143,7 @@ class Standbys(ChangelogReader):
         this end only (`_limit`), because a table with later rows would be ahead of the other inputs of the task.
         Standbys of other changelogs copy all records that arrive.
         """
-        committed = committed_offsets(self._config, bounded, known=self._group) if bounded else {}
+        committed = self._committed(bounded) if bounded else {}
         for tp, progress in self._open.items():
             if tp in committed:
                 if progress.done and committed[tp] > progress.position:
@@ -153,6 +153,11 @@ class Standbys(ChangelogReader):
                 progress.end = committed[tp]
             else:
                 progress.end = max(progress.end, self._consumer.end(tp))
+
+    def _committed(self, bounded: list[TopicPartition]) -> dict[TopicPartition, int]:
+        # No records arrive. The poll opens the client anew after an outage of all brokers, and for new certificates.
+        self._group.poll(1, 0)
+        return committed_offsets(self._config, bounded, PATIENCE_SECONDS, self._group)
 
     def _limit(self, progress: RestoreProgress) -> int:
         return progress.end if progress.partition in progress.task.inputs else 2**63

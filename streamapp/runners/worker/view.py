@@ -12,6 +12,7 @@ from streamapp.errors import InvalidStoreError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.commands import QueueClosed
 from streamapp.runners.worker.dataplane import DataPlane
+from streamapp.runners.worker.drop_counts import DropCounts
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import FaustMembership
@@ -50,6 +51,7 @@ class WorkerView:
         self.plan = plan
         self._app = app
         self._membership = FaustMembership(app)
+        self._drop_counts = DropCounts(plan)
         self._sources: Mapping[int, tuple[str, ...]] = {
             sub.id: sub.source_topics for sub in plan.subtopologies
         }
@@ -158,8 +160,15 @@ class WorkerView:
 
     @property
     def drops(self) -> dict[tuple[str, str, str], int]:
-        """Dropped records since the worker started, by task, operator (or store) and reason."""
-        drops = {} if self._plane is None else self._plane.tasks.drops
+        """Dropped records since the worker started, by task, operator (or store) and reason.
+
+        The drops of a task begin with 0. A store with a name stands for its operator if the operator has none.
+        """
+        drops = (
+            {}
+            if self._plane is None
+            else self._drop_counts.of(list(self._plane.tasks), self._plane.tasks.drops)
+        )
         if self.plan.global_stores and self._global_stores is not None:
             drops |= {("-1_-1", *where): count for where, count in self._global_stores.state.drops.items()}
         return drops

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamapp import LongSerde, Materialized, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.cli.backfill import _intentions
+from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_survey import Survey
 from streamapp.runners.spark.stage import Resume
 
@@ -25,3 +26,24 @@ def test_stores_that_are_not_handed_over_are_named() -> None:
     assert line.endswith(
         "(logging=False): lost. Workers begin with an empty store, or with old rows on their disk"
     )
+
+
+def test_inputs_that_begin_late_are_named() -> None:
+    """Kafka has deleted their first records. A forgotten ``--files`` would leave half of the history out."""
+    builder = StreamsBuilder()
+    builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde()).to("out")
+    plan = builder.build().plan(StreamsConfig("app"))
+    inputs = [TopicPartition("in", number) for number in range(4)]
+    starts = (0, 1_811, 7, 90)
+    ranges = {tp: (start, 2_000) for tp, start in zip(inputs, starts, strict=True)}
+
+    def warnings(committed: dict[TopicPartition, str]) -> list[str]:
+        survey = Survey(plan, {"in": 4}, {}, ranges, Resume({}, committed), {}, None)
+        found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=())
+        return [line for line in _intentions(found) if line.startswith("Warning")]
+
+    (line,) = warnings({inputs[3]: "the group goes on here"})
+    assert line.startswith(
+        "Warning: in-1 begins at offset 1,811, and 1 further partition begins late, too. The "
+    )
+    assert warnings(dict.fromkeys(inputs, "all")) == []

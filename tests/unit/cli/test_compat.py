@@ -58,3 +58,30 @@ def test_files_that_are_no_descriptions_are_refused() -> None:
     Path("other.json").write_text("{}")
     assert "text.json is not JSON" in run("compat", "text.json", "compat_one").output
     assert "streamapp describe APPLICATION --json" in run("compat", "other.json", "compat_one").output
+
+
+def test_tables_of_agents_are_compared(tmp_path: Path) -> None:
+    agents = """
+import datetime
+TABLE
+@app.agent(app.topic("orders"))
+async def count(orders):
+    async for _ in orders: pass
+"""
+    for module, table in (
+        ("compat_three", 'tallies = app.Table("tallies", default=int)'),
+        (
+            "compat_four",
+            'tallies = app.Table("tallies", default=int).tumbling(datetime.timedelta(minutes=1))',
+        ),
+    ):
+        Path(f"{module}.py").write_text(APP.replace("STORE", "counts") + agents.replace("TABLE", table))
+        Path(f"{module}.json").write_text(run("describe", module, "--json").output)
+    for one in ("compat_three", "compat_three.json"):
+        assert run("compat", one, "compat_three.json").exit_code == 0
+        changed = run("compat", one, "compat_four")
+        assert changed.exit_code == 1
+        assert (
+            "agents' table tallies: its window changes from None to TumblingWindow size 60 s"
+            in changed.output
+        )

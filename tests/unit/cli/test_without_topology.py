@@ -72,14 +72,16 @@ def reset(monkeypatch: pytest.MonkeyPatch, app: Any) -> list[str]:
     return [line.strip() for line in result.output.splitlines()]
 
 
-def test_a_reset_tells_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = with_agent("charge")
-    first, tables, agents, consumer, cluster = reset(monkeypatch, app)
-    assert "shop has no topology" in first
-    assert tables == f"delete the topics shop-counts-changelog and the folder {app.conf.tabledir}"
-    assert agents == "streamapp offsets reset shop --to-earliest --execute"
-    assert consumer == "streamapp offsets reset --group shop-charge --to-earliest --execute"
-    assert "STREAMAPP_BOOTSTRAP_SERVERS has to name the cluster" in cluster
+def test_a_reset_of_consumers_tells_the_reason_and_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason, *steps = reset(monkeypatch, with_consumers("charge", "refund"))
+    assert "shop has only consumers, and a reset never moves the groups of consumers" in reason
+    assert "STREAMAPP_BOOTSTRAP_SERVERS name the cluster" in reason
+    assert steps == [
+        f"streamapp offsets reset --group shop-{name} --to-earliest --execute"
+        for name in ("charge", "refund")
+    ]
+    (said,) = reset(monkeypatch, with_consumers())
+    assert "no topology, no agents and no consumers" in said
 
 
 def test_something_else_than_an_app_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamapp import ConfigError, Retry
-from streamapp.consumer import CircuitBreaker
+from streamapp.consumer import Batch, CircuitBreaker
 from streamapp.consumer.circuit import Circuit
 from streamapp.on_error import Backoff
 
@@ -180,3 +180,18 @@ def test_records_behind_a_record_that_waits_for_a_service_are_never_turned_away(
     for _ in range(4):
         run.all()
     assert run.metrics.done == 4
+
+
+def test_a_batch_that_waits_for_a_service_does_not_wait_for_more_records() -> None:
+    """The batch waited until ``linger_ms`` was over, which may be much later than the back-off."""
+    run = _Run(on_error=Retry.by_key(backoff=BACKOFF), batch=Batch(records=4, linger_ms=60_000))
+    run.dispatcher.open(SOURCES[0], 0)
+    run.dispatcher.take_in(SOURCES[0], records(0, b"a"))
+    run.all()  # batches have up to two records from now on
+    run.dispatcher.take_in(SOURCES[0], records(1, b"a"))
+    run.now += 60
+    run.all(DOWN)
+    assert (run.metrics.done, run.metrics.waiting, run.dispatcher.circuit.error) == (1, 1, None)
+    run.now += 10
+    run.all()
+    assert run.metrics.done == 2

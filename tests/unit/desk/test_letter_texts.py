@@ -194,3 +194,9 @@ def test_the_readers_of_an_application() -> None:
         ("readers-of-mail", "orders"),
     }
     assert type(found["readers-of-mail", "orders"].key_serde) is LongSerde
+
+
+def test_an_argument_that_is_not_utf8_is_refused() -> None:
+    """The command ended with an UnboundLocalError."""
+    with pytest.raises(TextRefused, match="the new value is no text: UnicodeEncodeError"):
+        texts_of(BytesSerde()).bytes_of(letter(b"late"), False, "caf\udce9")

@@ -184,6 +184,9 @@ def test_store_types():
     assert store_of().persistent
     assert not store_of(StreamsConfig(dsl_store_type="in_memory")).persistent
     assert not store_of(materialized=Materialized("s", store_type="in_memory")).persistent
+    assert store_of(
+        StreamsConfig(dsl_store_type="in_memory"), materialized=Materialized("s", history_retention=HOUR)
+    ).persistent
     assert store_of(materialized=Materialized("s", store_type="lru", max_entries=3)).kind == LruTable(
         max_entries=3
     )

@@ -224,6 +224,60 @@ def test_changes_without_consequences(old, new, words):
     assert words is None or any(words in str(f) for f in changed)
 
 
+def copied(*topics):
+    return lambda b: b.stream(list(topics), **TEXT).to("o")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "need", "words"),
+    [
+        (copied("a", "b"), copied("a"), Need.MIGRATION, "source topic b: not read any more: records"),
+        (copied("a", "b"), copied("a"), Need.MIGRATION, "Wait until its lag is 0, then deploy"),
+        (
+            copied("a"),
+            copied("b"),
+            Need.MIGRATION,
+            "source topic b: read in the place of a: the group has no",
+        ),
+        (counts(topic=["a", "b"]), counts(topic="a"), Need.MIGRATION, "its records stay in counts"),
+        (
+            counts(topic="a"),
+            counts(topic=["a", "b"]),
+            Need.NOTHING,
+            "store counts: it reads b too now, from auto",
+        ),
+    ],
+)
+def test_topics_that_come_and_go_are_told_with_their_offsets_and_rows(old, new, need, words):
+    """The findings said only "new" and "not read any more", and the need was "nothing"."""
+    result = compare_topologies(plan(old), plan(new))
+    assert (result.need, words in str(result)) == (need, True), str(result)
+
+
+def test_agents_are_compared():
+    described = snapshot(plan(copied("a")))
+    table = {"changelog": "app-t-changelog", "partitions": None, "value_type": None, "window": None}
+
+    def compared(old, new):
+        return compare_topologies(described | {"agents": old}, described | {"agents": new})
+
+    before = {"topics": ["x"], "tables": {"t": table}}
+    assert compared(before, before).need is Need.NOTHING
+    more = compared(before, {"topics": ["x", "y"], "tables": {"t": table, "u": table}})
+    assert more.need is Need.MIGRATION
+    assert "agents' table u: new, and the agents go on at their committed offsets" in str(more)
+    assert "agents' topic y: new; the group has no offsets of it" in str(more)
+    less = compared(before, {"topics": [], "tables": {}})
+    assert "agents' topic x: not read any more" in str(less)
+    assert "agents' table t: removed; its changelog app-t-changelog is left over" in str(less)
+    other = compared(
+        before, {"topics": ["x"], "tables": {"t": table | {"window": "TumblingWindow size 60 s"}}}
+    )
+    assert other.need is Need.RESET
+    assert "its window changes from None to TumblingWindow size 60 s" in str(other)
+    assert compare_topologies(described, described | {"agents": before}).need is Need.NOTHING
+
+
 def test_generated_names_that_move_to_another_operator_are_found_out():
     def counted(topic):
         return lambda b: b.stream(topic, **TEXT).group_by_key().count()

@@ -16,10 +16,11 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.records import TopicPartition
+from streamapp.runners import aged_state
 from streamapp.runners.aged_state import forget_aged_rows, state_on_disk, tombstone_seconds
 from streamapp.runners.worker.placement import TaskId
 from streamapp.serdes import StringSerde
-from streamapp.state.backend import WriteSet
+from streamapp.state.backend import StateDamagedError, WriteSet
 from streamapp.state.directory import StateDirectory
 from streamapp.state.rocks import RocksBackend
 from streamapp.topology.plan import Plan
@@ -125,3 +126,19 @@ def test_a_store_that_was_written_lately_keeps_its_rows(directory):
     backend.write(WriteSet(offsets={"counts": 50}))
     backend.close()
     assert forget(directory, ENDS) == {"counts": 50, "lengths": 40}
+
+
+def test_damaged_rows_are_left_to_the_task(directory, monkeypatch):
+    """The worker ended at each start, although a task with damaged state is restored."""
+
+    def damaged(folder: str, stores: Any) -> None:
+        raise StateDamagedError("Corruption: block checksum mismatch")
+
+    monkeypatch.setattr(aged_state, "_forget", damaged)
+    left = forget_aged_rows(
+        {str(TASK): state_on_disk(directory.task_path(str(TASK)))},
+        {(str(TASK), "counts"): TopicPartition("app-counts-changelog", 0)},
+        {"app-counts-changelog": DAY},
+        lambda partitions: dict.fromkeys(partitions, 60),
+    )
+    assert left == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +50,29 @@ def test_an_agent_on_an_input_of_the_topology_is_refused(tmp_path: Path) -> None
         check_agents(app, plain(app), app.streams.is_source)
 
 
+@pytest.mark.parametrize("topic", ["in", "more-1"])
+async def test_agents_are_checked_before_topics_and_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """The topology had its topics and state, and processed records, before the worker refused to start."""
+
+    def described(builder: StreamsBuilder) -> None:
+        upper(builder)
+        text = StringSerde()
+        builder.stream(re.compile("more-.*"), key_serde=text, value_serde=text).to("elsewhere")
+
+    async def idle(*_: Any) -> None: ...
+
+    app = App("checked", topology=described, datadir=tmp_path)
+    app.agent(app.topic(topic))(nothing)
+    started: list[str] = []
+    monkeypatch.setattr(faust.App, "on_start", idle)
+    monkeypatch.setattr(type(app.streams), "start", lambda self: idle(started.append("topology")))
+    with pytest.raises(ConfigError, match="which the topology also reads"):
+        await app.on_start()
+    assert not started
+
+
 @pytest.mark.parametrize("of", ["app", "table"])
 def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
     stores = {"store": "rocksdb://"}
@@ -62,6 +86,15 @@ def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
                 ConfigError, match="the table totals cannot be exact .* writes a change to rocksdb before"
             ):
                 check_agents(app, app.agents.values(), lambda topic: False)
+
+
+@pytest.mark.parametrize("config", [None, EXACTLY_ONCE])
+def test_a_table_of_sets_on_disk_is_refused(tmp_path: Path, config: StreamsConfig | None) -> None:
+    """A restart lost all members of a set with a `value_type`, under both guarantees and without a word."""
+    app = App("checked", config=config, datadir=tmp_path, store="rocksdb://")
+    app.SetTable("carriers", value_type=str)
+    with pytest.raises(ConfigError, match="the table carriers would lose members at a restart"):
+        check_agents(app, app.agents.values(), lambda topic: False)
 
 
 class Charge(faust.Record):

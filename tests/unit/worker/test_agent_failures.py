@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from faust.exceptions import DecodeError
+from faust.exceptions import DecodeError, PartitionsMismatch
+from faust.types import TP
 
 from streamapp import App, ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
@@ -397,3 +398,32 @@ def test_an_outage_of_a_service_drops_no_record(monkeypatch: pytest.MonkeyPatch,
         provoke(app)
         assert app.sent == []
         assert "ConnectionError: no registry; a service failed and not the record" in str(app.failed)
+
+
+def test_a_table_with_another_number_of_partitions_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Application(processing_exception_handler="continue")
+    app.raised(monkeypatch, PartitionsMismatch("the topic has 6 partitions, the changelog has 4"))
+    assert "run `streamapp reset`" in str(app.failed)
+    assert app.sent == []
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+async def test_only_an_actor_that_still_has_its_partition_is_missed(
+    caplog: pytest.LogCaptureFixture, revoked: bool
+) -> None:
+    """A rebalance ended the actor of a partition, and the log said that nobody processes further records."""
+    app = App("missed", datadir="unused")
+
+    @app.agent(app.topic("in"), isolated_partitions=True)
+    async def answer(stream: Any) -> None: ...
+
+    async def work() -> None: ...
+
+    class Actor:
+        """An actor of Faust, which the agent keeps in a dictionary of weak references."""
+
+    actor, other = Actor(), Actor()
+    answer._first_assignment_done = True
+    answer._actor_by_partition[TP("in", 0)] = other if revoked else actor
+    await answer._watched(work(), actor)
+    assert ("has returned" in caplog.text) is not revoked

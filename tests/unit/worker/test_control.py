@@ -31,7 +31,11 @@ class Member(_Consumer):
     def __init__(self, *, stopping: bool = False) -> None:
         self.loop = asyncio.get_running_loop()
         self.heard: list[str] = []
-        self.app = SimpleNamespace(should_stop=stopping, streams=self)
+        self.crashes: list[Exception] = []
+        self.app = SimpleNamespace(should_stop=stopping, streams=self, crash=self.crash)
+
+    async def crash(self, reason: Exception) -> None:
+        self.crashes.append(reason)
 
     async def on_revoked(self) -> None:
         self.heard.append("revoked")
@@ -55,3 +59,19 @@ async def test_a_thread_that_is_about_to_stop_hears_that_a_revocation_is_done(
         done = asyncio.run_coroutine_threadsafe(call, thread_loop)
         await asyncio.wait_for(asyncio.wrap_future(done), 10)
     assert member.heard == ["revoked"]
+
+
+async def test_an_error_in_a_rebalance_ends_the_worker(thread_loop: asyncio.AbstractEventLoop) -> None:
+    """aiokafka logged the error, and the worker went on although its tables had changes that were not committed."""
+
+    class Failing(Member):
+        async def on_revoked(self) -> None:
+            raise AttributeError("_clear")
+
+    member = Failing(stopping=True)
+    call = asyncio.run_coroutine_threadsafe(
+        member.threadsafe_partitions_revoked(thread_loop, set()), thread_loop
+    )
+    with pytest.raises(AttributeError):
+        await asyncio.wait_for(asyncio.wrap_future(call), 10)
+    assert [str(crash) for crash in member.crashes] == ["_clear"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker import lasting_consumer
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
@@ -128,7 +129,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(
         standby,
         "committed_offsets",
-        lambda config, wanted, known: {tp: broker.committed[tp] for tp in wanted},
+        lambda config, wanted, seconds, known: {tp: broker.committed[tp] for tp in wanted},
     )
     monkeypatch.setattr(standby, "_IDLE_SECONDS", -1.0)
     monkeypatch.setattr(standby, "_REFRESH_SECONDS", -1.0)
@@ -183,6 +184,33 @@ def test_a_table_is_not_ahead_of_what_was_processed_of_its_topic(broker: Broker)
     broker.send(world.changelog, 3, 4, 5)
     world.standbys.poll()
     assert world.keys(live) == ["k0", "k1", "k2", "k3", "k4"]
+
+
+def test_the_consumer_that_asks_for_committed_offsets_is_opened_anew_after_an_outage(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing polled this consumer, so librdkafka could not reach brokers any more, and each look took 10 seconds."""
+
+    class Lost(Broker):
+        def assign(self, positions: dict[TopicPartition, int]) -> None: ...
+
+        def take_lost(self) -> bool:
+            return True
+
+    opened: list[Lost] = []
+
+    def open_client() -> Any:
+        opened.append(Lost())
+        return opened[-1]
+
+    monkeypatch.setattr(standby, "open_consumer", lambda settings: LastingConsumer(open_client))
+    monkeypatch.setattr(lasting_consumer, "REOPEN_SECONDS", 0.0)
+    world = World(broker, optimized=True)
+    broker.ends[world.changelog], broker.committed[world.changelog] = 100, 3
+    world.standbys.assign({HOME: False})
+    before = len(opened)
+    world.standbys.poll()
+    assert len(opened) == before + 1
 
 
 def test_a_restore_ends_where_the_changelog_ended_when_it_began(broker: Broker) -> None:

@@ -134,8 +134,8 @@ def uncompacted(survey: Survey) -> Found:
     "loses",
     reason="Brokers compare retention with the timestamp of a record. If the application reads old records, brokers "
     "delete them from the repartition topic before they are processed. Compaction keeps only the last record of each "
-    "key, so an aggregation lacks the others. Neither is needed, because the application itself deletes processed "
-    "records.",
+    "key, so an aggregation lacks the others. The topic needs neither retention nor compaction, because the "
+    "application itself deletes processed records.",
     remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1",
     page="worker.md",
 )
@@ -223,7 +223,8 @@ def deleted_letters(survey: Survey) -> Found:
     "loses",
     reason="With message.timestamp.type=LogAppendTime, each record of the topic has the time at which brokers got it. "
     "Behind a repartition topic, records count in wrong windows. A table that is restored from such a changelog has "
-    "these times, too. They move stream time ahead, so windows close too early, and later records are dropped as late.",
+    "these times, too. The later times move stream time ahead, so windows close too early, and the operators drop "
+    "further records as late.",
     remedy=f"{_ALTER}message.timestamp.type=CreateTime, the value that streamapp sets. Wrong times that a table has "
     "already stay: `streamapp reset` computes the table again.",
     page="operators/windows.md",
@@ -238,9 +239,9 @@ def overwritten_timestamps(survey: Survey) -> Found:
     "SA211",
     "brokers compact the versions of a table away",
     "loses",
-    reason="The changelog of a versioned table has a record for each version, and compaction keeps only the last "
-    "record of each key. A table without history, or a topic that was created by hand, lacks min.compaction.lag.ms. A "
-    "restored table then lacks earlier versions.",
+    reason="The changelog of a versioned table has a record for each version. Compaction keeps only the last "
+    "record of each key, unless min.compaction.lag.ms protects the others. A changelog that was created by hand, or "
+    "for a table that was not versioned yet, lacks this setting. A restored table then lacks earlier versions.",
     remedy=f"{_ALTER}"
     + ",".join(f"{name}={value}" for name, value in Versioned.changelog_settings.items())
     + ", the value that streamapp sets. Versions that are lost already do not come back: `streamapp reset` computes "

@@ -19,7 +19,8 @@ _SETTLE_SECONDS = 3.0
     "a transaction is open for a long time",
     "stalls",
     reason="Readers of committed records wait at the first record of an open transaction until the transaction ends. "
-    "Its producer hangs, is dead, or has a long transaction.timeout.ms.",
+    "Its producer hangs, is dead, or has a long transaction.timeout.ms. The doctor reports a "
+    "transaction that is open for longer than transaction_timeout_ms of the application (with --group: 60 s).",
     remedy="Start the producer again, because its start ends the transaction. Or wait for the transaction's time-out, "
     "which kafka-transactions --bootstrap-server ... describe --transactional-id ID shows.",
     page="https://kafka.apache.org/documentation/#producerconfigs_transaction.timeout.ms",

@@ -567,7 +567,19 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         Faust's queue does not wake the group's thread. While the worker stops, nothing else wakes it, so it would sleep
         for ever.
         """
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.loop))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._or_crash(call), self.loop))
+
+    async def _or_crash(self, call: Coroutine[Any, Any, None]) -> None:
+        """Awaits a callback of the group, and ends the worker if the callback raises.
+
+        aiokafka only logs the error. The worker would go on with a rebalance that is half done, for example with tables
+        whose changes are not committed.
+        """
+        try:
+            await call
+        except Exception as exc:
+            await self.app.crash(exc)
+            raise
 
 
 class AgentTransport(driver.Transport):  # type: ignore[misc]

@@ -9,6 +9,7 @@ from typing import Any
 
 from faust.serializers.schemas import Schema
 from faust.tables.base import Collection
+from faust.tables.sets import SetTable
 from yarl import URL
 
 from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
@@ -25,7 +26,8 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
     """Raises `ConfigError` for agents that the worker cannot run with the application's settings.
 
     No agent may read a topic that the topology reads (``is_source``), or with types that Faust cannot decode. No agent
-    may make dead letters of the dead letters that it reads. With exactly_once_v2, tables of agents must be in memory.
+    may make dead letters of the dead letters that it reads. Tables of sets must be in memory, and with
+    exactly_once_v2 all tables of agents.
     """
     for agent in agents:
         for topic in filter(is_source, getattr(agent.channel, "topics", ())):
@@ -39,18 +41,26 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
     for table in app.tables.values():
         if isinstance(table, Collection):
             _check_types(f"the table {table.name} has a changelog", table.changelog_topic)
-    if not app.config.exactly_once:
+            _check_store(app, table)
+
+
+def _check_store(app: Any, table: Any) -> None:
+    """Raises `ConfigError` for a table on disk that would lose changes."""
+    store = app.conf.store if table._store is None else table._store  # URL("memory://") is false
+    scheme = URL(store).scheme
+    if scheme == "memory":
         return
-    for table in app.tables.values():
-        if isinstance(table, Collection):
-            store = app.conf.store if table._store is None else table._store  # URL("memory://") is false
-            scheme = URL(store).scheme
-            if scheme != "memory":
-                raise ConfigError(
-                    f"the table {table.name} cannot be exact with exactly_once_v2, because Faust writes a change to "
-                    f'{scheme} before the commit. Use store="memory://" (Faust restores the table from its changelog), '
-                    "or a table of the topology"
-                )
+    remedy = 'Use store="memory://" (Faust restores the table from its changelog), or a table of the topology'
+    if isinstance(table, SetTable):
+        raise ConfigError(
+            f"the table {table.name} would lose members at a restart, because Faust's sets on {scheme} lack changes. "
+            f"{remedy}"
+        )
+    if app.config.exactly_once:
+        raise ConfigError(
+            f"the table {table.name} cannot be exact with exactly_once_v2, because Faust writes a change to "
+            f"{scheme} before the commit. {remedy}"
+        )
 
 
 def _named(channel: Any) -> str:

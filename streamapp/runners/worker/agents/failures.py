@@ -39,6 +39,10 @@ __all__ = ["WatchedAgent", "WatchedTopic"]
 logger: logging.Logger = logging.getLogger(__name__)
 _RESTARTS_PER_SECOND = 100.0
 _WAKE_SECONDS = 0.02
+_PARTITIONS = (
+    "give the table as many partitions as the topic (partitions=). If the changelog has another number, stop all "
+    "workers and run `streamapp reset`, which deletes the changelog; agents then read their topics anew"
+)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
@@ -84,13 +88,21 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             await self._failed(exc, aref)
             raise ProcessingFailed(f"agent {self.name} raised {said(exc, self.app.config)}") from exc
         else:
-            if not (self.should_stop or self.app.should_stop):
+            if not (self.should_stop or self.app.should_stop or self._let_go(aref)):
                 logger.warning(
                     "the function of agent %s has returned: nobody processes the further records of %s until the "
                     "next start of this worker",
                     self.name,
                     self.channel,
                 )
+
+    def _let_go(self, aref: Any) -> bool:
+        """True if Faust has ended the actor of a partition that was revoked (``isolated_partitions``).
+
+        The partition gets a new actor as soon as this worker has the partition again.
+        """
+        assigned = self.isolated_partitions and self._first_assignment_done
+        return assigned and aref not in self._actor_by_partition.values()
 
     async def _failed(self, exc: BaseException, aref: Any) -> None:
         if batch := batch_under_work():
@@ -264,6 +276,8 @@ async def _decide(
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where, cause = f"{who}: {_where(app, record)}", f"{what}: {said(exc, app.config)}"
     failure = f"{where} {cause}"
+    if isinstance(exc, PartitionsMismatch):
+        failure = f"{failure.rstrip()}; {_PARTITIONS}"
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] = ()

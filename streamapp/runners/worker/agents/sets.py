@@ -1,0 +1,51 @@
+"""Faust's tables of sets, changed to keep their members when partitions move, and for as long as the table exists."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from faust.tables.sets import ChangeloggedSetManager, SetGlobalTable, SetTable
+
+__all__ = ["AgentSetGlobalTable", "AgentSetTable"]
+
+
+class _Sets(ChangeloggedSetManager):  # type: ignore[misc]
+    """The sets of a table, in memory. The storage has the sets that this worker has changed."""
+
+    def sync_from_storage(self) -> None:
+        """Does nothing.
+
+        A restore adds members to the sets only. Faust would now replace each set by the set of the storage, and so lose
+        the restored members.
+        """
+
+    @property
+    def _key_partition(self) -> MutableMapping[Any, int]:
+        return self.storage._key_partition  # type: ignore[no-any-return]
+
+    def _clear(self) -> None:
+        self.data.clear()
+        self.storage._clear()
+
+
+class AgentSetTable(SetTable[Any, Any]):  # type: ignore[misc]
+    def _new_store(self) -> _Sets:
+        return _Sets(self)
+
+    def _new_changelog_topic(self, **options: Any) -> Any:
+        """The changelog. Brokers keep each of its records, because each record adds or removes one member.
+
+        Faust leaves the retention to the brokers, whose default is seven days. A table with windows that expire names a
+        retention of its own.
+        """
+        topic = super()._new_changelog_topic(**options)
+        kept = {"cleanup.policy": "delete", "retention.bytes": -1}
+        if topic.retention is None:
+            kept["retention.ms"] = -1
+        topic.config = {**kept, **topic.config}
+        return topic
+
+
+class AgentSetGlobalTable(AgentSetTable, SetGlobalTable):  # type: ignore[misc]
+    """A table of sets that each worker has completely."""
