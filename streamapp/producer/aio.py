@@ -245,9 +245,8 @@ class Transaction(TransactionFace[K, V]):
     ) -> None:
         if kind is None and self._records:
             self._core.check_open()
-            behind = {record.topic for record in self._records if self._order.waits(record.topic)}
-            topics = behind.union(topic for topic, _ in self._unmade.values())
-            if topics:
+            topics = {record.topic for record in self._records}
+            if self._unmade or any(map(self._order.waits, topics)):
                 async with self._order.join(topics) as place:
                     for number, (topic, make) in self._unmade.items():
                         self._records[number] = await place.record(topic, make)

@@ -516,6 +516,27 @@ async def test_a_transaction_that_waits_for_a_registry_keeps_the_order(topics: T
     assert len(topics.values(plain)) == 1
 
 
+async def test_a_send_does_not_overtake_a_transaction_that_waits_for_a_registry(topics: Topics) -> None:
+    topic, plain = topics.create(1), topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", key_serde=serde, bootstrap_servers=topics.bootstrap, transactions=True
+    ) as producer:
+
+        async def pay() -> None:
+            async with producer.transaction() as transaction:
+                transaction.send(topic, key="k")
+                transaction.send(plain, value=b"0")
+
+        payment = asyncio.create_task(pay())
+        await asyncio.sleep(0)
+        later = producer.send_soon(plain, value=b"1")
+        registry.answer.set()
+        await asyncio.gather(payment, later)
+    assert topics.values(plain) == [b"0", b"1"]
+
+
 async def test_a_send_does_not_overtake_a_call_that_has_just_got_its_space(topics: Topics) -> None:
     topic = topics.create(1)
     async with ReliableProducer(
