@@ -59,28 +59,32 @@ class ReliableProducer(ProducerFace[K, V]):
     async def __aenter__(self) -> Self:
         self._order = InOrder(self._core)
         self._later: set[asyncio.Task[None]] = set()
-        """The records of `send_soon` that wait for a registry."""
+        """The records of `send_soon` that wait for a registry, and then for space in the buffer."""
         await asyncio.to_thread(self._core.open)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left, unsent = self._close_seconds, 0
-        if self._later:
-            began = time.monotonic()
-            _, waiting = await asyncio.wait(self._later, timeout=left)
-            unsent = len(waiting)
-            for each in waiting:
-                each.cancel()
-            left = max(0.0, left - (time.monotonic() - began))
-        await asyncio.to_thread(self._core.close, left)
-        if unsent:
-            raise UnsentRecords(
-                unsent,
-                f"the producer stopped with {counted(unsent, 'record')} that waited for the schema registry; the "
-                "reports are errors",
+        ends, waiting = time.monotonic() + self._close_seconds, 0
+        try:
+            if self._later:
+                await asyncio.wait(self._later, timeout=self._close_seconds)
+        finally:  # also if this call is cancelled
+            for each in self._later:
+                waiting += each.cancel()
+            unsent = (
+                f"the producer stopped with {counted(waiting, 'record')} that waited for the schema registry or for "
+                "space in the buffer; the reports are errors"
             )
+            try:
+                await asyncio.to_thread(self._core.close, max(0.0, ends - time.monotonic()))
+            except UnsentRecords as exc:
+                if not waiting:
+                    raise
+                raise UnsentRecords(waiting + exc.count, f"{exc}. Also, {unsent}") from None
+        if waiting:
+            raise UnsentRecords(waiting, unsent)
 
     async def send(
         self,
@@ -139,30 +143,35 @@ class ReliableProducer(ProducerFace[K, V]):
             return report
         if len(self._later) >= self._core.options.buffer_records:
             raise self._core.full(1)
-        later = asyncio.create_task(self._send_later(topic, make, self._order.join([topic]), report))
+        place = self._order.join([topic])
+        later = asyncio.create_task(self._send_later(topic, make, place, report))
         self._later.add(later)
-        later.add_done_callback(self._later.discard)
+        later.add_done_callback(partial(self._over, topic, place, report))
         return report
 
     async def _send_later(
         self, topic: str, make: Make, place: Place, report: asyncio.Future[DeliveryReport]
     ) -> None:
-        """Sends a record of `send_soon` that waits for a registry."""
+        """Sends a record of `send_soon` that waits for a registry. The confirmation comes after the call."""
         try:
             async with place:
                 record = await place.record(topic, make)
-            outcome = (await self._order.deliver([record]))[0]
-        except asyncio.CancelledError:
-            if not report.done():
-                reason = "the producer stopped before the schema registry answered"
-                report.set_exception(DeliveryError(topic, reason, False))
-            raise
+            parcel = await self._order.post([record])
         except Exception as exc:
             if not report.done():
                 report.set_exception(exc)
         else:
-            if not report.done():
-                report.set_result(outcome)
+            parcel.future.add_done_callback(partial(_tell, report))
+
+    def _over(
+        self, topic: str, place: Place, report: asyncio.Future[DeliveryReport], later: asyncio.Task[None]
+    ) -> None:
+        """Notes the end of `_send_later`, which may be cancelled before its first step."""
+        self._later.discard(later)
+        place.leave()
+        if later.cancelled() and not report.done():
+            reason = "the producer stopped while the record waited for the schema registry or for space in the buffer"
+            report.set_exception(DeliveryError(topic, reason, False))
 
     async def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic, for a function that chooses ``partition=`` of a record.
@@ -236,9 +245,8 @@ class Transaction(TransactionFace[K, V]):
     ) -> None:
         if kind is None and self._records:
             self._core.check_open()
-            behind = {record.topic for record in self._records if self._order.waits(record.topic)}
-            topics = behind.union(topic for topic, _ in self._unmade.values())
-            if topics:
+            topics = {record.topic for record in self._records}
+            if self._unmade or any(map(self._order.waits, topics)):
                 async with self._order.join(topics) as place:
                     for number, (topic, make) in self._unmade.items():
                         self._records[number] = await place.record(topic, make)

@@ -90,6 +90,10 @@ class InOrder:
 
     async def deliver(self, records: Sequence[OutputRecord]) -> tuple[DeliveryReport, ...]:
         """Sends records as one parcel, and returns their reports. The call first waits for space."""
+        return await asyncio.wrap_future((await self.post(records)).future)
+
+    async def post(self, records: Sequence[OutputRecord]) -> Parcel:
+        """Waits for space, and sends records as one parcel. The parcel's future gets their reports."""
         parcel = self.core.parcel(records)
         place = self.core.reserve(parcel)
         if self._placing or not place.done():
@@ -103,7 +107,7 @@ class InOrder:
             finally:
                 self._placing -= 1
         self.core.put(parcel)
-        return await asyncio.wrap_future(parcel.future)
+        return parcel
 
 
 class _Line:
@@ -150,20 +154,23 @@ class Place:
             for turn in self._turns.values():
                 await turn
         except BaseException:
-            self._leave()
+            self.leave()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave()
+        self.leave()
 
     async def record(self, topic: str, make: Make) -> OutputRecord:
         """The result of ``make`` for one of the topics, which may ask a registry."""
         return await self._order.ask(topic, self._lines[topic], make)
 
-    def _leave(self) -> None:
-        for topic, line in self._lines.items():
-            line.leave(self._turns[topic])
+    def leave(self) -> None:
+        """Leaves the lines, unless the call has left them before."""
+        turns, self._turns = self._turns, {}
+        for topic, turn in turns.items():
+            line = self._lines[topic]
+            line.leave(turn)
             self._order.forget(topic, line)

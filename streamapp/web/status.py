@@ -26,6 +26,9 @@ from streamapp.web.view_source import (
 
 __all__ = ["StatusViews"]
 
+_Drops = dict[str, dict[str, int]]
+"""Operator -> reason -> number of dropped records."""
+
 
 class StatusViews:
     """The handlers. docs/views.md has the format of each answer."""
@@ -87,6 +90,7 @@ class StatusViews:
     async def status(self, _request: web.Request) -> web.Response:
         sampler, tables = self._sampler, self._source.tables()
         status = sampler.look()
+        drops, by_task = _by_operator(status)
         return json_response(
             {
                 "application_id": self._source.application_id,
@@ -97,13 +101,13 @@ class StatusViews:
                 "workers": workers(status, tables),
                 "processed": status.processed,
                 "dropped": status.dropped,
-                "drops": _by_operator(status),
+                "drops": drops,
                 "records_per_second": round(sampler.throughput(), 1),
                 "history": sampler.history(),
                 "lag": _sum(each.lag for task in status.tasks for each in task.inputs),
                 "restore": self.restore_progress(*status.tasks),
                 "paused": status.paused,
-                "tasks": [self._task(status, task) for task in status.tasks],
+                "tasks": [self._task(status, task, by_task.get(task.id, {})) for task in status.tasks],
                 "standbys": [self._standby(each) for each in status.standbys],
                 "global_inputs": [_input(each) for each in status.global_inputs],
                 "agent_inputs": [_input(each) for each in status.agent_inputs],
@@ -131,7 +135,7 @@ class StatusViews:
         left = self.restore_progress(*self._sampler.status.tasks)["seconds_left"]
         return 2 if left is None else max(1, min(60, round(left)))
 
-    def _task(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
+    def _task(self, status: WorkerStatus, task: TaskStatus, drops: _Drops) -> dict[str, Any]:
         return {
             "id": task.id,
             "partition": task.partition,
@@ -141,7 +145,7 @@ class StatusViews:
             "records_per_second": round(self._sampler.throughput(task), 1),
             "inputs": [_input(each) for each in task.inputs],
             "restoring": [self._restore(each) for each in task.restoring],
-            "drops": _by_operator(status, task.id),
+            "drops": drops,
             "parked": [dataclasses.asdict(each) for each in task.parked],
         }
 
@@ -206,17 +210,18 @@ def _waits_for_service(status: WorkerStatus) -> str | None:
     return failing[0] if failing else None
 
 
-def _by_operator(status: WorkerStatus, task: str | None = None) -> dict[str, dict[str, int]]:
-    """The dropped records of a task, as operator -> reason -> count.
+def _by_operator(status: WorkerStatus) -> tuple[_Drops, dict[str, _Drops]]:
+    """The dropped records of the whole worker, and those of each task.
 
-    None: of the whole worker, with tasks that have moved away and with global tables.
+    The drops of the worker include those of tasks that have moved away, and of global tables.
     """
-    drops: dict[str, dict[str, int]] = {}
-    for (id, operator, reason), count in sorted(status.drops.items()):
-        if count and (task is None or id == task):
+    total: _Drops = {}
+    by_task: dict[str, _Drops] = {}
+    for (task, operator, reason), count in sorted(each for each in status.drops.items() if each[1]):
+        for drops in (total, by_task.setdefault(task, {})):
             reasons = drops.setdefault(operator, {})
             reasons[reason] = reasons.get(reason, 0) + count
-    return drops
+    return total, by_task
 
 
 def _seconds_left(remaining: int, rate: float) -> int | None:

@@ -432,8 +432,8 @@ async def test_send_soon_waits_for_a_registry_beside_the_event_loop(topics: Topi
         assert not await producer.flush(10)
         asyncio.get_running_loop().call_later(0.1, registry.answer.set)
         assert await producer.flush()
-        assert [report.done() for report in (*reports, wrong)] == [True] * 3
         assert isinstance(wrong.exception(), SerializationError)
+        await asyncio.gather(*reports)
         last = producer.send_soon(topic, value="5")
     assert last.done()
     read = serde.bind(topic, False).deserialize
@@ -454,6 +454,42 @@ async def test_a_producer_that_closes_while_a_registry_is_away_gives_every_recor
             reports = [producer.send_soon(topic, value=str(number)) for number in range(2)]
     outcomes = await asyncio.gather(*reports, return_exceptions=True)
     assert [isinstance(each, DeliveryError) and each.written for each in outcomes] == [False, False]
+    registry.answer.set()
+
+
+async def test_a_record_that_has_waited_for_a_registry_is_in_the_log_at_the_end_of_its_producer() -> None:
+    """The report was an error that said that no topic would get the record."""
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service",
+        value_serde=serde,
+        bootstrap_servers=NOWHERE,
+        spill_dir="spill",
+        close_timeout_ms=300,
+    ) as producer:
+        report = producer.send_soon("orders", value="0")
+        registry.answer.set()
+    assert (await report).spilled
+
+
+async def test_a_producer_whose_end_is_cancelled_closes() -> None:
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    producer = ReliableProducer("orders-service", value_serde=serde, bootstrap_servers=NOWHERE)
+    await producer.__aenter__()
+    report = producer.send_soon("orders", value="0")
+    end = asyncio.create_task(producer.__aexit__(None, None, None))
+    await asyncio.sleep(0.05)
+    last = producer.send_soon("orders", value="1")
+    end.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await end
+    with pytest.raises(BrokerError, match="is closed"):
+        producer.send_soon("orders", value="2")
+    for each in report, last:
+        with pytest.raises(DeliveryError, match="while the record waited"):
+            await each
     registry.answer.set()
 
 
@@ -478,6 +514,27 @@ async def test_a_transaction_that_waits_for_a_registry_keeps_the_order(topics: T
     read = serde.bind(topic, False).deserialize
     assert [read(value or b"") for value in topics.values(topic)] == ["0", "1", "2", "3"]
     assert len(topics.values(plain)) == 1
+
+
+async def test_a_send_does_not_overtake_a_transaction_that_waits_for_a_registry(topics: Topics) -> None:
+    topic, plain = topics.create(1), topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", key_serde=serde, bootstrap_servers=topics.bootstrap, transactions=True
+    ) as producer:
+
+        async def pay() -> None:
+            async with producer.transaction() as transaction:
+                transaction.send(topic, key="k")
+                transaction.send(plain, value=b"0")
+
+        payment = asyncio.create_task(pay())
+        await asyncio.sleep(0)
+        later = producer.send_soon(plain, value=b"1")
+        registry.answer.set()
+        await asyncio.gather(payment, later)
+    assert topics.values(plain) == [b"0", b"1"]
 
 
 async def test_a_send_does_not_overtake_a_call_that_has_just_got_its_space(topics: Topics) -> None:

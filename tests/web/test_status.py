@@ -166,6 +166,26 @@ async def test_status_has_the_drops_of_global_tables_and_of_tasks_that_have_move
     assert [task["drops"] for task in body["tasks"] if task["id"] == "0_0"] == [{"sum": {"late": 2}}]
 
 
+async def test_status_goes_through_the_drops_once_for_all_tasks() -> None:
+    """Each of 300 tasks went through the drops of all tasks, so the event loop stood still for two seconds."""
+
+    class Drops(dict[tuple[str, str, str], int]):
+        readings = 0
+
+        def items(self) -> Any:
+            self.readings += 1
+            return super().items()
+
+    drops = Drops({(f"0_{number}", "sum", "late"): number for number in range(9)})
+    watched = Watched(*(dataclasses.replace(task(), id=f"0_{number}") for number in range(9)))
+    watched.source.worker = dataclasses.replace(watched.source.worker, drops=drops)
+    CALLER.set(Caller())
+    answer = await StatusViews(watched.source, watched.sampler).status(SimpleNamespace())  # type: ignore[arg-type]
+    tasks = json.loads(answer.text or "")["tasks"]
+    assert [each["drops"] for each in tasks] == [{}, *({"sum": {"late": count}} for count in range(1, 9))]
+    assert drops.readings <= 2  # the answer, and its findings
+
+
 async def test_status_knows_the_other_workers(serve: Serve) -> None:
     source = FakeSource()
     source.add_table(

@@ -11,6 +11,7 @@ from typing import Any
 
 import faust
 import pytest
+from faust.stores.memory import Store as MemoryStore
 from faust.types import TP
 from mode.utils.locks import Event
 
@@ -73,12 +74,12 @@ async def test_agents_are_checked_before_topics_and_state(
     assert not started
 
 
-@pytest.mark.parametrize("of", ["app", "table"])
-def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
-    stores = {"store": "rocksdb://"}
+@pytest.mark.parametrize("of_table", [None, "memory://"])
+def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of_table: str | None) -> None:
+    """A table with ``store="memory://"`` was taken for one in memory, but Faust kept it on disk."""
     for config in (None, EXACTLY_ONCE):
-        app = App("checked", config=config, datadir=tmp_path, **(stores if of == "app" else {}))
-        app.Table("totals", default=int, **(stores if of == "table" else {}))
+        app = App("checked", config=config, datadir=tmp_path, store="rocksdb://")
+        app.Table("totals", default=int, store=of_table)
         if config is None:
             check_agents(app, app.agents.values(), lambda topic: False)
         else:
@@ -86,6 +87,15 @@ def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
                 ConfigError, match="the table totals cannot be exact .* writes a change to rocksdb before"
             ):
                 check_agents(app, app.agents.values(), lambda topic: False)
+
+
+@pytest.mark.parametrize("kind", ["SetTable", "SetGlobalTable"])
+def test_a_table_of_sets_in_memory_runs_beside_tables_on_disk(tmp_path: Path, kind: str) -> None:
+    """The check of the start took the table for one in memory, but Faust kept it on disk, and lost members."""
+    app = App("checked", datadir=tmp_path, store="rocksdb://")
+    table = getattr(app, kind)("carriers", value_type=str, store="memory://")
+    check_agents(app, app.agents.values(), lambda topic: False)
+    assert isinstance(table.data.storage, MemoryStore)
 
 
 @pytest.mark.parametrize("config", [None, EXACTLY_ONCE])

@@ -65,7 +65,7 @@ def test_operators_declare_the_reasons_for_which_they_drop() -> None:
                     if isinstance(each.args[0], ast.IfExp):
                         values = iter((each.args[0].body, each.args[0].orelse))
                     dropped |= {v.value for v in values if isinstance(v, ast.Constant)}
-                if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "drops":
+                if isinstance(each, ast.AnnAssign) and ast.unparse(each.target) == "drops" and each.value:
                     declared = set(ast.literal_eval(each.value))
             if dropped != declared:
                 wrong.append((node.name, dropped, declared))

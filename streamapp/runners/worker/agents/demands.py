@@ -15,6 +15,7 @@ from yarl import URL
 from streamapp._base.letter_cycles import MAKES_LETTERS, letters_of_letters
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
+from streamapp.runners.worker.agents.sets import store_of_sets
 
 __all__ = ["check_agents"]
 
@@ -46,20 +47,21 @@ def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], boo
 
 def _check_store(app: Any, table: Any) -> None:
     """Raises `ConfigError` for a table on disk that would lose changes."""
-    store = app.conf.store if table._store is None else table._store  # URL("memory://") is false
-    scheme = URL(store).scheme
+    of_sets = isinstance(table, SetTable)
+    # Faust takes `conf.store` also if a table names "memory://" or "rocksdb://", because these URLs are false.
+    scheme = URL(store_of_sets(table) if of_sets else table._store or app.conf.store).scheme
     if scheme == "memory":
         return
-    remedy = 'Use store="memory://" (Faust restores the table from its changelog), or a table of the topology'
-    if isinstance(table, SetTable):
+    remedy = "(Faust restores the table from its changelog), or a table of the topology"
+    if of_sets:
         raise ConfigError(
             f"the table {table.name} would lose members at a restart, because Faust's sets on {scheme} lack changes. "
-            f"{remedy}"
+            f'Use SetTable(..., store="memory://") {remedy}'
         )
     if app.config.exactly_once:
         raise ConfigError(
             f"the table {table.name} cannot be exact with exactly_once_v2, because Faust writes a change to "
-            f"{scheme} before the commit. {remedy}"
+            f'{scheme} before the commit. Use App(..., store="memory://") {remedy}'
         )
 
 

@@ -6,12 +6,21 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from faust.tables.sets import ChangeloggedSetManager, SetGlobalTable, SetTable
+from yarl import URL
 
-__all__ = ["AgentSetGlobalTable", "AgentSetTable"]
+__all__ = ["AgentSetGlobalTable", "AgentSetTable", "store_of_sets"]
+
+
+def store_of_sets(table: SetTable[Any, Any]) -> URL:
+    """The address of the store in which a table keeps its sets: that of the table, or else that of the application."""
+    store: URL | None = table._store
+    return URL(table.app.conf.store) if store is None else store
 
 
 class _Sets(ChangeloggedSetManager):  # type: ignore[misc]
     """The sets of a table, in memory. The storage has the sets that this worker has changed."""
+
+    _storage: Any
 
     def sync_from_storage(self) -> None:
         """Does nothing.
@@ -19,6 +28,13 @@ class _Sets(ChangeloggedSetManager):  # type: ignore[misc]
         A restore adds members to the sets only. Faust would now replace each set by the set of the storage, and so lose
         the restored members.
         """
+
+    @property
+    def storage(self) -> Any:
+        """The store. Faust would ignore a table's own ``store="memory://"``, because this URL is false."""
+        if self._storage is None:
+            self._storage = self.table._new_store_by_url(store_of_sets(self.table))
+        return self._storage
 
     @property
     def _key_partition(self) -> MutableMapping[Any, int]:
