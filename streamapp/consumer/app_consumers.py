@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from streamapp._base.prometheus import exposition
-from streamapp.consumer.account import ConsumerStatus, described
+from streamapp.consumer.account import ConsumerStatus
 from streamapp.consumer.consume_options import ConsumeOptions, ConsumeSettings
 from streamapp.consumer.consuming import Consuming
 from streamapp.consumer.reliable import handler_name
@@ -56,24 +55,7 @@ class AppConsumers:
             )
         except TypeError as exc:
             raise ConfigError(f"consume() of {operator}: {exc}") from None
-        if not self._by_name and not hasattr(self._app, "streams"):
-            self._add_pages()
         self._by_name[group] = Consuming(options)
-
-    def _add_pages(self) -> None:
-        """Adds the pages ``/status`` and ``/metrics`` to an application without a topology, which would not have
-        them."""
-        application = {"application": self._app.config.application_id}
-
-        async def status(view: Any, request: Any) -> Any:
-            return view.json(application | {"consumers": [each.as_json() for each in self.statuses]})
-
-        async def metrics(view: Any, request: Any) -> Any:
-            text = exposition(described(self.statuses), application)
-            return view.text(text, content_type="text/plain")
-
-        self._app.page("/status", name="status")(status)
-        self._app.page("/metrics", name="metrics")(metrics)
 
     @property
     def statuses(self) -> tuple[ConsumerStatus, ...]:

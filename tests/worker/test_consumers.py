@@ -51,7 +51,9 @@ def test_a_worker_consumes_shows_it_and_ends_when_a_consumer_fails(
     metrics = consumers(port)[f"{cluster.id}-handle"]["metrics"]
     parts = ("done", "in_work", "waiting", "skipped", "dead", "returned")
     assert metrics["taken"] == sum(metrics[part] for part in parts)
-    assert f'consumer="{cluster.id}-handle"}} {COUNT}' in look(port, "/metrics")
+    shown = look(port, "/metrics")
+    assert f'consumer="{cluster.id}-handle"}} {COUNT}' in shown
+    assert f'streamapp_worker_state{{application="{cluster.id}",state="stuck"}} 0\n' in shown
     assert worker.terminate() == 0
 
     worker = cluster.start("a", app="consumers_app", **env)  # nothing is repeated
