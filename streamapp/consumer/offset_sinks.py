@@ -50,6 +50,10 @@ class OffsetSink(ABC):
     failures: tuple[type[Exception], ...]
     _mark: str
 
+    def is_mistake(self, error: BaseException) -> bool:
+        """True for one of ``failures`` whose cause is a statement of the handler, for example an unknown table."""
+        return False
+
     def __init__(self, table: str) -> None:
         if not _NAME.fullmatch(table):
             raise ConfigError(f"the offsets table {table!r} has to be a plain name, or schema.name")
@@ -185,6 +189,10 @@ class SqliteOffsets(OffsetSink):
     def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
         super().__init__(table)
         self.path: str = os.fspath(path)
+
+    def is_mistake(self, error: BaseException) -> bool:
+        # SQLite has one exception for wrong statements, locks and disks; only the code tells them apart.
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
     def _connect(self) -> Any:
         return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)

@@ -80,6 +80,11 @@ class Verdicts:
             services += options.offsets.failures
         self._failures = services + (FAILURES if options.retry is None else options.retry.failures)
 
+    def _service_failed(self, error: BaseException) -> bool:
+        offsets = self._options.offsets
+        mistake = offsets is not None and offsets.is_mistake(error)
+        return not mistake and service_failed(error, self._failures)
+
     def settle(
         self,
         unit: Unit,
@@ -95,7 +100,7 @@ class Verdicts:
         settled = Settled()
         try:
             for item, wrong in undecodable:
-                if service_failed(wrong, self._failures):
+                if self._service_failed(wrong):
                     self._service(settled, [item], wrong, unit)
                 else:
                     self._give_up(settled, unit, item, wrong, self._options.undecodable_answer, _UNDECODABLE)
@@ -156,7 +161,7 @@ class Verdicts:
         self, settled: Settled, unit: Unit, called: Sequence[Item], error: Exception, clock_ms: float
     ) -> None:
         once = self._options.guarantee == "at_most_once"
-        if service_failed(error, self._failures):
+        if self._service_failed(error):
             self._service(settled, called, error, unit)
         elif len(called) > 1 and not once:
             # The exception does not say which record is to blame, so each gets a call of its own.

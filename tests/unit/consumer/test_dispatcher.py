@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,6 +288,33 @@ def test_a_service_without_a_retry_ends_the_consumer() -> None:
     run.all(ConnectionError("down"))
     assert "a service failed and not the record" in str(run.dispatcher.failure)
     assert run.metrics.taken == sum(run.metrics[1:7])
+
+
+def test_a_wrong_statement_is_no_failure_of_the_database(tmp_path: Path) -> None:
+    """SQLite has one exception for both, and the record waited for ever."""
+    run = _Run(
+        handler=lambda record, connection: None,
+        guarantee="exactly_once",
+        offsets=SqliteOffsets(tmp_path / "orders.db"),
+        on_error="skip",
+    )
+    run.dispatcher.open(SOURCES[0], 0)
+    with (
+        closing(sqlite3.connect(tmp_path / "orders.db")) as one,
+        closing(sqlite3.connect(tmp_path / "orders.db")) as two,
+    ):
+        with pytest.raises(sqlite3.OperationalError) as unknown_table:
+            one.execute("INSERT INTO nothing VALUES (1)")
+        one.execute("BEGIN EXCLUSIVE")
+        two.execute("PRAGMA busy_timeout = 0")
+        with pytest.raises(sqlite3.OperationalError) as locked:
+            two.execute("BEGIN IMMEDIATE")
+    run.dispatcher.take_in(SOURCES[0], records(0, b"a"))
+    run.all(unknown_table.value)
+    assert run.metrics.skipped == 1
+    run.dispatcher.take_in(SOURCES[0], records(1, b"a"))
+    run.all(locked.value)
+    assert (run.metrics.skipped, run.metrics.waiting) == (1, 1)
 
 
 @pytest.mark.parametrize(
