@@ -52,7 +52,8 @@ class MemoryShares:
     """Bytes of changed rows and results that wait for the commit. At this limit the worker commits early, or below the
     limit if brokers are slow. During a commit, its records take about the same memory again."""
     fetched: int
-    """Bytes of records that the consumer has fetched and no task has taken yet."""
+    """Bytes of records that one consumer of the worker has fetched and nobody has taken yet. The inputs, restores, standbys
+    and global topics have a consumer each."""
     waiting: int
     """Bytes of records that wait inside tasks, because another input or an asynchronous step holds the records back."""
 
@@ -196,8 +197,8 @@ class StreamsConfig:
     dsl_store_format: Literal["default", "headers"] = "default"
     """``headers``, as in Kafka Streams 4.3, has three effects. Stores of stream-stream and foreign-key joins keep the
     headers of records on disk, too; in memory, they always do. Tombstones in the changelogs of tables have the headers
-    of the record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except sessions with
-    final results.
+    of the record that caused the deletion. Tables on disk answer no queries of `streamapp.query`, except versioned
+    tables, tables with ``timestamped=False``, and sessions with final results.
 
     With either format, a table hands on the headers of the record that changed the row. A table of sessions hands on
     headers only with ``default`` and a record cache.
@@ -230,7 +231,8 @@ class StreamsConfig:
     deserialization_exception_handler: ExceptionHandler = "fail"
     """The answer to a record of an input topic whose bytes the serdes cannot decode."""
     processing_exception_handler: ExceptionHandler = "fail"
-    """The answer to a record for which a function of the topology raises an exception (KIP-1033)."""
+    """The answer to a record for which a function of the topology raises an exception (KIP-1033). If a service has
+    failed, for example with a `ConnectionError`, "skip" and "dead_letter" mean "fail"."""
     production_exception_handler: ExceptionHandler = "fail"
     """The answer to an output record that the serdes cannot encode, or that brokers refuse."""
     dead_letter_queue_topic: str | None = None
