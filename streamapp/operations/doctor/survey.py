@@ -164,10 +164,10 @@ class Survey:
 
     @cached_property
     def missing(self) -> Mapping[str, Collection[str]]:
-        """The missing internal topics, each with the input topics of its sub-topology that have committed offsets.
+        """The missing internal topics and changelogs of agents, each with its input topics that have committed offsets.
 
-        A worker creates its internal topics before its first commit. So an internal topic that is missing beside
-        committed offsets has been deleted. Internal topics without such inputs are left out.
+        A worker creates these topics before its first commit. So a topic that is missing beside committed offsets of
+        its inputs has been deleted. Missing topics whose inputs have no committed offsets are left out.
         """
         read = {tp.topic for tp, (offset, _) in self.subject.committed().items() if offset > 0}
         there = self.topics.keys() | self._hidden | self.subject.topics.keys()
