@@ -1,4 +1,4 @@
-"""Turns librdkafka's messages into the engine's columns.
+"""Turns confluent-kafka's messages into the engine's columns, for `MessageConsumer`.
 
 For speed, this is the only step that loops over single messages in Python before the engine gets the records.
 """

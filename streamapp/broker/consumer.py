@@ -124,8 +124,9 @@ class Client(RecordConsumer, Protocol):
         A poll gives at most ``most`` records of deferred partitions. If other partitions have enough records to fill
         the poll, a tenth of ``most`` is still kept for deferred partitions.
 
-        The caller repeats `defer` for some seconds after each assignment, because records of deferred partitions may
-        wait for the next call. confluent-kafka's consumer cannot defer partitions: `MessageConsumer` gives records in
+        The caller repeats `defer` for some seconds after each assignment. librdkafka may forget the deferral of a
+        partition that was given up and assigned again; records of the partition then wait for the next `defer`.
+        confluent-kafka's consumer cannot defer partitions: `MessageConsumer` gives records in
         the order of their arrival.
         """
 
@@ -270,7 +271,8 @@ def check_size(said: str) -> None:
     """Raises `ConfigError` if librdkafka says that an answer of brokers is larger than ``receive.message.max.bytes``.
 
     librdkafka closes the connection then, and asks again without end. A limit below the size of a record is the cause.
-    Before the state UP, the cause is another one: brokers that speak TLS, for example.
+    Nothing is raised for a connection before the state UP. Its cause is another one: brokers that speak TLS, for
+    example.
 
     >>> check_size("Receive failed: Disconnected (after 4ms in state UP)")
     """

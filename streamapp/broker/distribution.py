@@ -116,7 +116,8 @@ def registry_jars(java: str) -> Path:
 def maven_jars(java: str, name: str, *modules: str) -> Path:
     """Return a folder with the jars of ``modules`` (``group:artifact:version``) and of their dependencies.
 
-    The folder is ``$STREAMAPP_CACHE/<name>``, by default below ``~/.cache/streamapp``. Each set of ``modules`` needs
+    The folder is ``$STREAMAPP_CACHE/<name>``, by default ``~/.cache/streamapp/<name>`` (or below
+    ``$XDG_CACHE_HOME``). Each set of ``modules`` needs
     its own ``name``. One rename creates the folder after all downloads, so an interrupted download leaves no folder
     that looks complete. Raises `BrokerError` if the jars cannot be fetched.
     """

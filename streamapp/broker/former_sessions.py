@@ -46,9 +46,9 @@ def end_former_sessions(
 
     ``brokers`` has the folder of each broker of the cluster by id. No broker of the cluster may run.
 
-    If a controller fails, or the sessions have not ended in time, the function returns without an error. The time is
-    30 s for an elected controller, then 3 s. At the end, the function stops the controllers. The caller next starts
-    controllers and brokers together, and this start reports a controller that fails.
+    If a controller fails, or the sessions have not ended in time, the function returns without an error. The time limit
+    is 30 s until a controller is elected, and 3 s from then on. At the end, the function stops the controllers. The
+    caller next starts controllers and brokers together, and this start reports a controller that fails.
     """
     folders = list(brokers.values())
     controllers = [BrokerProcess(folder, "controller") for folder in folders]

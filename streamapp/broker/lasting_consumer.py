@@ -55,8 +55,8 @@ def open_consumer(
     """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
 
     The function ``ends`` tells the ends of the logs. With this function, the consumer fetches a partition anew from its
-    position, if no record arrives although the log has more. In each poll, records of the topics for which ``deferred``
-    returns True come last (`Client.defer`). Raises `ConfigError` for settings that librdkafka refuses.
+    position, if no record arrives for a minute although the log has more. In each poll, records of the topics for which
+    ``deferred`` returns True come last (`Client.defer`). Raises `ConfigError` for settings that librdkafka refuses.
     """
     plain = plain_settings(settings) if COMPILED else None
     logger = settings.get("logger") or _logger
@@ -240,7 +240,7 @@ class LastingConsumer:
         return "; ".join(listed) or None
 
     def behind_others(self, partition: TopicPartition) -> bool:
-        """True if no record of the partition arrives because records of other partitions are in front.
+        """True if the log has more records of the partition, but records of other partitions may be in front.
 
         librdkafka gives records in the order of their arrival. Any thread may ask.
         """

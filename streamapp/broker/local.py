@@ -147,7 +147,8 @@ class LocalKafka:
     def start(self, *, detached: bool = False) -> None:
         """Start every broker, and return when all brokers answer requests.
 
-        The brokers end with this Python process, also after a crash. With ``detached``, the brokers run until `stop`.
+        The brokers end with this Python process, even if the process crashes. With ``detached``, the brokers run until
+        `stop`.
         """
         self.check()  # a mistake is told before the download, which may take minutes without the lock
         java_command = self._java()

@@ -121,8 +121,8 @@ def advice(error: KafkaError, remedies: Mapping[int, str] = MappingProxyType({})
 
 
 class LastingAdmin:
-    """An admin client with the requests of `AdminClient`. After a request without an answer, the object opens a new
-    client.
+    """An admin client with the requests of `AdminClient`, except ``list_consumer_group_offsets``, which may crash the
+    process. After a request without an answer, the object opens a new client.
 
     A new client is needed because after a pause of a broker's process, librdkafka may forget all brokers, and never
     connect again (librdkafka#5301). Open requests of the old client never get an answer. Several threads may use one

@@ -73,9 +73,9 @@ def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) 
     """Runs ``call`` in a thread, and raises `NotBack` if it has not returned two seconds after ``seconds``.
 
     librdkafka does not always keep its time-outs: after a restart of a broker, a call may hang for minutes. If the
-    clock is set back by an hour, a call that waits may wait for an hour longer. The thread then goes on alone, and
-    calls ``late`` when the call returns. The thread keeps the producer alive until then, because a producer must not
-    be destroyed during a call.
+    clock is set back by an hour, a call that waits may wait for an hour longer. After `NotBack`, the thread goes on
+    alone, and calls ``late`` when the call returns. The thread keeps the producer alive until then, because a producer
+    must not be destroyed during a call.
     """
     outcome: list[BaseException | None] = []
     left_behind = threading.Event()

@@ -51,6 +51,7 @@ def acls(
     """Print the rights (ACLs) that APPLICATION needs, and no others.
 
     APPLICATION is an App (with or without a topology), a consumer, a producer (module:producer), or an outbox relay.
+    The command does not see the topics to which agents, handlers, producers and relays write: name them with --write.
     Workers need the right Create only for topics that do not exist yet. As soon as all topics exist, you can revoke
     Create.
     """

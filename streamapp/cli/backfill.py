@@ -44,8 +44,11 @@ def backfill(
     """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
 
     The cut (--until) is the point up to which Spark processes the records. Stop all workers first. Afterwards outputs,
-    tables and the group's offsets are as if workers had processed all records before the cut. Workers then continue
-    at the cut. After an interruption, run the same command again; the backfill continues where it stopped.
+    tables and the group's offsets are as if workers had processed all records before the cut. Stores without a
+    changelog are not handed over. Workers then continue at the cut.
+
+    After an interruption, run the same command again. The backfill computes everything again, and writes only the
+    results that the interrupted run has not written.
     """
     app = load(application)
     with clear_errors():

@@ -38,8 +38,8 @@ _EXAMPLES = 5
 def dlq_group() -> None:
     """List, show, export, edit, try, replay or discard the dead letters of an application.
 
-    A dead letter is a record that failed. The application has written the record with the reason to its dead-letter
-    topic. The id of a letter is its partition and offset in this topic, such as 0-17.
+    A dead letter is a record that failed or was dropped. The application has written the record with the reason to its
+    dead-letter topic. The id of a letter is its partition and offset in this topic, such as 0-17.
     """
 
 
@@ -188,8 +188,9 @@ def export(application: str, **filters: Any) -> None:
 def edit(application: str, letter: str, key: str | None, value: str | None, null: bool) -> None:
     """Give LETTER another key or value. Try the edited letter before its replay.
 
-    Avro, JSON Schema and Protobuf are JSON here. Their bytes get the schema that the letter has. If APPLICATION cannot
-    read the letter, the bytes get the schema of its serde. If APPLICATION cannot read the new bytes, nothing changes.
+    Avro, JSON Schema and Protobuf are JSON here. The new bytes get the schema of the letter's present bytes. If
+    APPLICATION cannot read the present bytes, the new bytes get the schema of APPLICATION's serde. If APPLICATION
+    cannot read the new bytes, nothing changes.
     """
     if key is None and value is None and not null:
         raise click.UsageError("say what to change: --key, --value or --null")
@@ -252,8 +253,9 @@ def replay(
     """Write the records of open dead letters of APPLICATION to the topics that they came from, each once.
 
     Records of a key keep their order. The workers may run meanwhile. All readers of a topic get the records again:
-    other consumers, other applications, other programs. With --only-group, consumers of streamapp pass over the
-    records of other groups, but topologies, agents and other programs do not.
+    other consumers, other applications, other programs. With --only-group, a consumer of streamapp passes over
+    a record if the letter belongs to another consumer group. Topologies, agents and other programs still process the
+    record.
     """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")

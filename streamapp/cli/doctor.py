@@ -74,7 +74,7 @@ def doctor(
     changes nothing. Each finding has a code, a reason, a remedy and a page with details.
 
     The exit code is 1 with findings that the baseline does not have. Without such findings, the exit code is 2 if
-    the doctor could not look at something, else 0.
+    the doctor could not look at something, or if the command fails, else 0. With --accept, the exit code is 0.
     """
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")

@@ -242,9 +242,9 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
     COPY gets the committed offsets of the old group, or the offsets that an option such as --to-time chooses. The
     members of the old group may run meanwhile.
 
-    If you name an APPLICATION, `--execute` also creates the internal topics of a second application, all of them empty.
-    So its tables begin without rows. Run the second application with COPY as its application id, and with output topics
-    of its own. Otherwise both applications write into the same topics.
+    If you name an APPLICATION with a topology, `--execute` also creates empty internal topics for a second application.
+    So the tables of the second application begin without rows. Run the second application with COPY as its application
+    id, and with output topics of its own. Otherwise both applications write into the same topics.
     """
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")

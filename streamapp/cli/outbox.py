@@ -52,10 +52,10 @@ def create(table: str) -> None:
 @click.argument("name")
 @TABLE
 def relay(name: str, table: str) -> None:
-    """Send the rows of the outbox to Kafka, each once, until Ctrl-C or SIGTERM.
+    """Send the rows of the outbox to Kafka until Ctrl-C or SIGTERM.
 
-    NAME is the name of your application. Never change the name: the rows that were already sent are remembered under
-    this name, and a relay with another name may send them again.
+    Readers of committed records see each row once. NAME is the name of your application. Never change the name: the
+    rows that were already sent are remembered under this name, and a relay with another name may send them again.
     """
     with clear_errors():
         running = OutboxRelay(name, _database(table))

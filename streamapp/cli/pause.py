@@ -28,9 +28,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def pause(url: str, only_this: bool) -> None:
     """Pause the topology in all workers of an application, until `streamapp resume`. URL is the address of one worker.
 
-    The workers commit, and then process no record of the topology. They keep their partitions, and their tables can be
-    read. Agents, timers and functions of `App.consume` go on. A worker that starts later is not paused, even if it was
-    paused before a restart.
+    The workers commit, and then process no record of the topology. Punctuators pause, too. The workers keep their
+    partitions, and their tables can be read. Agents, timers of Faust and functions of `App.consume` go on. A worker
+    that starts later is not paused, even if it was paused before a restart.
     """
     _tell(url, "pause", only_this)
 

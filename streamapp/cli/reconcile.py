@@ -96,9 +96,9 @@ def reconcile_command(
     With --republish, the exit code is 0 if records were only missing, and the command has sent all of them.
 
     Each line of --source is the id of a record. With --window, a line has the window's start in ms, the id and a count,
-    separated by tabs. Without --window, a line may also be a JSON object with "id". For --republish, the object also
-    has the "key" and "value" of the record as text, and its "timestamp" in ms. With --id header:NAME, the records that
-    are sent get the id in this header.
+    separated by tabs. Without --window, a line may also be a JSON object with "id". For --republish, each line has to
+    be such an object, which also has the "key" and "value" of the record, and its "timestamp" in ms. With --id
+    header:NAME, the records that are sent get the id in this header.
 
     The source must have stopped sending, because a record that has not arrived yet counts as missing. With --republish,
     such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.

@@ -21,9 +21,10 @@ __all__ = ["reset"]
 def reset(application: str, datadir: str | None, yes: bool) -> None:
     """Delete the progress and the tables of APPLICATION, so that its workers process all input again.
 
-    The command shows what it deletes, and asks first: the internal topics, the offsets of the consumer group, and
-    the state on this machine. Tables of agents are deleted, too, because agents read their input again. APPLICATION
-    may have agents only. Input and output topics stay as they are, and so do the groups of consumers (`App.consume`).
+    The command shows what it deletes, and asks first: the internal topics, the offsets of the consumer group, and the
+    state on this machine. The tables of agents and their changelogs are deleted, too, because agents read their input
+    again. APPLICATION may have agents only. Input and output topics stay as they are, and so do the groups of consumers
+    (`App.consume`).
 
     Stop all workers first. Delete the state on other machines and in other folders, too: a worker refuses to
     start with old state.

@@ -40,8 +40,9 @@ def sql(
 ) -> None:
     """Run the SQL QUERY over the tables of APPLICATION; without QUERY, show the tables and their columns.
 
-    Each table is a view. In the view's name, underscores replace all characters but letters and digits. A view has the
-    columns partition, key and value. Most views have columns with times, too, such as timestamp and window_start.
+    The tables are as they are in Kafka now; with --compute, Spark computes the tables from the inputs. Each table is a
+    view. In the view's name, underscores replace all characters of the table's name but letters and digits. A view has
+    the columns partition, key and value. Most views have columns with times, too, such as timestamp and window_start.
 
     \b
         streamapp sql agents "select key, value.minutes / value.flights from airport_delays"

@@ -123,9 +123,10 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
     help="A setting of the topic, such as cleanup.policy=compact; several can be given.",
 )
 def create(name: str, partitions: int, config: dict[str, str]) -> None:
-    """Create topic NAME. If the topic exists with these partitions and settings, nothing changes.
+    """Create topic NAME. If the topic exists already, nothing changes.
 
-    If the topic has other settings, the command ends with an error, and changes nothing.
+    If the existing topic has another number of partitions, or another value of a setting of --config, the command ends
+    with an error.
     """
     with clear_errors():
         admin = KafkaAdmin(KafkaSettings.from_env())

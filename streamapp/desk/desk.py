@@ -41,7 +41,7 @@ class FailureDesk:
     """Reads the dead letters of an application, and replays, edits and discards them. ``matches`` of a method is a
     function that selects letters, for example `LetterFilter.matches`. ``named`` are the ids that a user has given. A
     change raises `StreamsError`, and writes nothing, if `select` refuses these ids. ``readers`` are the parts of the
-    application that read topics, and have the serdes of their letters.
+    application that read topics; their serdes decode the letters.
 
     Only one desk of a dead-letter topic writes at a time. When a second desk begins to write, brokers refuse the
     transactions of the first desk. Raises `ConfigError` for an application without a dead-letter topic, and
@@ -136,15 +136,18 @@ class FailureDesk:
         """Writes the records of matching open letters to the topics from which they came; returns their number.
 
         The records of a key keep their order. ``rate`` is the largest number of records per second. With ``force``,
-        letters that were replayed or discarded are replayed, too. With ``only_group``, consumers pass over a record
-        whose letter belongs to another consumer group. ``progress`` is called after each transaction, with
-        the number of records so far. ``wait`` is called between two transactions, with the seconds of the pause. An
-        exception of ``wait`` ends the replay, and the other letters stay open. A record and the mark "replayed" of its
-        letter are in one transaction, so a crash neither loses nor repeats a replay.
+        letters that were replayed or discarded are replayed, too. With ``only_group``, a consumer of streamapp passes
+        over a record if the letter belongs to another consumer group; topologies and agents do not. ``progress`` is
+        called after each transaction, with the number of records so far. ``wait`` is called between two transactions,
+        with the seconds of the pause. An exception of ``wait`` ends the replay, and the other letters stay open. A
+        record and the mark "replayed" of its letter are in one transaction, so a crash neither loses nor repeats a
+        replay.
 
-        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone. Also
-        raises this error, with ``only_group``, for a letter without a group and for a compacted topic.
-        Raises this error after the other letters are replayed if letters are deleted from their topic meanwhile.
+        Raises `StreamsError`, and writes nothing, if one of the letters has no source topic or this topic is gone. The
+        same holds for a letter whose record cannot be read any more (`whole`). With ``only_group``, it also holds for a
+        letter without a group, and for a compacted topic. If letters are deleted from the dead-letter topic meanwhile,
+        the method replays the other letters, and then raises `StreamsError`. If brokers refuse a record, the method
+        raises `BrokerError`. The letter of the record and all letters after it then stay open.
         """
         course = _Course()
         while True:

@@ -20,8 +20,8 @@ class LetterFilter:
     """Selects the letters that match every given field.
 
     ``application`` and ``group`` are the application and the consumer group whose reader failed. ``cause`` is the type
-    of an exception, with or without its module. ``since`` (inclusive) and ``until`` (exclusive) are milliseconds since
-    1970.
+    of an exception, with or without its module. ``since`` (inclusive) and ``until`` (exclusive) are limits of the
+    timestamp of the letter itself, in milliseconds since 1970.
 
     >>> letter = Letter(0, 1, 5, b"k", b"v", (("__streams.errors.exception", b"ValueError"),))
     >>> LetterFilter(cause="ValueError").matches(letter)

@@ -51,9 +51,10 @@ class _Known(NamedTuple):
 class LetterTexts:
     """Makes texts of letters, and bytes of texts. ``readers`` are the parts of the application that read topics.
 
-    Bytes that begin with the id of a schema are read with this schema, so all their fields are shown. All other bytes
-    are read with the serde of the part of the application that wrote the letter. If neither is known, the text has the
-    bytes themselves.
+    Bytes that begin with the id of an Avro or JSON schema are read with this schema, so all their fields are shown. The
+    desk asks no registry for parts of the application whose serde has no schemas. All other bytes are read with the
+    serde of the part that wrote the letter. Bytes that nothing can read, JSON, and bytes of a serde of your own are
+    shown as they are.
     """
 
     def __init__(self, config: StreamsConfig, readers: Sequence[Reader] = ()) -> None:
@@ -81,8 +82,9 @@ class LetterTexts:
     def bytes_of(self, letter: Letter, is_key: bool, text: str) -> bytes:
         """The bytes of a new key or value, which the user has given as text.
 
-        The new bytes have the schema of the letter's present bytes. If the application cannot read the present bytes,
-        the new bytes have the schema of the application's serde. Raises `TextRefused` for a text that does not fit,
+        The new bytes have the schema of the letter's present bytes. Without such a schema, or if the application cannot
+        read the present bytes, the application's serde makes the new bytes. For JSON, a serde of your own or an unknown
+        serde, the new bytes are the text in UTF-8. Raises `TextRefused` for a text that does not fit,
         and for bytes that the application cannot read. Raises `SchemaRegistryError` if a registry does not answer.
         """
         serde, written, problem = self._known(letter, is_key)

@@ -68,8 +68,8 @@ class Letter:
 
     @property
     def group(self) -> str:
-        """The consumer group whose reader failed: that of a consumer, or that of the application, which has the
-        application's name. Empty if another program has written the letter."""
+        """The consumer group whose reader failed: the group of a consumer (`App.consume`), or else the application id.
+        Empty if the letter names no application, because another program has written the letter."""
         task = self.said("task")
         # The task of a consumer is its group with the partition, and the task of a topology is two numbers.
         if task and _TASK.fullmatch(task) is None:

@@ -1,7 +1,7 @@
 """Marks of dead letters: replayed, discarded or edited. Beside each dead-letter topic, a compacted topic has the marks
 of its letters.
 
-A replay writes its records and their marks in one transaction, so a letter is replayed only once, even after a crash.
+A replay writes its records and their marks in one transaction, so a crash neither loses nor repeats a replay.
 """
 
 from __future__ import annotations

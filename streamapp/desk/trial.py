@@ -45,12 +45,12 @@ def try_record(
     raises: bool = False,
     masked: bool = False,
 ) -> Trial:
-    """Runs one record through the topology in the test driver. Its stores are empty, so joins and tables find no row.
+    """Runs one record through the topology in the test driver. All stores are empty, so joins and tables find no row.
 
-    With ``raises``, each exception of a user's function ends the trial with `ProcessingFailed`; ``on_error`` and the
-    exception handlers have no effect. Without ``raises``, ``on_error`` and the exception handlers decide as in a
-    worker. `ProcessingFailed` then means that a worker would end with an error. Raises another `StreamsError` if the
-    record cannot be tried, for example if the topology does not read the topic.
+    With ``raises``, each exception of a user's function or a serde ends the trial with `ProcessingFailed`. ``on_error``
+    and the exception handlers then have no effect. Without ``raises``, ``on_error`` and the exception handlers decide
+    as in a worker. `ProcessingFailed` then means that a worker would end with an error. Raises another `StreamsError`
+    if the record cannot be tried, for example if the topology does not read the topic.
 
     With ``masked``, the message of the exception is as in a log: ``show_record`` of the configuration masks the record.
     Without ``masked``, the message has the record and the text of the exception.
@@ -93,10 +93,10 @@ def runs_of(
 
 
 def tried(run: Callable[[bool], Trial]) -> Trial:
-    """The exception that a record causes, and the results that a worker would have.
+    """The exception that a record causes, and the results that a worker with empty stores would have.
 
-    ``run`` is the result of `runs_of`. If a function of the user raises, the record is tried a second time, with
-    ``on_error`` and the exception handlers. Raises `StreamsError` if the record cannot be tried.
+    ``run`` is the result of `runs_of`. If a function of the user or a serde raises, the record is tried a second time,
+    with ``on_error`` and the exception handlers. Raises `StreamsError` if the record cannot be tried.
     """
     try:
         return run(True)

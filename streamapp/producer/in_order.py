@@ -1,6 +1,8 @@
-"""`InOrder`: passes records from an event loop to a `Core`. The order of a partition is the order of the calls.
+"""`InOrder`: passes records from an event loop to a `Core`, the part of a producer that sends records to brokers.
 
-A call may have to wait for a schema registry, or for space in the buffer. Later calls then wait behind this call.
+The records of a partition keep the order of the calls. A call that waits for a schema registry holds back later calls
+for the same topic. A call that waits for space in the buffer holds back later calls for all topics, and
+`InOrder.put_now` raises `BufferFull` meanwhile.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class InOrder:
     def join(self, topics: Collection[str]) -> Place:
         """The place of a call behind all earlier calls for the topics. `Place` is entered with ``async with``.
 
-        A call joins the lines of all its topics at once, so no two calls wait for each other.
+        Each topic has a line, a queue of the calls that wait for a schema registry. A call joins the lines of all its
+        topics at once, so no two calls wait for each other.
         """
         return Place(self, {topic: self._lines.setdefault(topic, _Line()) for topic in topics})
 

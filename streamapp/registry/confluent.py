@@ -57,9 +57,8 @@ class ConfluentSchemaRegistry:
     Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
     fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
     While the registry does not answer, a request is repeated for ``patience_ms`` (default: 60 s), then raises
-    `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If ``cache`` has an earlier answer
-    to a request, the client does not repeat the request. If the registry does not answer, the client uses the earlier
-    answer.
+    `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If the registry does not answer,
+    and ``cache`` has an earlier answer to the same request, the client uses this answer at once.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')
@@ -119,7 +118,8 @@ class ConfluentSchemaRegistry:
     ) -> UUID:
         """The GUID of a schema under a subject. A new schema is registered, as by `id_of`.
 
-        Raises `SchemaRegistryError` if the registry has no GUIDs (Confluent's has them since 8.0).
+        Raises `SchemaRegistryError` as `id_of` does, and if the registry has no GUIDs (Confluent's has GUIDs since
+        8.0).
         """
         text = schema_text(schema, format)
         key = (subject, format, text, plain_references(references))

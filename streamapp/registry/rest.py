@@ -105,8 +105,9 @@ class RestClient:
         ``has`` names the fields that every answer of a registry to this request has, with their types.
 
         While no server answers, the request is repeated for ``patience_ms``. Then the call raises `RegistryAway`. With
-        ``patient=False``, the request is not repeated. Raises `RegistryRefusal` if the registry refuses the request,
-        and `ForeignAnswer` for an answer that is not a registry's.
+        ``patient=False``, the request is not repeated. Raises `RegistryRefusal` at once if the registry refuses the
+        request, and `ForeignAnswer` for an answer that is not a registry's. Raises `RegistryMistrusted` for
+        certificates that do not go together.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False

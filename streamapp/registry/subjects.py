@@ -117,7 +117,7 @@ class Subjects:
 
         ``references`` are the schemas to which the schema refers, and are compared with their subjects first. ``whole``
         is the schema with the types of its references inserted. The differences in the result are those between the
-        latest version and ``whole``.
+        latest version and ``whole`` (without ``whole``: the schema).
         """
         others = []
         for each in references:

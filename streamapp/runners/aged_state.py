@@ -1,8 +1,9 @@
 """Local state that is so old that its changelogs may lack the tombstones of later deletions.
 
-A deletion is a tombstone in the changelog. Compaction removes a tombstone ``delete.retention.ms`` after its time, by
-default after a day. State that was written last before this time may have rows that no tombstone deletes any more. So
-the rows of such a store are deleted, and the store is restored from its whole changelog. Kafka Streams keeps the rows.
+A deletion is a tombstone in the changelog. Compaction keeps a tombstone for ``delete.retention.ms``, by default a day,
+and may remove it then. If the last write to the state on disk is longer ago, the state may have rows that no tombstone
+deletes any more. So the worker deletes the rows of the store, and restores the store from its whole changelog. A store
+whose changelog has no new records keeps its rows. Kafka Streams keeps the rows in all cases.
 """
 
 from __future__ import annotations

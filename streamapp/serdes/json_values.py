@@ -36,7 +36,9 @@ class Unreadable:
 def to_json(value: Any) -> Any:
     """Any value as an object for ``json.dumps``. This function never raises.
 
-    Structs, dataclasses and named tuples become objects. Values without a form in JSON, at any level, are marked:
+    Mappings, structs, dataclasses and named tuples become objects; other tuples and sets become lists. Keys of objects,
+    dates, times, decimals and UUIDs become text, and an enum its value. Values without a form in JSON, at any level,
+    are marked:
 
     - bytes: ``{"$base64": ...}``
     - NaN and the infinities: ``{"$float": "nan"}``

@@ -95,8 +95,8 @@ def as_document(serde: Serde[Any] | None, value: Any) -> Any:
 
 
 def parse_text(serde: Serde[Any] | None, text: str) -> tuple[Any, bytes]:
-    """The value of a text in the form of `text_form`, and its bytes. Without a serde, values are bytes. Raises any
-    exception for a text that has no value, because a serde of the application may raise anything.
+    """The value of a text in the form of `text_form`, and the bytes of the value. Without a serde, the text is hex.
+    Raises any exception for a text that has no value, because a serde of the application may raise anything.
 
     >>> parse_text(LongSerde(), "258")
     (258, b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02')

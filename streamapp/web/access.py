@@ -47,9 +47,10 @@ class WebAccess:
     """The settings that protect the web server, from the environment. Raises `ConfigError` for settings that cannot
     work.
 
-    Users need the cluster's secret, because workers sign their requests to each other with this secret. The files of
-    users and secret may change while the worker runs. The worker uses the new text after at most a second. If the new
-    text is wrong, the worker logs an error, and keeps the earlier text.
+    Users, of a file or of an identity provider, need the cluster's secret, because workers sign their requests to each
+    other with this secret. A secret without users is an error, too. The files of users and secret may change while the
+    worker runs. The worker uses the new text for requests that come at least a second later. If the new text is wrong,
+    the worker logs an error, and keeps the earlier text.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Authenticates each request before its page runs, if there are web users.
 
-Reads need the role ``read``, everything else ``operate``. Only probes (``/health/live``, ``/health/ready``) and
-preflight requests of browsers need no login.
+Reads (GET, HEAD, OPTIONS) need the role ``read`` or ``operate``, all other requests ``operate``. Only probes
+(``/health/live``, ``/health/ready``) and preflight requests of browsers need no login.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ _FAILURES_PER_SECOND, _FAILURES_AT_ONCE = 0.2, 10
 class Authentication:
     """The middleware that finds out who makes a request.
 
-    Each client address may make 1,000 requests a second (2,000 at once), and one wrong login in 5 s (10 at once).
-    Further requests get status 429. ``own`` returns the address under which other workers reach this one.
+    Each client address may make 1,000 requests a second (2,000 at once). Further requests get status 429. Each address
+    may also send one wrong login in 5 s (10 at once). Beyond this limit, wrong logins get status 429, and so do
+    passwords that this worker has not checked before. Valid tokens still pass.
+
+    ``own`` returns the address under which other workers reach this one.
     """
 
     def __init__(self, access: WebAccess, signatures: Signatures, own: Callable[[], str]) -> None:

@@ -1,9 +1,9 @@
 """Requests to other workers: one hop, with a time-out, never in a cycle.
 
-A request to another worker names partitions in its URL (``partitions=1,3``). A worker answers such a request from its
-own partitions or refuses it, and never asks a third worker. So a wrong address cannot make workers ask each other
-without end. The partitions are a parameter of the URL and not a header, because proxies keep parameters, and any client
-may give this parameter.
+A request for rows of another worker names partitions in its URL (``partitions=1,3``). The other worker answers from
+its own partitions or refuses the request, and never asks a third worker. So a wrong address cannot make workers ask
+each other without end. The partitions are a parameter of the URL and not a header, because proxies may drop headers.
+Clients may give the parameter, too, to ask a worker for its own rows only.
 """
 
 from __future__ import annotations

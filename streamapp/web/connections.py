@@ -1,4 +1,4 @@
-"""Limits on the connections to the web server: their number, and the time for sending a request.
+"""Limits on the connections to the web server: their number, the times for requests and answers, and unread bytes.
 
 Without limits, clients that open connections and send nothing could take all file handles of a worker. The limits also
 count connections that are in the middle of a TLS handshake. asyncio's own TLS servers do not report such connections.
@@ -51,7 +51,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def most_connections() -> int:
-    """The default limit: a quarter of the process's file handles, at least 16 and at most 1,024.
+    """The default limit: a quarter of the file handles that the process may open, at least 16 and at most 1,024.
 
     The clients of Kafka and the stores need the other handles.
     """
@@ -76,8 +76,8 @@ class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
     At the limit, a new connection takes the place of the connection that has been inactive for longest. So idle clients
-    cannot keep out a readiness probe. A connection with a request or an unread answer is spared until `BUSY_SECONDS`
-    after its last activity. If all connections are spared, the new connection is closed.
+    cannot keep out a readiness probe. A connection with an unanswered request or an unread answer is spared until
+    15 s after its last activity (`BUSY_SECONDS`). If all connections are spared, the new connection is closed.
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:

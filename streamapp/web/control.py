@@ -15,9 +15,10 @@ __all__ = ["ControlViews"]
 
 
 class ControlViews:
-    """The handlers of `/pause` and `/resume`. A worker answers at once, and does not wait until its data plane pauses.
+    """The handlers of `/pause` and `/resume`. An answer does not wait until a data plane has paused.
 
-    With ``workers=all``, a worker first pauses or resumes itself, and then tells the others.
+    With ``workers=all``, a worker first pauses or resumes itself, then tells the others, and waits for their answers.
+    If a worker cannot be reached, the answer is 503 and names the workers that were reached.
     """
 
     def __init__(self, source: ViewSource, peers: Peers) -> None:

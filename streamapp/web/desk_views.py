@@ -66,8 +66,9 @@ class DeskViews:
     async def listing(self, request: web.Request) -> web.Response:
         """The number of open letters by consumer group, operator, cause and topic; with ``each=true``, single letters.
 
-        Single letters are the last ``limit`` ones in the order of partition and offset in the dead-letter topic. With
-        ``all=true``, replayed and discarded letters count, too.
+        Parameters such as ``topic`` or ``since`` choose letters. Single letters are the last ``limit`` ones (default
+        100, at most 1,000) in the order of partition and offset in the dead-letter topic. With ``all=true``, replayed
+        and discarded letters count, too.
         """
         matches = _filter(request).matches
         everything, each = _flag(request, "all"), _flag(request, "each")
@@ -104,9 +105,10 @@ class DeskViews:
         return json_response(await self._ask(show))
 
     async def attempt(self, request: web.Request) -> web.Response:
-        """Runs the letter's record through the topology. Nothing is written to Kafka.
+        """Runs the letter's record through the topology, with empty stores. Nothing is written to Kafka.
 
-        The answer has the exception that a function has raised, and the results that a worker would give.
+        The answer has the exception that a function has raised, the results, the dropped records, and the records that
+        wait for a retry.
         """
 
         def run(desk: FailureDesk) -> Trial:

@@ -36,9 +36,9 @@ class AgentsRouter(Router):  # type: ignore[misc]
     def key_store(self, table_name: str, key: Any) -> URL:
         """The address of the worker that has the key.
 
-        Raises `KeyError` if no worker has the partition of the key now; Faust then answers 503. Raises
-        `ServiceUnavailable` if agents read topics whose keys have different serializers, because the partition of the
-        key is not known then.
+        For a global table, this is the asked worker itself. Raises `KeyError` if no worker has the partition of the
+        key now; Faust then answers 503. Raises `ServiceUnavailable` if agents read topics with different key
+        serializers, and the different bytes of the key lead to different workers.
         """
         table = self._get_table(table_name)
         if table.is_global:

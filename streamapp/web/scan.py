@@ -45,8 +45,9 @@ COUNT_LIMIT = 1_000
 class Row(NamedTuple):
     """One entry with typed key and value. All times are in milliseconds since 1970.
 
-    ``window`` is (start, end). ``timestamp`` is None in stores without timestamps. ``valid_to`` is the time at which a
-    newer version replaced this version; None for the latest version.
+    ``window`` is (start, end) of a window or session; None in other tables. ``timestamp`` is None in stores without
+    timestamps. ``valid_to`` is the time at which a newer version replaced this version of a versioned table. None for
+    the latest version, and in other tables.
     """
 
     position: Position
@@ -62,9 +63,9 @@ class Row(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The rows of one partition for a page, in order; for the newest entries, the newest come first.
+    """The rows of one partition for a page, in the order of `Position`; for a query with ``newest``, the newest first.
 
-    ``more`` is True if the partition has rows that were not read. ``scanned`` is the number of rows that were read.
+    ``more`` is True if the partition has further rows for the query. ``scanned`` is the number of rows that were read.
     """
 
     rows: list[Row]

@@ -68,8 +68,8 @@ def add_routes(
     """Adds the views and the page (`/`) to an application.
 
     The views are `/tables/`, `/status`, `/health`, `/metrics`, `/topology`, `/pause` and `/resume`, and with a ``desk``
-    also `/dlq`. The views answer in every state of the worker, if necessary with status 503. The guard covers all
-    routes of the application.
+    also `/dlq`. The views answer in every state of the worker, if necessary with status 503. Audit, guard and
+    login cover all routes of the application.
 
     - ``allowed_hosts``: further host names under which clients reach the application (``*.example.com``). The guard
       already allows IP addresses, ``localhost``, this machine's host name and the host of the source's address.
@@ -168,9 +168,11 @@ _TABLES = "streamapp.web.router:blueprint"
 
 
 class GuardedWeb(Web):  # type: ignore[misc]
-    """Faust's web server with audit, guard and login before every page, and limits of connections (`LimitedRunner`).
+    """Faust's web server with audit and guard before every page, a login if there are web users, and limits of
+    connections (`LimitedRunner`).
 
-    Faust's pages and the pages of the application are protected, too. By default, the server of a `streamapp.App`
+    The server has the views `/health`, `/status` and `/metrics`. Faust's pages and the pages of the application are
+    protected, too. By default, the server of a `streamapp.App`
     listens on loopback. Another address needs web users (`WebAccess`).
     """
 
@@ -210,7 +212,8 @@ class GuardedWeb(Web):  # type: ignore[misc]
         _add_status(self.web_app, AgentsSource(self.app), pages)
 
     def prepare(self) -> None:
-        """Decides the address that other workers use. Raises `ConfigError` for an open address without web users.
+        """Decides the address that other workers use. Raises `ConfigError` if other machines can reach the server, and
+        there are no web users.
 
         Call this after the options of the command line are applied. Without a web server at a TCP port, nothing
         happens.

@@ -43,8 +43,10 @@ class StatusViews:
     async def ready(self, request: web.Request) -> web.Response:
         """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
-        The answer 200 also has a reason while the worker takes no record because a service fails. The same holds while
-        agents finish no record, and while a call of a consumer does not return. ``?task=0_3`` asks for one task.
+        The answer 200 also has a reason while an operator or a consumer takes no record because a service fails. The
+        same holds while agents finish no record, and while a call of a consumer does not return. ``?task=0_3`` asks
+        for one task, and gets 404 if this worker does not have the task. If there are web users, a request without
+        a login gets only ``ready`` and the worker's state.
         """
         status = self._sampler.look()
         tasks = [self._readiness(status, task) for task in status.tasks]

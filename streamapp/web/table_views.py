@@ -76,7 +76,8 @@ class TableViews:
     async def key(self, request: web.Request) -> web.Response:
         """The entry of a key, or for window and session tables a page of the key's entries.
 
-        A versioned table gives the latest version, the version at ``as_of``, or a page of versions (`_HISTORY`).
+        A versioned table gives the latest version, or the version at ``as_of``. With ``from``, ``to``, ``limit`` or
+        ``cursor``, a versioned table gives a page of versions.
         """
         return await self._key(request, self._lookup(request), request.match_info["key"])
 

@@ -44,11 +44,11 @@ class NotAvailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One source partition of a task, or one partition of a global topic.
+    """One source partition of a task, one partition of a global topic, or one partition that agents read.
 
-    ``position`` is the next offset to process. ``end`` is the end of the log. ``buffered`` records have arrived but
-    are not processed. ``behind_others`` is True if no record arrives because the worker takes records of other inputs
-    first.
+    ``position`` is the next offset to process, and ``end`` the end of the log; None while unknown. ``buffered`` records
+    have arrived but are not processed. ``behind_others`` is True if no record arrives because the worker takes records
+    of other inputs first.
     """
 
     topic: str
@@ -110,7 +110,7 @@ class TaskStatus:
 class StandbyStatus:
     """A copy on this worker of the stores of a task that runs on another worker.
 
-    ``warmup`` is True if the task moves to this worker when the copy is up to date.
+    ``warmup`` is True if the task will move to this worker as soon as the copy is nearly complete.
     """
 
     id: str

@@ -20,9 +20,9 @@ class Baseline:
 
     @classmethod
     def parse(cls, text: str) -> Baseline:
-        """Raises `ConfigError` for anything but a list of objects with code and subject, and for unknown codes.
+        """Reads the accepted findings from JSON, a list of objects with code, subject and, if known, ``why``.
 
-        ``why`` is optional.
+        Raises `ConfigError` for any other text, and for codes that the doctor does not know.
 
         >>> Baseline.parse('[{"code": "SA101", "subject": "flights", "why": "a test cluster"}]').accepted
         {('SA101', 'flights'): 'a test cluster'}

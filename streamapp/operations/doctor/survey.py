@@ -164,9 +164,10 @@ class Survey:
 
     @cached_property
     def missing(self) -> Mapping[str, Collection[str]]:
-        """The internal topics that do not exist, each with the inputs behind it that have committed offsets.
+        """The missing internal topics and changelogs of agents, each with its input topics that have committed offsets.
 
-        A worker creates its internal topics before its first commit.
+        A worker creates these topics before its first commit. So a topic that is missing beside committed offsets of
+        its inputs has been deleted. Missing topics whose inputs have no committed offsets are left out.
         """
         read = {tp.topic for tp, (offset, _) in self.subject.committed().items() if offset > 0}
         there = self.topics.keys() | self._hidden | self.subject.topics.keys()
@@ -262,7 +263,8 @@ class Survey:
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:
-        """The last stable offset of each partition of the application. Readers of committed records wait there.
+        """The last stable offset of each partition of the application. Readers of committed records read up to this
+        offset.
 
         The partition of ``__consumer_offsets`` for the group is also there, if this client may see the topic.
         """

@@ -52,7 +52,8 @@ class Change:
     """
 
     def carry_out(self) -> None:
-        """Commits all offsets in one request. Brokers refuse the request if the group has members.
+        """Commits all offsets in one request. Brokers refuse the request if the group has members. For a copied
+        application with a topology, first creates the copy's internal topics.
 
         Raises `StreamsError` if the group has members, or if the request fails.
         """
@@ -68,10 +69,10 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
     """New offsets of a group without members, for all of its inputs or some topics (``name`` or ``name:0,1``).
 
     `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics. An
-    offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset also keep the
-    metadata of their commit, unless the metadata has the id of an earlier topic. Workers refuse such an offset, so the
-    offset is committed without metadata. ``ShiftBy(0)`` does the same for repartition topics. Raises `StreamsError` if
-    the group has members, or if a backfill is not complete.
+    offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset are left out, and
+    keep the metadata of their commit. If the metadata shows that the topic was deleted and created anew, workers
+    refuse the offset, so the plan commits the offset without metadata. With ``ShiftBy(0)``, this
+    also holds for repartition topics. Raises `StreamsError` if the group has members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
@@ -105,8 +106,8 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
 
     The members of ``subject`` may run meanwhile. ``plan`` is the plan of an application with the id ``copy``. This
     second application gets its own, empty internal topics, so its tables contain only records after the new offsets.
-    Raises `StreamsError` if ``copy`` has members or offsets. Without ``target``, offsets of an earlier topic are a
-    `StreamsError`, too: the copy would not have the metadata by which workers refuse these offsets.
+    Raises `StreamsError` if ``copy`` has members or offsets. Without ``target``, raises the error also if a topic was
+    deleted and created anew after the commit. The copy would not have the metadata by which workers refuse the offsets.
     """
     new = Subject(copy, subject.client, plan, config=subject.config)
     check_at_rest(new.admin, copy, new.session_timeout_ms)
@@ -143,7 +144,8 @@ def chosen_positions(
     """The positions of ``topics``, given as ``name`` or ``name:0,1``.
 
     Without ``topics``, these are all positions of the group; with ``inputs_only``, the positions in its inputs. With
-    ``and_anew``, the result also has the positions of earlier topics, such as repartition topics of another cluster.
+    ``and_anew``, the result also has positions in topics that were deleted and created anew after the commit. An
+    example are repartition topics that a tool has copied from another cluster.
     """
     found = positions(subject, [text.partition(":")[0] for text in topics])
     if not topics:
