@@ -56,9 +56,9 @@ PARTS = {
     " producer.DeliveryReport producer.DeliveryError producer.BufferFull producer.UnsentRecords"
     " producer.ProducerMetrics"
     " producer.Outbox producer.OutboxDatabase producer.PostgresOutbox producer.SqliteOutbox producer.OutboxRelay"
-    " producer.RelayMetrics",
+    " producer.RelayMetrics metrics_text",
     "Consuming": "consumer.ReliableConsumer consumer.SyncReliableConsumer consumer.ConsumeSettings"
-    " consumer.ConsumerRecord"
+    " consumer.ConsumerRecord consumer.CircuitBreaker"
     " consumer.Batch consumer.ConsumerMetrics consumer.ConsumerStatus consumer.HandlerTimeout consumer.OffsetSink"
     " consumer.PostgresOffsets consumer.SqliteOffsets consumer.KafkaOutput consumer.OutputTransaction",
     "Testing": "TopologyTestDriver TestInputTopic TestOutputTopic testing.try_out testing.WorkerProcess"

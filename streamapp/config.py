@@ -52,8 +52,8 @@ class MemoryShares:
     """Bytes of changed rows and results that wait for the commit. At this limit the worker commits early, or below the
     limit if brokers are slow. During a commit, its records take about the same memory again."""
     fetched: int
-    """Bytes of records that one consumer of the worker has fetched and nobody has taken yet. The inputs, restores, standbys
-    and global topics have a consumer each."""
+    """Bytes of records that one consumer of the worker has fetched and nobody has taken yet. The inputs, restores,
+    standbys and global topics have a consumer each."""
     waiting: int
     """Bytes of records that wait inside tasks, because another input or an asynchronous step holds the records back."""
 

@@ -203,8 +203,8 @@ class FailureDesk:
                 progress(course.written)
         if done < count:
             raise StreamsError(
-                f"{counted(count - done, 'letter')} were deleted from {self.topic} before their replay, "
-                f"{counted(course.written, 'letter')} are replayed. The topic needs a longer retention"
+                f"{self.topic} has lost {counted(count - done, 'letter')} before the replay, and the replay has "
+                f"written {counted(course.written, 'letter')}. The topic needs a longer retention"
             )
 
     def _check(

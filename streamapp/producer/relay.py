@@ -45,9 +45,9 @@ _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.5
 _MOST_ROWS = 1_000
 _NOTE_BYTES = 3_500
+"""The largest size of a bookmark's note. Brokers refuse more than 4,096 bytes (``offset.metadata.max.bytes``)."""
 _DIGEST = "-0"
 """The end of a checksum in the note of a bookmark."""
-"""The largest size of a bookmark's note. Brokers refuse more than 4,096 bytes (``offset.metadata.max.bytes``)."""
 
 
 class RelayMetrics(NamedTuple):

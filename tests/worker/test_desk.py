@@ -332,7 +332,7 @@ def test_letters_that_are_deleted_during_a_replay_are_said(
 
     monkeypatch.setattr(letters, "_check_targets", deleted)
     with pytest.raises(
-        StreamsError, match="2 letters were deleted from .* before their replay, 4 letters are replayed"
+        StreamsError, match="has lost 2 letters before the replay, and the replay has written 4 letters"
     ):
         letters.replay(lambda letter: True)
     assert [value for _, value in cluster.read(cluster.source)] == [b"2", b"3", b"4", b"5"]
