@@ -76,10 +76,10 @@ class LocalKafka:
     ``heap_mb`` MB of Java heap. The brokers have ``start_timeout`` seconds to start. Brokers do not create topics on
     first use, so create topics with `KafkaAdmin.ensure_topics`.
 
-    With ``secure``, brokers let in only clients with a password or a certificate, over TLS. Such a client needs the
-    environment variables of `environment`. Without ``secure``, a new folder is open to all clients, and a folder that
-    was made with ``secure`` stays secured. The first start with ``secure`` makes the certificates, and needs
-    ``streamapp[secure]``.
+    With ``secure``, brokers let in only clients with a password or a certificate, over TLS. A client with the password
+    needs the environment variables of `environment`. Without ``secure``, a new folder is open to all clients of this
+    machine, and a folder that was made with ``secure`` stays secured. The first start with ``secure`` makes the
+    certificates, and needs ``streamapp[secure]``.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)

@@ -65,7 +65,10 @@ def _side(name: str, letter: Letter, texts: Texts | None) -> dict[str, str]:
 
 
 def shown(data: bytes | None, most: int = 200) -> str:
-    """Bytes as text, cut after ``most`` characters. Bytes that are not UTF-8 text are escaped.
+    """Bytes as text, cut after ``most`` characters, with "..." at the cut. None gives "null".
+
+    Bytes that are not UTF-8 are escaped. If a character is not printable, for example a line end, all bytes beyond
+    printable ASCII are escaped.
 
     >>> shown(b"N1"), shown(None), shown(bytes((0, 255)))
     ('N1', 'null', '\\\\x00\\\\xff')

@@ -247,8 +247,9 @@ class _Bound:
 
 
 class TimeWindowedCogroupedKStream(Generic[K, VA]):
-    """Co-grouped streams that are also grouped by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
-    ``TimeWindowedCogroupedKStream``.)
+    """Grouped streams that are aggregated together into one table, with a row for each key and window.
+
+    The windows are tumbling, hopping, sliding or unlimited. (Kafka Streams: ``TimeWindowedCogroupedKStream``.)
 
     >>> from streamapp import TimeWindows
     >>> from streamapp.testing import try_out

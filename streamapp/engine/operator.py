@@ -172,8 +172,9 @@ class OperatorFailures(Protocol):
         """Follows ``on_error`` for the current record, after the operator ``node`` has raised ``error``.
 
         The record is dropped, with a dead letter if the answer says so. Raises `ProcessingFailed` if the answer is to
-        stop. After the failure of a service (`FAILURES`), "skip" and "dead_letter" stop, too. Errors of the disk, the
-        brokers or the schema registry are raised again."""
+        stop. If a service has failed (`FAILURES`), the answers "skip" and "dead_letter" mean "fail", unless a function
+        has given the answer. Errors of the runner, the disk, the brokers or the schema registry are raised again, but
+        not the refusal of a record."""
 
     def settle(
         self,

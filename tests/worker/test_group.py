@@ -106,6 +106,18 @@ async def test_strangers_that_stay_end_the_worker() -> None:
     assert "still has members of another kind" in str(failures[0])
 
 
+async def test_strangers_of_a_later_join_have_the_whole_time_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[StreamsError] = []
+    strangers, forbidden = InconsistentGroupProtocolError(), GroupAuthorizationFailedError("app")
+    times = iter([0.0, 5.0, 3_600.0, 3_605.0])
+    monkeypatch.setattr(group, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    coordinator = Coordinator(strangers, strangers, None, strangers, None, strangers, forbidden)
+    await watch_membership(coordinator, failures.append, _no_time, patience=60)
+    assert "has refused this worker: GroupAuthorizationFailedError" in str(failures[0])
+
+
 async def test_heartbeats_count_from_their_sending_when_the_group_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

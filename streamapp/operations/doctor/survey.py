@@ -79,11 +79,11 @@ class Topic:
 
 
 class Survey:
-    """The state of a group and its cluster. ``outage_ms`` is the longest outage that must lose no record.
+    """The state of a group and its cluster. The application may be down for ``outage_ms`` without losing a record.
 
-    The survey keeps each fact after the first question to Kafka. ``unseen`` lists the facts that could not be seen,
-    mostly for lack of a right. So the doctor can name the parts that nobody has checked. Raises `BrokerError` if Kafka
-    does not answer.
+    The survey keeps nearly all facts after the first question to Kafka. ``unseen`` lists the facts that could not be
+    seen, mostly for lack of a right. So the doctor can name the parts that nobody has checked. If Kafka does not
+    answer, most questions raise `BrokerError`, and some note the fact in ``unseen``.
     """
 
     def __init__(

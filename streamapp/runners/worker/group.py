@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -126,18 +127,22 @@ async def watch_membership(
     """Looks every ``pause`` seconds if the group has refused this member. aiokafka reports this only to callers that
     fetch.
 
-    If members of another kind cause the refusal, they have ``patience`` seconds to leave. For example, these members
-    use Java's newer group protocol (KIP-848), which `wait_until_free` does not see. After this time, or after another
-    lasting refusal, the function calls ``failed`` and returns.
+    The cause may be members of another kind, which join with another protocol. An example is Java's newer group
+    protocol (KIP-848), which `wait_until_free` does not see. These members have ``patience`` seconds to leave, counted
+    from the first refusal. Afterwards, or after any other refusal that is not temporary, the function calls ``failed``
+    and returns. If there was no refusal for ``patience`` seconds, the time counts anew.
     """
-    refused_since: float | None = None
+    refused_since = last_refused = -math.inf
     while True:
         await sleep(pause)
         try:
             coordinator.check_errors()  # the check also makes aiokafka try again
         except InconsistentGroupProtocolError:
-            refused_since = refused_since or time.monotonic()
-            if time.monotonic() - refused_since < patience:
+            now = time.monotonic()
+            if now - last_refused > patience:  # the refusals of an earlier join are over
+                refused_since = now
+            last_refused = now
+            if now - refused_since < patience:
                 logger.warning("the group has members of another kind: trying again until they have left it")
                 continue
             failed(

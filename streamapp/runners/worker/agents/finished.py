@@ -58,7 +58,9 @@ class Progress:
         return True
 
     def waiting(self, done: set[int]) -> list[int]:
-        """The offsets of the records that are not done. Any thread may ask.
+        """The offsets of the records that agents have got and not finished. Any thread may ask.
+
+        ``done`` has the offsets of finished records.
 
         >>> progress = Progress()
         >>> [progress.hand_out(offset) for offset in (4, 5, 9)]
