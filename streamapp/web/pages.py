@@ -55,6 +55,7 @@ def merged_page(
     else:
         found = _in_order(parts)
         more |= len(found) > query.limit
+    complete = not more
     page = _within_bytes(found[: query.limit])
     cut = len(page) < min(query.limit, len(found))
     more |= cut
@@ -70,7 +71,7 @@ def merged_page(
     if query.newest:
         looked_at = [part["scanned"] for part in parts if part["more"] and part["scanned"] is not None]
         scanned = min(looked_at, default=None)
-        body |= {"complete": not more} | ({} if scanned is None else {"scanned_per_partition": scanned})
+        body |= {"complete": complete} | ({} if scanned is None else {"scanned_per_partition": scanned})
         body |= {"scanned": scanned} if as_part else {}
     else:
         cursor = page[-1][0] if more and page else None

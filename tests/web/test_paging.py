@@ -222,6 +222,15 @@ def test_the_newest_are_bounded_in_bytes(sizes: list[int], limit: int) -> None:
     assert bool(body["entries"]) == bool(entries)
     whole = sum(sizes) <= MIB_4 // PARTITIONS
     assert body["complete"] or not whole
+    assert body["complete"] or "scanned_per_partition" in body
+
+
+def test_newest_entries_that_were_all_scanned_are_complete_on_a_page_that_is_cut() -> None:
+    source = FakeSource(PARTITIONS)
+    entries = {f"{n:03}": "\n" * 340_000 for n in range(12)}  # JSON makes two bytes of each
+    source.add_table("t", "timestamped", key_value_stores(source, entries, kind="timestamped"))
+    ((_, body),) = walked_in_bytes(source, "/tables/t/?newest=true&limit=1000")[1]
+    assert (len(body["entries"]), body["complete"], body["cut_at_bytes"]) == (6, True, MIB_4)
 
 
 def test_windows_of_one_key_are_bounded_in_bytes() -> None:
