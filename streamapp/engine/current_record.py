@@ -81,7 +81,8 @@ class CurrentRecord:
         """Calls a function with each pair of ``held``, while the second element of the pair is the current record.
 
         A flush of a record cache hands over thousands of rows. So, unlike `work_as`, this method goes back to the
-        earlier record only once, at the end. The bytes of the source records are not known during these calls.
+        record before the call only once, after the last pair. The bytes of the source records are not known during
+        these calls.
         """
         before = self._fields()
         self.batch, self._raw = None, _NOTHING

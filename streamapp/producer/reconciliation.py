@@ -117,7 +117,7 @@ def identified(expression: str, name: str, record: OutputRecord) -> OutputRecord
 
 
 def count_of(identity: Identity, window_ms: int) -> Identity:
-    """An `Identity` with which records are counted by window and id, and not by id alone.
+    """An `Identity`, a function that gives the id of a record, for counts of records by window.
 
     The new id of a record is the start of its window in ms, a tab, and the id that ``identity`` gives. The timestamp of
     the record decides the window, as for tumbling windows (`TimeWindows`).

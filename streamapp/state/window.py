@@ -251,9 +251,10 @@ class WindowStore(TimeBucketedStore):
 
 
 class TimestampedWindowStore(WindowStore):
-    """A `WindowStore` whose rows have the timestamp of their last update, for the tables of windowed aggregations.
+    """A `WindowStore` whose rows have a timestamp, for the tables of windowed aggregations.
 
-    ``get`` gives ``(value, timestamp)``, and the rows of all other reads have the timestamp as their last element.
+    An aggregation gives a row the largest timestamp of its records. ``get`` gives ``(value, timestamp)``. The rows of
+    all other reads have the timestamp as their last element.
     """
 
     _timestamped_values = True

@@ -62,8 +62,8 @@ class Track:
 class Sampler:
     """Keeps the counters of a worker for two minutes. The memory is bounded by the number of the worker's partitions.
 
-    `tick` takes one sample. `run` calls `tick` once a second while the web server is up. `look` only updates
-    ``status``, so many requests do not shorten the history.
+    `tick` takes one sample. `run` calls `tick` once a second while the web server is up. Requests call `look`, which
+    updates ``status`` and takes no sample. So many requests do not shorten the history.
     """
 
     def __init__(self, source: ViewSource, clock: Callable[[], float] = time.monotonic) -> None:

@@ -46,12 +46,13 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
 
 
 def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str) -> ProcessFn:
-    """Binds an operator with a `Retry` on Spark, where no record waits: all attempts follow each other at once.
+    """Binds an operator with a `Retry` on Spark, where no record is parked: all attempts follow each other at once.
 
     So the order of all records stays. If a service fails, the run ends with `ProcessingFailed`, because waiting is not
     possible. The user starts the run again when the service is back.
 
-    Raises `UnsupportedOperation` if the number of attempts has no limit, and `StreamsError` if records already wait.
+    Raises `UnsupportedOperation` if the number of attempts has no limit, and `StreamsError` if a worker has left parked
+    records.
     """
     if retry.times is None:
         raise UnsupportedOperation(

@@ -153,8 +153,8 @@ class KafkaRange:
     def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:
         """The first offset of each partition, and the offset up to which readers of committed records can read now.
 
-        Records of a recent commit may lie behind this offset, because Kafka confirms a commit before all partitions
-        have its marker.
+        Records of a recent commit may have larger offsets, because Kafka confirms a commit before all partitions have
+        its marker.
         """
         asked = list(partitions)
         first = self._offsets(asked, OffsetSpec.earliest())
