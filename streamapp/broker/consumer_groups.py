@@ -128,6 +128,8 @@ def read_committed_offsets(
     A consumer that never joins the group asks. An admin client would crash the process if the coordinator of the group
     is loading or has moved (librdkafka#5040).
     """
+    if not partitions:
+        return {}
     level = "read_committed" if stable else "read_uncommitted"
     settings = {
         **client,
@@ -140,7 +142,7 @@ def read_committed_offsets(
         with opening(settings):
             consumer = Consumer(settings)
         try:
-            found = committed(consumer, partitions, seconds=seconds) if partitions else []
+            found = committed(consumer, partitions, seconds=seconds)
         finally:
             consumer.close()
     except KafkaException as exc:

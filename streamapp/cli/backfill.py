@@ -92,14 +92,11 @@ def _intentions(found: Backfill) -> Iterator[str]:
     }
     if late:
         (tp, start), more = next(iter(late.items())), len(late) - 1
+        begin = counted(more, "further partition begins", "further partitions begin")
+        others = f", and {begin} late, too" if more else ""
         yield (
-            f"Warning: {tp} begins at offset {start:,}"
-            + (
-                f", and {counted(more, 'further partition begins', 'further partitions begin')} late, too"
-                if more
-                else ""
-            )
-            + ". The backfill leaves earlier records out. If files have these records, name the files with --files."
+            f"Warning: {tp} begins at offset {start:,}{others}. The backfill leaves earlier records out. If files have "
+            "these records, name the files with --files."
         )
     logs = survey.resume.changelogs
     yield (

@@ -117,7 +117,7 @@ async def test_a_worker_with_agents_only_tells_its_state(serve: Serve, tmp_path:
         return answer.status, body["state"], body["reason"]
 
     assert await ready() == (503, "starting", None)
-    app._consumer = SimpleNamespace(stuck=None, is_member=True, inputs=())
+    app._consumer = SimpleNamespace(stuck=None, is_member=True, inputs=(), failed_records={})
     assert await ready() == (200, "running", None)
     app._consumer.is_member, app.rebalancing_count = False, 2
     assert await ready() == (503, "rebalancing", None)
@@ -138,7 +138,7 @@ async def test_a_worker_with_agents_only_has_no_tables_and_no_finding_about_task
     serve: Serve, tmp_path: Path
 ) -> None:
     app = consume_orders(tmp_path)
-    app._consumer = SimpleNamespace(stuck=None, is_member=True, inputs=())
+    app._consumer = SimpleNamespace(stuck=None, is_member=True, inputs=(), failed_records={})
     client = await serve(None, started(app))
     status = await (await client.get("/status")).json()
     assert (status["state"], status["tasks"], status["findings"]) == ("running", [], [])

@@ -270,9 +270,9 @@ function showEntries(table, body) {
   changed($("entries"), entries, () => rows.length === 0 ? [] : [
     h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col", class: head === "Partition" ? "amount" : "" }, head)))),
     h("tbody", {}, ...rows)]);
-  const newest = body.complete === false && body.scanned_per_partition === undefined ? "" : body.complete === false
-    ? `The newest of ${number(body.scanned_per_partition)} entries looked at in each partition: the table has more.`
-    : body.complete ? "The newest entries of all partitions, of every worker." : "";
+  const newest = body.complete ? "The newest entries of all partitions, of every worker."
+    : body.scanned_per_partition === undefined ? ""
+    : `The newest of ${number(body.scanned_per_partition)} entries looked at in each partition: the table has more.`;
   const none = chosen.key === null ? "No entries yet." : `No entry for the key ${chosen.key}.`;
   const cut = body.cut_at_bytes ? "There are more, which do not fit on a page." : "";
   text($("entries-note"), body.note ?? (entries.length === 0 ? none : [newest, cut].filter(Boolean).join(" ")));

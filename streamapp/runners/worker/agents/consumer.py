@@ -233,10 +233,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         ``position`` is the first offset that is not finished. Any thread may ask.
         """
-        if self._member is None:
-            return ()
-        plain = sorted(tp for tp in self.assignment() if self._is_plain(tp))
-        return tuple(map(self._input, plain))
+        return tuple(map(self._input, self._read_here()))
 
     @property
     def failed_records(self) -> dict[str, tuple[int, int]]:
@@ -244,12 +241,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         Each topic that agents read here has an entry. Any thread may ask.
         """
-        topics = (
-            {each.partition.topic for each in self.inputs}
-            | dict(self.skipped).keys()
-            | dict(self.dead).keys()
-        )
+        topics = {tp.topic for tp in self._read_here()} | dict(self.skipped).keys() | dict(self.dead).keys()
         return {topic: (self.skipped[topic], self.dead[topic]) for topic in sorted(topics)}
+
+    def _read_here(self) -> list[TP]:
+        """The partitions that the agents of this worker read."""
+        return [] if self._member is None else sorted(tp for tp in self.assignment() if self._is_plain(tp))
 
     def _input(self, tp: TP) -> InputInfo:
         progress = self._progress.get(tp)
