@@ -69,7 +69,8 @@ class CertificateFiles:
 class FollowingContext(ssl.SSLContext):
     """A TLS context for asyncio that uses the present content of the certificate files for each new connection.
 
-    If the present files do not match, the context goes on with the previous ones.
+    If a present file cannot be used, or if the key does not belong to the certificate, the context goes on with the
+    previous files. Such files are usual in the middle of a replacement.
     """
 
     _make: Callable[[], ssl.SSLContext]

@@ -60,8 +60,9 @@ class OpenTransaction(NamedTuple):
 def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> list[OpenTransaction]:
     """All open transactions of the cluster that this client may see (KIP-664).
 
-    A coordinator that is loading, or moving to another broker, is asked again for ``seconds``. The wait for the answer
-    of each request has the same limit. Raises `BrokerError` if Kafka does not answer, or refuses to answer.
+    While a coordinator is loading, or moves to another broker, the requests are repeated, for at most ``seconds``
+    seconds. The wait for the answer to each request has the same limit. Raises `BrokerError` if Kafka does not answer,
+    or refuses to answer.
     """
 
     async def look(client: AIOKafkaClient) -> list[OpenTransaction]:

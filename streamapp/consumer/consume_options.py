@@ -50,7 +50,7 @@ class ConsumeSettings(TypedDict, total=False):
     - ``parallelism`` (default 16): the largest number of calls of the handler at the same time.
     - ``batch`` (default None): with a `Batch`, the handler gets a list of records instead of one record.
     - ``on_error`` (default None): the answer to an exception of the handler, to a record that cannot be decoded, and to
-      an output that brokers refuse. With None, the configuration's exception handler for each of these cases decides,
+      a refused record of ``output``. With None, the configuration's exception handler for each of these cases decides,
       which is ``"fail"`` unless set. With ``"at_most_once"``, the answer cannot be a `Retry`.
     - ``circuit_breaker`` (default None): the limits at which a consumer with a `Retry` takes no further record, because
       a service fails. None means ``CircuitBreaker()``.

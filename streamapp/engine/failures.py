@@ -184,7 +184,9 @@ class Failures:
     def refused(self, error: ResultRefused, node: str, topic: str) -> None:
         """Asks ``on_error`` of the sink, or else the handler, about a result that brokers have refused.
 
-        Raises `ProcessingFailed` if the answer is to stop, or if the refusal is final.
+        Nobody is asked about a final refusal, which each further result of the topic would get, too. An example is a
+        client that may not write to the topic. Raises `ProcessingFailed` for a final refusal, and if the answer is to
+        stop.
         """
         self._follow(
             "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),

@@ -24,9 +24,10 @@ class RegistrySettings:
     """A schema registry with Confluent's REST interface.
 
     The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots, and two settings of
-    streamapp: ``request_timeout_ms`` and ``patience_ms``. ``url`` may name several servers of one registry, separated
-    by commas: if a server does not answer, the client asks the next one. Certificates and keys are PEM files. Settings
-    that cannot work raise `ConfigError`. The error names the setting, and has no secret.
+    streamapp. ``request_timeout_ms`` limits one request, and ``patience_ms`` limits its repetitions. ``url`` may name
+    several servers of one registry, separated by commas: if a server does not answer, the client asks the next one.
+    Certificates and keys are PEM files. Settings that cannot work raise `ConfigError`. The error names the setting, and
+    has no secret.
 
     >>> RegistrySettings(url="http://registry:8081", basic_auth_user_info="ada:lovelace").urls
     ('http://registry:8081',)
@@ -108,8 +109,21 @@ ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, req
         }
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None or each.default is not None:
+                _check_type(each.name.replace("_", "."), value, str(each.type))
+        # A password may have characters that no address may have. So this check comes first, and quotes nothing.
+        if "@" in self.url:
+            raise ConfigError(
+                "url, the address of the schema registry, has a user in it: set basic.auth.user.info "
+                "(STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO) instead"
+            )
         for url in self.urls:
-            _check_url(url)
+            if not _is_address(url):
+                raise ConfigError(
+                    f"url has {url!r}, which is no address of a schema registry; it takes http://host:port"
+                )
         if self.basic_auth_user_info is not None and self.bearer_auth_token is not None:
             raise ConfigError(
                 "basic.auth.user.info and bearer.auth.token exclude each other: set one of them"
@@ -128,28 +142,27 @@ ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, req
 
 
 def _converted(key: str, value: Any, declared: str) -> Any:
+    """The value of a setting. Numbers and booleans may be text."""
     if declared == "bool" and isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if declared == "int" and isinstance(value, str) and value.isdecimal() and len(value) < 16:
         return int(value)
+    _check_type(key, value, declared)
+    return value
+
+
+def _check_type(key: str, value: Any, declared: str) -> None:
     wanted = {"bool": bool, "int": int}.get(declared, str)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         kind = {bool: "true or false", int: "a whole number", str: "text"}[wanted]
         shown = type(value).__name__ if is_secret(key) else repr(value)
         raise ConfigError(f"{key} has to be {kind}, not {shown}")
-    return value
 
 
-def _check_url(url: str) -> None:
+def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        parts, valid = urlsplit(""), False
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(
-            "the address of the schema registry has a user in it: set basic.auth.user.info "
-            "(STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO) instead"
-        )
-    if not valid or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is no address of a schema registry; it takes http://host:port")
+        return False
+    return valid and not parts.query and not parts.fragment

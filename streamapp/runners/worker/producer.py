@@ -178,10 +178,11 @@ class RecordProducer:
             self.open()
 
     def follow_files(self) -> bool:
-        """Opens a new client if the certificate files have changed and no records are in flight. True: a new client.
+        """Opens a new client if the certificate files have changed. Returns True if the client is new.
 
-        librdkafka reads the files only when a client is opened. An open transaction is aborted, so the method may be
-        called only while the transaction has no records.
+        librdkafka reads the files only when a client is opened. While a record waits for its acknowledgement, the
+        method does nothing. A new client aborts an open transaction, so call the method only while the transaction has
+        no records.
         """
         if len(self.client) or not self._files.changed():
             return False

@@ -322,6 +322,10 @@ def test_no_secret_is_shown() -> None:
         ({"url": "registry:8081"}, "is no address"),
         ({"url": "http://"}, "is no address"),
         ({"url": "http://ada:lovelace@r:8081"}, "has a user in it"),
+        ({"url": "http://ada:lovelace@r:8o81"}, "has a user in it"),
+        ({"url": "http://ada:lovelace@[r"}, "has a user in it"),
+        ({"url": "http://ada:love/lovelace@r:8081"}, "has a user in it"),
+        ({"url": "http://ada:lovelace,2@r:8081"}, "has a user in it"),
         ({"url": "http://r:99999999"}, "is no address"),
         ({"url": "http://r,"}, "is no address"),
         ({"url": "http://r", "basic_auth_user_info": "ada"}, "user:password"),
@@ -340,6 +344,21 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], why: st
     with pytest.raises(ConfigError, match=why) as raised:
         RegistrySettings.from_properties(settings)
     assert "lovelace" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"url": None}, "url has to be text, not None"),
+        ({"request_timeout_ms": "5"}, "request.timeout.ms has to be a whole number, not '5'"),
+        ({"patience_ms": None}, "patience.ms has to be a whole number, not None"),
+        ({"auto_register_schemas": "no"}, "auto.register.schemas has to be true or false, not 'no'"),
+        ({"bearer_auth_token": 7}, "bearer.auth.token has to be text, not int"),
+    ],
+)
+def test_fields_of_another_type_are_refused(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        RegistrySettings(**{"url": "http://r", **settings})
 
 
 def test_one_place_decides(no_default: None, server: ScriptedRegistry) -> None:

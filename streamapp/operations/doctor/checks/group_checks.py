@@ -31,8 +31,9 @@ def deleted_unread(survey: Survey) -> Found:
     reason="The topic was deleted and created again, or its brokers have lost records. A worker whose topology reads "
     "the topic ends with an error. Other readers of the group, such as agents, go on at the first or the last offset, "
     "as their auto.offset.reset says. These readers may read records again, or leave records out.",
-    remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
-    "tables again.",
+    remedy="To compute all tables again, run `streamapp reset`. To keep the tables and go on with the first record "
+    "of the topic, run `streamapp offsets reset --to-earliest --keep-tables` for the topic. Kept tables may count a "
+    "record twice that the topic has again.",
     page="operations.md#offsets",
 )
 def beyond_end(survey: Survey) -> Found:
@@ -108,7 +109,7 @@ def created_anew(survey: Survey) -> Found:
     "name with this Retry, so nobody tries the records again.",
     remedy="Deploy the earlier version of the operator, with its name and its Retry, and wait until no record waits "
     "(streamapp_parked_records in /metrics). Give this Retry a limit (times, max_age) so that records that still fail "
-    "become dead letters. Or, to give up the records, delete the topic.",
+    "become dead letters. Or, to give up the records, delete the topic that the finding names.",
     page="failures.md#four-ways-to-try-again",
 )
 def left_retries(survey: Survey) -> Found:
