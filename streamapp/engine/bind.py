@@ -137,7 +137,12 @@ def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:
 
     `Failures.node_of` finds the node that raised by the code object of this copy. So with the handler "fail", no node
     needs a try block around it, which would slow down every record.
+
+    A node that only hands records on, such as a merge, may give the function of its child. This function keeps the
+    child's name, because the node itself cannot raise.
     """
+    if isinstance(function, FunctionType) and function.__code__ in failures.codes:
+        return function
     if not isinstance(function, FunctionType):
         inner = function
 

@@ -9,11 +9,13 @@ import pytest
 
 from streamapp import (
     IntegerSerde,
+    JoinWindows,
     LongSerde,
     Materialized,
     Processor,
     PunctuationType,
     Record,
+    StreamJoined,
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
@@ -496,6 +498,25 @@ class TestFailures:
             "sink (task 0_0): record of in-0 at offset 0 gave a result that cannot be serialized for topic out: "
         )
         assert len({record.kind for record in caplog.records}) == 3  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("before", ["merge", "branch", "join"])
+    def test_an_operator_that_only_hands_records_on_is_not_blamed(self, before: str) -> None:
+        builder = StreamsBuilder()
+        stream, other = builder.stream("in", **TEXTS), builder.stream("other", **TEXTS)
+        if before == "merge":
+            stream = stream.merge(other, name="before")
+        elif before == "branch":
+            stream = stream.split("be").branch(lambda key, value: True, "fore").no_default_branch()["before"]
+        else:
+            window = JoinWindows.of_time_difference_with_no_grace(0)
+            stream = stream.outer_join(
+                other, lambda left, right: left, window, stream_joined=StreamJoined("before")
+            )
+        stream.map_values(int, name="parse").foreach(lambda key, value: None)
+        task, _ = task_of(builder)
+        feed(task, "in", [("k", "one", 1), ("k", "2", 9)])
+        with pytest.raises(StreamsError, match="^parse "):
+            task.process()
 
     def test_the_reason_does_not_make_another_kind_of_line(self, caplog: pytest.LogCaptureFixture) -> None:
         builder = StreamsBuilder()
