@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
+from streamapp._base.durations import Duration, to_ms
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.records import Windowed
 from streamapp.serdes.base import Serde, check_serde
@@ -37,12 +38,12 @@ class TimeWindowedSerde(Serde[Windowed]):
 
     persistent_name = "TimeWindowedSerde"
 
-    def __init__(self, inner: Serde[K], window_size_ms: int) -> None:
+    def __init__(self, inner: Serde[K], window_size_ms: Duration) -> None:
         check_serde(inner, "the inner serde of a TimeWindowedSerde")
-        if not isinstance(window_size_ms, int) or window_size_ms < 0:
-            raise ConfigError(f"window_size_ms has to be an int of ms, not negative, got {window_size_ms!r}")
         self.inner = inner
-        self.window_size_ms = window_size_ms
+        self.window_size_ms: int = to_ms(window_size_ms, "window_size_ms")
+        if self.window_size_ms < 0:
+            raise ConfigError(f"window_size_ms must not be negative, got {window_size_ms!r}")
         self.immutable: bool = inner.immutable
 
     def serialize(self, value: Windowed) -> bytes:

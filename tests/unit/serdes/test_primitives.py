@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -137,6 +138,13 @@ def test_any_bytes_are_a_list_or_an_error(data: bytes) -> None:
 def test_a_float_becomes_the_nearest_single() -> None:
     assert FloatSerde().serialize(0.1).hex() == "3dcccccd"
     assert FloatSerde().serialize(-0.0).hex() == "80000000"
+
+
+def test_the_size_of_a_window_is_a_duration() -> None:
+    assert TimeWindowedSerde(StringSerde(), timedelta(minutes=1)).window_size_ms == 60_000
+    for size in (-1, timedelta(microseconds=1), 1.5, True):
+        with pytest.raises(ConfigError, match="window_size_ms"):
+            TimeWindowedSerde(StringSerde(), size)  # type: ignore[arg-type]
 
 
 @given(
