@@ -4,7 +4,7 @@ topology."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Extractor = Callable[..., int]
-Partitioner = Callable[[str, Any, Any, int], int | None]
+Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 
 class SourceNode(Node):

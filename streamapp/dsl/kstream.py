@@ -837,10 +837,11 @@ class KStream(Described[K, V]):
 
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may return the partition of a
-        record. Without it, or if it returns None, Kafka's default partitioner chooses by the bytes of the key. A record
-        without a key goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its window
-        decides, so all windows of a key are in one partition. ``on_error`` decides about a record that the serdes
-        cannot serialize, or that brokers refuse (default: ``production_exception_handler``).
+        record, or a set of partitions, which all get the record (KIP-837). An empty set drops and counts the record.
+        Without a partitioner, or if it returns None, Kafka's default partitioner chooses by the bytes of the key. A
+        record without a key goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its
+        window decides, so all windows of a key are in one partition. ``on_error`` decides about a record that the
+        serdes cannot serialize, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from operator import index
 from typing import Any
 
 from streamapp._base.partitioning import partition_for
@@ -20,7 +21,9 @@ from streamapp.topology.nodes import SinkNode
 
 __all__ = ["bind_sink"]
 
-Partitioner = Callable[[str, Any, Any, int], "int | None"]
+Partitioner = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
+_ANY = (None,)
+"""The choice of the client's partitioner."""
 Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None, Framing]
 """The parts of a sink for one topic: serializers of key and value, the partitioner, and the place of schema ids."""
 
@@ -78,21 +81,41 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
         except Exception as error:
             failures.production(error, name, topic)
             return
-        partition = None
+        partitions: Collection[int | None] = _ANY
         if partitioner is not None:
             count = partition_count(topic)
-            partition = partitioner(topic, key, value, count)
-            if partition is not None and not 0 <= partition < (sys.maxsize if task.any_partition else count):
-                raise ValueError(
-                    f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
-                    f"{count - 1}"
-                )
+            partitions = _chosen(partitioner(topic, key, value, count), name)
+            for partition in partitions:
+                if partition is not None and not 0 <= partition < (
+                    sys.maxsize if task.any_partition else count
+                ):
+                    raise ValueError(
+                        f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
+                        f"{count - 1}"
+                    )
+            if not partitions:
+                task.drop(1, name, "no_partition")
         try:
-            send(topic, raw_key, raw_value, timestamp, headers, partition)
-        except ResultRefused as error:
+            for partition in partitions:
+                send(topic, raw_key, raw_value, timestamp, headers, partition)
+        except ResultRefused as error:  # by all partitions alike, so the handler answers once
             failures.refused(error, name, topic)
 
     return choosing_sink
+
+
+def _chosen(choice: Any, name: str) -> Collection[int | None]:
+    """The partitions that a partitioner of the sink ``name`` has chosen; the partition None: the client chooses."""
+    if choice is None:
+        return _ANY
+    several = isinstance(choice, Collection) and not isinstance(choice, (str, bytes))
+    try:
+        return dict.fromkeys(map(index, choice if several else (choice,)))
+    except TypeError:
+        raise TypeError(
+            f"the partitioner of {name} gave {choice!r}: it has to give the number of a partition, a set of numbers, "
+            "or None"
+        ) from None
 
 
 def _windowed_partitioner(serde: Serde[Any]) -> Partitioner | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +62,7 @@ class SinkNode:
     parents: tuple[str, ...]
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    partitioner: Callable[..., int | None] | None = None
+    partitioner: Callable[..., int | Collection[int] | None] | None = None
     on_error: Answer | Chooser | None = None
     stores: tuple[str, ...] = field(default=(), init=False)
 

@@ -6,7 +6,7 @@ The DSL builds a `Topology`, too. `Topology.describe` shows it as text, and `Top
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -140,15 +140,16 @@ class Topology:
         *parents: str,
         key_serde: Serde[Any],
         value_serde: Serde[Any],
-        partitioner: Callable[..., int | None] | None = None,
+        partitioner: Callable[..., int | Collection[int] | None] | None = None,
         on_error: Answer | Chooser | None = None,
     ) -> Topology:
         """Adds a sink that writes the records of its parents to a topic. (``Topology.addSink``)
 
         ``topic`` is a name, or a function ``topic(key, value, record_context)`` that returns a name for each record.
-        ``partitioner(topic, key, value, partition_count)`` may choose the partition. Without a partitioner, or if it
-        returns None, Kafka's default partitioner chooses by the bytes of the key. Without a partitioner, the bytes of a
-        windowed key leave out the window. ``on_error`` decides about results that cannot be serialized, or that brokers
+        ``partitioner(topic, key, value, partition_count)`` may choose the partition, or several partitions in a set.
+        The sink drops and counts a record for which the set is empty. Without a partitioner, or if it returns None,
+        Kafka's default partitioner chooses by the bytes of the key. Without a partitioner, the bytes of a windowed key
+        leave out the window. ``on_error`` decides about results that cannot be serialized, or that brokers
         refuse (default: ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)

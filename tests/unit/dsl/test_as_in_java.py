@@ -126,6 +126,28 @@ def test_a_partitioner_may_choose_what_the_driver_does_not_have(chosen: int | No
         assert driver.produced["out"][0].partition == chosen
 
 
+def test_a_partitioner_may_choose_several_partitions_or_none_at_all() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS).to(
+        "out", partitioner=lambda topic, key, value, count: {int(n) for n in value}, name="sink"
+    )
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", TEXT, TEXT).pipe_key_values([("k", "31"), ("k", ""), ("k", "2")])
+        assert [(r.value, r.partition) for r in driver.produced["out"]] == [(b"31", 1), (b"31", 3), (b"2", 2)]
+        assert driver.dropped_records == 1
+
+
+@pytest.mark.parametrize("chosen", ["1", {"1"}, 1.5])
+def test_a_choice_that_is_no_partition_is_refused(chosen: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: chosen, name="sink")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(StreamsError, match=r"the partitioner of sink gave .*a set of numbers"),
+    ):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+
+
 def test_no_partition_is_below_zero() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: -1)

@@ -355,6 +355,24 @@ class TestFailures:
             task.process()
         assert values(sent) == ["a"]
 
+    def test_a_handler_is_asked_once_about_a_result_for_several_partitions(self) -> None:
+        class Refusing(Sent):
+            def send(self, *sent: Any) -> None:
+                raise ResultRefused("too large", "make it smaller")
+
+        asked = []
+
+        def handler(context: Any, error: Exception) -> Any:
+            asked.append(context.offset)
+            return "continue"
+
+        builder = StreamsBuilder(StreamsConfig("app", production_exception_handler=handler))
+        builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: {0, 1, 2}, **TEXTS)
+        task, _ = task_of(builder, collector=Refusing())
+        feed(task, "in", [("k", "a", 1), ("k", "b", 2)])
+        assert task.process() == 2
+        assert (asked, task.metrics.dropped_results) == ([0, 1], 2)
+
     def test_a_handler_goes_on_without_a_result_that_brokers_refuse(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
