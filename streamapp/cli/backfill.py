@@ -98,6 +98,8 @@ def _intentions(found: Backfill) -> Iterator[str]:
             f"Warning: {tp} begins at offset {start:,}{others}. The backfill leaves earlier records out. If files have "
             "these records, name the files with --files."
         )
+    for warning in found.warnings:
+        yield f"Warning: {warning}."
     logs = survey.resume.changelogs
     yield (
         f"Present state: {counted(len(logs), 'changelog partition')}, "
