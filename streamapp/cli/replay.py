@@ -74,7 +74,8 @@ def replay(
         table.add_row(label.replace("_", " "), f"{getattr(found, label):,}")
     table.print()
     for key, start, replayed, live in found.examples:
-        click.echo(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
+        place = "" if start is None else f" at {start}"
+        click.echo(f"{key!r}{place}: replayed {replayed!r}, live {live!r}")
     if found.under_way and not found.none:
         under_way = counted(found.under_way, "record was", "records were")
         click.echo(

@@ -14,7 +14,7 @@ from streamapp import (
     TopologyError,
 )
 from streamapp.runners.spark.handover_survey import read_topics
-from streamapp.runners.spark.replay import _inputs_of
+from streamapp.runners.spark.late_inputs import inputs_of
 from streamapp.topology import Plan
 
 TEXT = StringSerde()
@@ -49,6 +49,6 @@ def plan() -> Plan:
     ("name", "inputs"),
     [("lefts", {"left", "app-by-value-repartition"}), ("rights", {"right"}), ("copies", {"left"})],
 )
-def test_the_topics_that_a_replay_needs(plan: Plan, name: str, inputs: set[str]) -> None:
+def test_the_topics_that_a_table_or_output_needs(plan: Plan, name: str, inputs: set[str]) -> None:
     existing = {"left": 4, "right": 4, "app-by-value-repartition": 4, "copies": 4}
-    assert _inputs_of(plan, name, existing) == inputs
+    assert inputs_of(plan, [name], existing) == inputs

@@ -25,6 +25,7 @@ from streamapp.runners.spark.batch_source import (
 )
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.late_inputs import late_inputs
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
 from streamapp.runners.spark.result import BatchResult, OutputTable
@@ -34,7 +35,7 @@ from streamapp.runners.spark.table_frames import live_tables
 from streamapp.runners.spark.table_rows import readable
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
-from streamapp.topology import Plan, Topology
+from streamapp.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -135,7 +136,7 @@ class Replay:
         ]
         check_named(since, read, "since", "the application")
         check_named(until, read, "until", "the application")
-        self.late: dict[TopicPartition, int] = self._begins_late(existing) if since is None else {}
+        self.late: dict[TopicPartition, int] = late_inputs(plan, [name]) if since is None else {}
         """The partitions whose first records Kafka has deleted, with their first offsets. The replay lacks the deleted
         records, but the application may have their results. Only inputs of the table or output count."""
         self._topology = topology
@@ -254,14 +255,6 @@ class Replay:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _begins_late(self, existing: Mapping[str, int]) -> dict[TopicPartition, int]:
-        plan = self._runner.plan
-        inside = {topic.name for topic in plan.internal_topics}
-        inputs = sorted(_inputs_of(plan, self.name, existing) - inside)
-        every = [TopicPartition(topic, p) for topic in inputs for p in range(existing.get(topic, 0))]
-        spans = KafkaRange(client_of(self._config)).committed(every)
-        return {tp: first for tp, (first, _) in spans.items() if first > 0}
 
     def _look(self) -> _Standing:
         """The state of the application. Looks up to 20 times, until no worker has committed during a look."""
@@ -392,21 +385,6 @@ class Replay:
                 for r in some
             ),
         )
-
-
-def _inputs_of(plan: Plan, name: str, existing: Mapping[str, int]) -> set[str]:
-    """The topics whose records reach the sub-topology of a table or output, repartition topics included."""
-    waiting = [
-        sub
-        for sub in plan.subtopologies
-        if name in sub.sink_topics or any(spec.name == name for spec in sub.stores)
-    ]
-    found: set[str] = set()
-    while waiting:
-        new = set(topics_of(waiting.pop(), existing)) - found
-        found |= new
-        waiting += [writer for writer in plan.subtopologies if new.intersection(writer.sink_topics)]
-    return found
 
 
 def _topic_key(spec: StoreSpec) -> Column:
