@@ -9,7 +9,7 @@ import click
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.spark_options import pairs, session, spark_options
+from streamapp.cli.spark_options import begin_late, pairs, session, spark_options
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import CUT, Cut
 from streamapp.desk.shown import utc
@@ -91,13 +91,12 @@ def _intentions(found: Backfill) -> Iterator[str]:
         if start > 0 and tp not in survey.resume.metadata
     }
     if late:
-        (tp, start), more = next(iter(late.items())), len(late) - 1
-        begin = counted(more, "further partition begins", "further partitions begin")
-        others = f", and {begin} late, too" if more else ""
         yield (
-            f"Warning: {tp} begins at offset {start:,}{others}. The backfill leaves earlier records out. If files have "
-            "these records, name the files with --files."
+            f"{begin_late(late)}. The backfill leaves earlier records out. If files have these records, name the files "
+            "with --files."
         )
+    for warning in found.warnings:
+        yield f"Warning: {warning}."
     logs = survey.resume.changelogs
     yield (
         f"Present state: {counted(len(logs), 'changelog partition')}, "

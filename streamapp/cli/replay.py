@@ -6,7 +6,7 @@ import click
 
 from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.spark_options import session, spark_options
+from streamapp.cli.spark_options import begin_late, session, spark_options
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import PAST_CUT, Cut
 
@@ -55,6 +55,12 @@ def replay(
 
         config, topology = app.config, app.streams.topology
         with Replay(topology, config, name, since=since, until=until, spark=spark, progress=True) as again:
+            if again.late:
+                click.echo(
+                    f"{begin_late(again.late)}. The replay lacks earlier records, and the application may have their "
+                    "results, so differences may be no errors.",
+                    err=True,
+                )
             if to_parquet:
                 again.write_parquet(to_parquet)
                 click.echo(f"written: {to_parquet}")
@@ -68,7 +74,8 @@ def replay(
         table.add_row(label.replace("_", " "), f"{getattr(found, label):,}")
     table.print()
     for key, start, replayed, live in found.examples:
-        click.echo(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
+        place = "" if start is None else f" at {start}"
+        click.echo(f"{key!r}{place}: replayed {replayed!r}, live {live!r}")
     if found.under_way and not found.none:
         under_way = counted(found.under_way, "record was", "records were")
         click.echo(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["pairs", "session", "spark_options"]
+from streamapp._base.counted import counted
+from streamapp.records import TopicPartition
+
+__all__ = ["begin_late", "pairs", "session", "spark_options"]
 
 ARCHIVE = "streamapp.archive"
 """The key of the archive in click's ``meta``, from which `session` takes the archive."""
@@ -71,3 +74,10 @@ def session(name: str, master: str, conf: dict[str, str]) -> Iterator[Any]:
         yield spark
     finally:
         spark.stop()
+
+
+def begin_late(late: Mapping[TopicPartition, int]) -> str:
+    """The beginning of a warning about partitions whose first records Kafka has deleted, with their first offsets."""
+    (tp, start), more = next(iter(late.items())), len(late) - 1
+    begin = counted(more, "further partition begins", "further partitions begin")
+    return f"Warning: {tp} begins at offset {start:,}" + (f", and {begin} late, too" if more else "")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.spark_options import session, spark_options
+from streamapp.cli.spark_options import begin_late, session, spark_options
 from streamapp.cli.text_table import TextTable
 
 __all__ = ["sql"]
@@ -53,12 +53,17 @@ def sql(
         from pyspark.logger import PySparkLogger
 
         from streamapp.runners.spark import SparkRunner, create_views, live_tables
+        from streamapp.runners.spark.late_inputs import late_inputs
 
         # PySpark would log the error of a query with Java's stack trace, beside the message below.
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         topology, config = app.streams.topology, app.config
         if compute:
-            tables = SparkRunner(topology, config, spark).batch(progress=True).tables
+            runner = SparkRunner(topology, config, spark)
+            stores = [spec.name for sub in runner.plan.subtopologies for spec in sub.stores]
+            if late := late_inputs(runner.plan, stores):
+                click.echo(f"{begin_late(late)}. The tables lack earlier records.", err=True)
+            tables = runner.batch(progress=True).tables
         else:
             tables = live_tables(topology, config, spark)
         views = create_views(spark, tables)

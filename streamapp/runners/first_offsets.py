@@ -28,8 +28,14 @@ def first_offset(config: StreamsConfig, tp: TopicPartition, offset: int, first: 
         )
     if offset >= first:
         return offset
+    begin = end if config.auto_offset_reset == "latest" else first
     if offset >= 0:
+        passed = f". auto_offset_reset is latest, so records {first} to {end - 1} are left out, too"
         logger.warning(
-            "%s: records %d to %d are gone (retention) before they were processed", tp, offset, first - 1
+            "%s: records %d to %d are gone (retention) before they were processed%s",
+            tp,
+            offset,
+            first - 1,
+            passed if first < begin else "",
         )
-    return end if config.auto_offset_reset == "latest" else first
+    return begin

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.cli import main
+from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
 
 from . import shop
@@ -81,6 +82,18 @@ def test_tables_are_asked_live_and_computed(ask: Ask, compute: tuple[str, ...]) 
     assert shown.exit_code == 0, shown.output
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     assert rows == [{"key": "rum", "each": 900.0}, {"key": "tea", "each": 300.0}]
+
+
+def test_computed_tables_that_lack_deleted_records_are_told(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "select key, value.cents from sales order by key"
+    assert ask(query, "--compute").stderr == ""
+    found = {TopicPartition("orders", 0): 1_811}
+    monkeypatch.setattr("streamapp.runners.spark.late_inputs.late_inputs", lambda plan, names: found)
+    shown = ask(query, "--compute")
+    assert shown.stderr == "Warning: orders-0 begins at offset 1,811. The tables lack earlier records.\n"
+    assert ask(query).stderr == ""
 
 
 def test_tables_are_joined_and_printed_as_csv(ask: Ask) -> None:

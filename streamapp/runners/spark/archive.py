@@ -7,7 +7,7 @@ of the cost of a batch. Files that are in the order of the topic do not need the
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from streamapp._base.counted import counted
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.batch_source import NO_TIMESTAMP
@@ -26,9 +27,11 @@ from streamapp.runners.spark.partitioning import exact_partitions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ParquetSource", "write_archive"]
+__all__ = ["Gap", "ParquetPart", "ParquetSource", "gap_warnings", "write_archive"]
 
 COLUMNS = ("key", "value", "timestamp", "offset")
+MARKER = 1
+"""The number of offsets that the end of a transaction takes. So many missing offsets between two files are no gap."""
 BATCH = 10_000
 BATCH_BYTES = 1 << 19
 """A batch of this size fits into the processor's cache together with the objects made from the batch.
@@ -36,6 +39,8 @@ BATCH_BYTES = 1 << 19
 The cost is a tenth less than with batches of several megabytes.
 """
 _FOLDER = re.compile(r"(?:^|/)partition=(\d+)/[^/]+\.parquet$")
+_HIDDEN = re.compile(r"(?:^|/)[._]")
+"""Spark keeps the files of an unfinished write in the folder ``_temporary``, and hides such names when it reads."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,9 @@ class ParquetSource:
     ``timestamp`` is -1, as in Kafka, and a timestamp extractor can give the record a time.
 
     Each file is in the order of its offsets, and the files of a partition do not overlap. For files in any other
-    order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows.
+    order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows. If offsets between two files are missing,
+    the log has a warning, because a file may be missing. Names that begin with ``_`` or ``.`` are left out, as Spark
+    does.
 
     ``partitions`` is the number of the topic's partitions; default: the largest partition number in the files, plus 1.
     """
@@ -65,7 +72,7 @@ class ParquetSource:
         found: dict[int, list[tuple[int, int, str, int]]] = {}
         for info in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
             folder = _FOLDER.search(info.path)
-            if folder is not None:
+            if folder is not None and not _HIDDEN.search(info.path[len(root) :]):
                 span = _span(system, info.path)
                 if span is not None:
                     found.setdefault(int(folder[1]), []).append((*span[:2], info.path, span[2]))
@@ -87,10 +94,45 @@ class ParquetSource:
                     )
             rows = sum(file[3] for file in files)
             offsets = (files[0][0], files[-1][1] + 1) if files else (0, 0)
+            gaps = tuple(
+                Gap(one[1] + 1, other[0], one[2], other[2])
+                for one, other in pairwise(files)
+                if other[0] - one[1] > 1 + MARKER
+            )
             parts[TopicPartition(topic, partition)] = ParquetPart(
-                self.path, tuple(f[2] for f in files), rows, offsets
+                self.path, tuple(f[2] for f in files), rows, offsets, gaps
             )
         return parts
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets of a partition, from ``start`` to before ``end``, that lie between two files of an archive."""
+
+    start: int
+    end: int
+    before: str
+    """The file that ends before the gap."""
+    after: str
+    """The file that begins behind the gap."""
+
+
+def gap_warnings(gaps: Mapping[TopicPartition, Sequence[Gap]]) -> list[str]:
+    """A warning for each topic with gaps between its files, because a file may be missing there.
+
+    The files alone do not tell. Markers of transactions, aborted transactions and compaction leave gaps, too.
+    """
+    found: dict[str, list[tuple[TopicPartition, Gap]]] = {}
+    for tp in sorted(gaps):
+        for gap in gaps[tp]:
+            found.setdefault(tp.topic, []).append((tp, gap))
+    return [
+        f"the files have no records of {tp} with the offsets {gap.start:,} to {gap.end - 1:,}, which lie between "
+        f"{gap.before} and {gap.after}"
+        + (f". {topic} has {counted(more, 'further gap')}" if (more := len(rest)) else "")
+        + ". If a file is missing there, its records are left out. Aborted transactions and compaction leave gaps, too"
+        for topic, ((tp, gap), *rest) in found.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -102,6 +144,8 @@ class ParquetPart:
     size: int
     span: tuple[int, int]
     """The first offset, and the offset behind the last."""
+    gaps: tuple[Gap, ...] = ()
+    """The places at which a file may be missing."""
 
     def open(self, partition: TopicPartition) -> ParquetReader:
         return ParquetReader(self, partition)

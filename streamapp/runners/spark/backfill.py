@@ -32,7 +32,8 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
-from streamapp.runners.spark.backfill_files import History, HistoryPart, archives, check_cut
+from streamapp.runners.spark.archive import gap_warnings
+from streamapp.runners.spark.backfill_files import History, HistoryPart, archives, check_cut, gaps_within
 from streamapp.runners.spark.batch_source import Bound, KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
@@ -112,6 +113,8 @@ class Backfill:
             )
         if self.survey.note is None:
             check_cut(until, archived, self.survey.external)
+        self.warnings: list[str] = gap_warnings(gaps_within(archived, self.survey.external))
+        """Sentences about files that may be missing."""
         client = client_of(config)
         self.first_times: dict[TopicPartition, int] = first_times(
             {

@@ -9,10 +9,10 @@ from typing import Any
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.spark.archive import ParquetPart, ParquetSource
+from streamapp.runners.spark.archive import Gap, ParquetPart, ParquetSource
 from streamapp.runners.spark.batch_source import Bound, KafkaPart, Ranges
 
-__all__ = ["History", "archives", "check_cut"]
+__all__ = ["History", "archives", "check_cut", "gaps_within"]
 
 
 def archives(
@@ -51,6 +51,17 @@ def check_cut(until: Bound, parts: Mapping[TopicPartition, ParquetPart], ranges:
                 f"until ends {tp} at offset {cut}, but Kafka does not have this record any more, so workers could not "
                 f"go on there. Give a later time, or an offset from {end} on"
             )
+
+
+def gaps_within(
+    parts: Mapping[TopicPartition, ParquetPart], ranges: Ranges
+) -> dict[TopicPartition, list[Gap]]:
+    """The gaps between the files of the archives that lie in the offsets to read."""
+    return {
+        tp: [gap for gap in parts[tp].gaps if gap.start < end and gap.end > start]
+        for tp, (start, end) in ranges.items()
+        if tp in parts
+    }
 
 
 @dataclass(frozen=True)

@@ -283,10 +283,12 @@ def _global_ends(plan: Plan, kafka: KafkaRange, existing: Mapping[str, int]) -> 
 def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """The partition counts of all inputs and internal topics; and those of the internal topics that are missing.
 
-    Raises `TopologyError` for a source or output topic that does not exist, or an internal topic with a wrong number of
-    partitions.
+    Raises `TopologyError` for a source, output or dead-letter topic that does not exist, or an internal topic with a
+    wrong number of partitions.
     """
     written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+    if plan.config.dead_letter_queue_topic is not None:
+        written.add(plan.config.dead_letter_queue_topic)
     inside = {topic.name for topic in plan.internal_topics}
     absent = sorted(t for t in {*plan.source_topics, *written} if t not in existing and t not in inside)
     if absent:

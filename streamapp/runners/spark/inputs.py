@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
-from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.archive import ParquetPart, ParquetSource, gap_warnings
 from streamapp.runners.spark.batch_source import (
     FrameSource,
     KafkaPart,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     Sources = KafkaSource | Mapping[str, "Source | DataFrame"] | None
 
 __all__ = ["Inputs", "Source", "resolve"]
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 Source = KafkaSource | ParquetSource | FrameSource | ColumnSource
 
@@ -107,6 +110,10 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
             parts = source.parts(topic)
             external[topic] = len(parts)
             found.parts.update(parts)
+            # A backfill names the gaps of its files before it begins; its parts are no `ParquetPart`.
+            gaps = {tp: part.gaps for tp, part in parts.items() if isinstance(part, ParquetPart)}
+            for warning in gap_warnings(gaps):
+                logger.warning("%s", warning)
         elif topic in on_kafka:
             external[topic] = on_kafka[topic]
             every = [TopicPartition(topic, partition) for partition in range(on_kafka[topic])]

@@ -25,6 +25,7 @@ from streamapp.runners.spark.batch_source import (
 )
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.late_inputs import late_inputs
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
 from streamapp.runners.spark.result import BatchResult, OutputTable
@@ -135,6 +136,9 @@ class Replay:
         ]
         check_named(since, read, "since", "the application")
         check_named(until, read, "until", "the application")
+        self.late: dict[TopicPartition, int] = late_inputs(plan, [name]) if since is None else {}
+        """The partitions whose first records Kafka has deleted, with their first offsets. The replay lacks the deleted
+        records, but the application may have their results. Only inputs of the table or output count."""
         self._topology = topology
         self._stands = self._look()
         self.until: Bound = until if until is not None else self._stands.offsets or None

@@ -21,7 +21,7 @@ def test_stores_that_are_not_handed_over_are_named() -> None:
     plan = builder.build().plan(StreamsConfig("app"))
     partitions = dict.fromkeys(("in-kept", "in-lost", "app-kept-changelog"), 1)
     survey = Survey(plan, partitions, {}, {}, Resume(), {}, None)
-    found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=())
+    found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=(), warnings=())
     (line,) = [line for line in _intentions(found) if "Not handed over" in line]
     assert line.endswith(
         "(logging=False): lost. Workers begin with an empty store, or with old rows on their disk"
@@ -39,7 +39,7 @@ def test_inputs_that_begin_late_are_named() -> None:
 
     def warnings(committed: dict[TopicPartition, str]) -> list[str]:
         survey = Survey(plan, {"in": 4}, {}, ranges, Resume({}, committed), {}, None)
-        found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=())
+        found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=(), warnings=())
         return [line for line in _intentions(found) if line.startswith("Warning")]
 
     (line,) = warnings({inputs[3]: "the group goes on here"})

@@ -197,3 +197,15 @@ def test_a_task_that_runs_again_after_its_commit_writes_nothing(cluster: Cluster
     writer = TopicWriter({"bootstrap.servers": cluster.servers}, topic)
     assert [writer.write(1, iter([rows])) for _ in range(2)] == [2, 2]
     assert [value for _, value, _ in read(cluster.servers, topic)] == [b"5", b"6"]
+
+
+def test_a_replay_names_inputs_whose_first_records_are_gone(cluster: Cluster) -> None:
+    """The application has their results, so `diff` shows differences that are no errors."""
+    cluster.send(YEAR)
+    topic, config = cluster.topic("flights"), cluster.config("begun")
+    cluster.delete_before(topic, 7)
+    expected = {TopicPartition(topic, number): 7 for number in range(travels.PARTITIONS)}
+    with Replay(cluster.topology(), config, "daily", spark=cluster.spark) as daily:
+        assert daily.late == expected
+    with Replay(cluster.topology(), config, "daily", since=1, spark=cluster.spark) as daily:
+        assert daily.late == {}
