@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from streamapp._base.partitioning import partition_for
 from streamapp.engine.collector import ResultRefused
@@ -82,6 +82,11 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
         if partitioner is not None:
             count = partition_count(topic)
             partition = partitioner(topic, key, value, count)
+            if partition is not None and not isinstance(partition, SupportsIndex):
+                raise TypeError(
+                    f"the partitioner of {name} gave {partition!r}: it has to give the number of one partition, or "
+                    "None for Kafka's default partitioner"
+                )
             if partition is not None and not 0 <= partition < (sys.maxsize if task.any_partition else count):
                 raise ValueError(
                     f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "

@@ -136,6 +136,18 @@ def test_no_partition_is_below_zero() -> None:
         driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
 
 
+@pytest.mark.parametrize("chosen", [{0, 1}, [], 0.0, "0"])
+def test_a_partitioner_gives_one_number(chosen: Any) -> None:
+    """Java's partitioner may give several partitions or none (KIP-837); the driver took 0.0 as a partition."""
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: chosen)
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(StreamsError, match=r"partitioner of \S+ gave .*number of one partition, or None"),
+    ):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+
+
 def with_handler() -> StreamsBuilder:
     return StreamsBuilder(
         StreamsConfig("built", processing_exception_handler="continue", statestore_cache_max_bytes=0)
