@@ -18,6 +18,7 @@ from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
+from streamapp.topology.nodes import Partitioner
 
 __all__ = [
     "GlobalStoreNode",
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 Extractor = Callable[..., int]
-Partitioner = Callable[[str, Any, Any, int], int | None]
 
 
 class SourceNode(Node):

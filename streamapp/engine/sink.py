@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, SupportsIndex
 
 from streamapp._base.partitioning import partition_for
@@ -16,11 +16,10 @@ from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import Framing
 from streamapp.serdes.placing import placing_bytes
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
-from streamapp.topology.nodes import SinkNode
+from streamapp.topology.nodes import Partitioner, SinkNode
 
 __all__ = ["bind_sink"]
 
-Partitioner = Callable[[str, Any, Any, int], "int | None"]
 Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None, Framing]
 """The parts of a sink for one topic: serializers of key and value, the partitioner, and the place of schema ids."""
 
@@ -60,6 +59,19 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
 
     partition_count = task.collector.partition_count
 
+    def deliver(
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        try:
+            send(topic, key, value, timestamp, headers, partition)
+        except ResultRefused as error:
+            failures.refused(error, name, topic)
+
     def choosing_sink(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         if isinstance(target, str):
             topic = target
@@ -78,26 +90,41 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
         except Exception as error:
             failures.production(error, name, topic)
             return
-        partition = None
-        if partitioner is not None:
-            count = partition_count(topic)
-            partition = partitioner(topic, key, value, count)
-            if partition is not None and not isinstance(partition, SupportsIndex):
-                raise TypeError(
-                    f"the partitioner of {name} gave {partition!r}: it has to give the number of one partition, or "
-                    "None for Kafka's default partitioner"
-                )
-            if partition is not None and not 0 <= partition < (sys.maxsize if task.any_partition else count):
-                raise ValueError(
-                    f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
-                    f"{count - 1}"
-                )
-        try:
-            send(topic, raw_key, raw_value, timestamp, headers, partition)
-        except ResultRefused as error:
-            failures.refused(error, name, topic)
+        if partitioner is None:
+            deliver(topic, raw_key, raw_value, timestamp, headers, None)
+            return
+        count = partition_count(topic)
+        chosen = partitioner(topic, key, value, count)
+        if chosen is None or (chosen.__class__ is int and 0 <= chosen < count):
+            deliver(topic, raw_key, raw_value, timestamp, headers, chosen)
+            return
+        partitions = _checked(chosen, sys.maxsize if task.any_partition else count, name, topic)
+        if not partitions:
+            task.drop(1, name, "no_partition")
+        for partition in partitions:
+            deliver(topic, raw_key, raw_value, timestamp, headers, partition)
 
     return choosing_sink
+
+
+def _checked(chosen: Any, count: int, name: str, topic: str) -> Sequence[int]:
+    """The partitions that a partitioner chose, each once, in ascending order. Raises if these are no partitions."""
+    one = isinstance(chosen, SupportsIndex)
+    if not one and not (
+        isinstance(chosen, Collection) and all(isinstance(each, SupportsIndex) for each in chosen)
+    ):
+        raise TypeError(
+            f"the partitioner of {name} gave {chosen!r}. Return the number of a partition, a collection of numbers, or "
+            "None for Kafka's default partitioner"
+        )
+    partitions: Sequence[int] = (chosen,) if one else sorted(set(chosen))
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise ValueError(
+                f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
+                f"{count - 1}"
+            )
+    return partitions
 
 
 def _windowed_partitioner(serde: Serde[Any]) -> Partitioner | None:
