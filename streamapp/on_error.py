@@ -57,6 +57,7 @@ DROPS = (
     "null_key",
     "null_value",
     "out_of_order",
+    "no_partition",
     "superseded",
     "negative_timestamp",
 )

@@ -25,6 +25,7 @@ from streamapp.dsl.steps import Fixed, SourceStep, Step
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.foreign_key import (
     ForeignTableJoin,
+    OtherPartition,
     ResponseJoin,
     SubscriptionJoin,
     SubscriptionReceive,
@@ -37,6 +38,7 @@ from streamapp.on_error import Answer, Chooser
 from streamapp.serdes import BytesSerde
 from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
+from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:
     from streamapp.dsl.ktable import KTable
@@ -57,6 +59,7 @@ def join_on_foreign_key(
     right: KTable[Any, Any],
     foreign_key: Callable[..., Any],
     foreign_key_with_key: bool,
+    other_partitioner: Partitioner | None,
     joiner: Callable[[Any, Any], Any],
     is_left_join: bool,
     materialized: Materialized | None,
@@ -102,6 +105,7 @@ def join_on_foreign_key(
         registration_topic,
         foreign_key_serde,
         subscription_serde,
+        None if other_partitioner is None else OtherPartition(other_partitioner),
         internal=True,
     )
     graph.add(registration_sink, send)

@@ -4,7 +4,7 @@ topology."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
+from streamapp.topology.nodes import Partitioner
 
 __all__ = [
     "GlobalStoreNode",
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 Extractor = Callable[..., int]
-Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 
 class SourceNode(Node):

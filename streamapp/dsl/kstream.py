@@ -18,7 +18,7 @@ from streamapp.dsl.branched import BranchedKStream
 from streamapp.dsl.context import Context
 from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.graph import Node
-from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, RepartitionNode
+from streamapp.dsl.graph_nodes import ProcessorNode, RepartitionNode
 from streamapp.dsl.grouped import KGroupedStream
 from streamapp.dsl.joins import JoinCall
 from streamapp.dsl.ktable import KTable
@@ -32,6 +32,7 @@ from streamapp.engine.processor import FixedKeyProcessor, Processor
 from streamapp.errors import TopologyError
 from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
+from streamapp.topology.nodes import Partitioner
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
@@ -837,11 +838,12 @@ class KStream(Described[K, V]):
 
         ``topic`` is a name, or a function ``topic(key, value, context)`` that returns a name for each record;
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may return the partition of a
-        record, or a set of partitions, which all get the record (KIP-837). An empty set drops and counts the record.
-        Without a partitioner, or if it returns None, Kafka's default partitioner chooses by the bytes of the key. A
-        record without a key goes to any partition. For a `Windowed` key without a ``partitioner``, the key without its
-        window decides, so all windows of a key are in one partition. ``on_error`` decides about a record that the
-        serdes cannot serialize, or that brokers refuse (default: ``production_exception_handler``).
+        record. If it returns a collection of numbers, each of these partitions gets the record. An empty collection
+        drops the record, and the drop is counted as ``no_partition`` (KIP-837). Without a ``partitioner``, or if it
+        returns None, Kafka's default partitioner chooses by the bytes of the key. A record without a key goes to any
+        partition. For a `Windowed` key without a ``partitioner``, the key without its window decides, so all windows of
+        a key are in one partition. ``on_error`` decides about a record that the serdes cannot serialize, or that
+        brokers refuse (default: ``production_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -867,10 +869,10 @@ class KStream(Described[K, V]):
         (``KStream.repartition``, KIP-221)
 
         The topic is ``<application id>-<name>-repartition``. ``partitioner`` may choose the partition instead of the
-        key. ``partitions`` is the number of partitions. The default is the number of a topic with which this topic is
-        joined or co-grouped. Otherwise the default is the largest number among the input topics of the stream. Each
-        partition has its own task for the operators behind the topic, so more partitions give more parallelism. Records
-        without a key are dropped, unless a left or outer join reads them.
+        key (see `to`). ``partitions`` is the number of partitions. The default is the number of a topic with which this
+        topic is joined or co-grouped. Otherwise the default is the largest number among the input topics of the stream.
+        Each partition has its own task for the operators behind the topic, so more partitions give more parallelism.
+        Records without a key are dropped, unless a left or outer join reads them.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()

@@ -29,6 +29,7 @@ from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.suppressed import Suppressed
+from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:
     from streamapp.dsl.grouped import KGroupedTable
@@ -307,6 +308,7 @@ class KTable(Described[K, V]):
         *,
         foreign_key: Callable[..., Any] | None = None,
         foreign_key_with_key: bool = False,
+        other_partitioner: Partitioner | None = None,
         materialized: Materialized | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
@@ -315,7 +317,9 @@ class KTable(Described[K, V]):
 
         The two rows have the same key. With ``foreign_key``, the function ``foreign_key(value)`` gives the key of the
         other table's row (with ``foreign_key_with_key`` the call is ``foreign_key(key, value)``; KIP-213).
-        A row whose foreign key is None has no result.
+        A row whose foreign key is None has no result. If a partitioner of its own has written the other table's topic,
+        give this function as ``other_partitioner``. The function gets topic, foreign key, None and the number of
+        partitions, and has to choose one partition. (``TableJoined.otherPartitioner``)
 
         The result changes when either row changes, and is deleted when either row is deleted. A result has the larger
         timestamp of its two rows. With ``foreign_key``, a change of the right row gives a result with the timestamp of
@@ -333,7 +337,16 @@ class KTable(Described[K, V]):
         [('u1', 'Ann is 30'), ('u1', None)]
         """
         return join_tables(
-            "inner", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name, on_error
+            "inner",
+            self,
+            other,
+            joiner,
+            foreign_key,
+            foreign_key_with_key,
+            other_partitioner,
+            materialized,
+            name,
+            on_error,
         )
 
     def left_join(
@@ -343,6 +356,7 @@ class KTable(Described[K, V]):
         *,
         foreign_key: Callable[..., Any] | None = None,
         foreign_key_with_key: bool = False,
+        other_partitioner: Partitioner | None = None,
         materialized: Materialized | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
@@ -359,7 +373,16 @@ class KTable(Described[K, V]):
         [('u1', 'Ann is None'), ('u1', 'Ann is 30')]
         """
         return join_tables(
-            "left", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name, on_error
+            "left",
+            self,
+            other,
+            joiner,
+            foreign_key,
+            foreign_key_with_key,
+            other_partitioner,
+            materialized,
+            name,
+            on_error,
         )
 
     def outer_join(
@@ -381,7 +404,7 @@ class KTable(Described[K, V]):
         >>> try_out(described, [("u1", "Ann")], [("u2", 30)])
         [('u1', 'Ann is None'), ('u2', 'None is 30')]
         """
-        return join_tables("outer", self, other, joiner, None, False, materialized, name, on_error)
+        return join_tables("outer", self, other, joiner, None, False, None, materialized, name, on_error)
 
     # ------------------------------------------------------------------ inside
 

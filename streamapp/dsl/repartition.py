@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from streamapp.dsl.graph_nodes import Partitioner, RepartitionNode
+from streamapp.dsl.graph_nodes import RepartitionNode
 from streamapp.dsl.naming import Names
 from streamapp.serdes.base import Serde
+from streamapp.topology.nodes import Partitioner
 
 __all__ = ["REPARTITION_SUFFIX", "repartition_node"]
 

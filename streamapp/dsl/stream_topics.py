@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 from streamapp._base.callables import require_function
 from streamapp._base.names import check_name, check_topic_name, of_topics
 from streamapp.dsl.answers import answer_of_edge
-from streamapp.dsl.arguments import check_materialized
-from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, SinkNode
+from streamapp.dsl.arguments import check_materialized, check_partitioner
+from streamapp.dsl.graph_nodes import ProcessorNode, SinkNode
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.repartition import repartition_node
 from streamapp.dsl.steps import SourceStep
 from streamapp.errors import TopologyError
 from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
+from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
     from streamapp.dsl.ktable import KTable
 
 __all__ = ["as_table", "repartitioned", "repartitioned_for_join", "written"]
-
-_PARTITIONER = "a partitioner of topic, key, value and number of partitions"
 
 
 def written(
@@ -38,8 +37,7 @@ def written(
     """Adds the sink of `KStream.to`."""
     context = stream._context
     node_name = context.names.given_or_new(name, "KSTREAM-SINK-")
-    if partitioner is not None:
-        require_function(partitioner, node_name, _PARTITIONER, 4)
+    check_partitioner(partitioner, node_name)
     if isinstance(topic, str):
         check_topic_name(topic, "topic")
     else:
@@ -69,8 +67,7 @@ def repartitioned(
         raise TopologyError(
             f"the repartition topic behind {stream.name} needs a number of partitions of at least 1, not {partitions!r}"
         )
-    if partitioner is not None:
-        require_function(partitioner, f"repartition() of {stream.name}", _PARTITIONER, 4)
+    check_partitioner(partitioner, f"repartition() of {stream.name}")
     context = stream._context
     prefix = check_name(name) if name is not None else context.names.new("KSTREAM-REPARTITION-")
     key_serde, value_serde = key_serde or stream.key_serde, value_serde or stream.value_serde

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp._base.callables import require_function
 from streamapp.dsl.answers import answer_of_table
-from streamapp.dsl.arguments import check_materialized
+from streamapp.dsl.arguments import check_materialized, check_partitioner
 from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.graph_nodes import TableJoinNode
 from streamapp.dsl.materialize import (
@@ -22,6 +22,7 @@ from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.views import JoinView
 from streamapp.errors import TopologyError
 from streamapp.on_error import Answer, Chooser, OnError
+from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:
     from streamapp.dsl.ktable import KTable
@@ -39,6 +40,7 @@ def join_tables(
     joiner: Callable[[Any, Any], Any],
     foreign_key: Callable[..., Any] | None,
     foreign_key_with_key: bool,
+    other_partitioner: Partitioner | None,
     materialized: Materialized | None,
     name: str | None,
     on_error: OnError | None,
@@ -58,11 +60,26 @@ def join_tables(
     refuse_ttl(materialized, operator, DERIVED_TTL)
     answer = answer_of_table(on_error, operator)
     if foreign_key is None:
+        if other_partitioner is not None:
+            raise TopologyError(
+                f"{operator} has other_partitioner without foreign_key: tables that join by the same key need the same "
+                "partitioner"
+            )
         return _join_by_key(kind, this, other, joiner, materialized, name, answer)
     takes = 2 if foreign_key_with_key else 1
     require_function(foreign_key, operator, "a function that extracts the foreign key", takes)
+    check_partitioner(other_partitioner, operator)
     return join_on_foreign_key(
-        this, other, foreign_key, foreign_key_with_key, joiner, kind == "left", materialized, name, answer
+        this,
+        other,
+        foreign_key,
+        foreign_key_with_key,
+        other_partitioner,
+        joiner,
+        kind == "left",
+        materialized,
+        name,
+        answer,
     )
 
 

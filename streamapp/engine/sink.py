@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
-from operator import index
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, SupportsIndex
 
 from streamapp._base.partitioning import partition_for
 from streamapp.engine.collector import ResultRefused
@@ -17,13 +16,13 @@ from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import Framing
 from streamapp.serdes.placing import placing_bytes
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
-from streamapp.topology.nodes import SinkNode
+from streamapp.topology.nodes import Partitioner, SinkNode
 
 __all__ = ["bind_sink"]
 
-Partitioner = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
 _ANY = (None,)
-"""The choice of the client's partitioner."""
+"""The partition that Kafka's default partitioner chooses."""
+
 Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None, Framing]
 """The parts of a sink for one topic: serializers of key and value, the partitioner, and the place of schema ids."""
 
@@ -81,18 +80,14 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
         except Exception as error:
             failures.production(error, name, topic)
             return
-        partitions: Collection[int | None] = _ANY
+        partitions: Sequence[int | None] = _ANY
         if partitioner is not None:
             count = partition_count(topic)
-            partitions = _chosen(partitioner(topic, key, value, count), name)
-            for partition in partitions:
-                if partition is not None and not 0 <= partition < (
-                    sys.maxsize if task.any_partition else count
-                ):
-                    raise ValueError(
-                        f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
-                        f"{count - 1}"
-                    )
+            chosen = partitioner(topic, key, value, count)
+            if type(chosen) is int and 0 <= chosen < count:
+                partitions = (chosen,)
+            elif chosen is not None:
+                partitions = _checked(chosen, sys.maxsize if task.any_partition else count, name, topic)
             if not partitions:
                 task.drop(1, name, "no_partition")
         try:
@@ -104,18 +99,24 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
     return choosing_sink
 
 
-def _chosen(choice: Any, name: str) -> Collection[int | None]:
-    """The partitions that a partitioner of the sink ``name`` has chosen; the partition None: the client chooses."""
-    if choice is None:
-        return _ANY
-    several = isinstance(choice, Collection) and not isinstance(choice, (str, bytes))
-    try:
-        return dict.fromkeys(map(index, choice if several else (choice,)))
-    except TypeError:
+def _checked(chosen: Any, count: int, name: str, topic: str) -> Sequence[int]:
+    """The partitions that a partitioner chose, each once, in ascending order. Raises if these are no partitions."""
+    one = isinstance(chosen, SupportsIndex)
+    if not one and not (
+        isinstance(chosen, Collection) and all(isinstance(each, SupportsIndex) for each in chosen)
+    ):
         raise TypeError(
-            f"the partitioner of {name} gave {choice!r}: it has to give the number of a partition, a set of numbers, "
-            "or None"
-        ) from None
+            f"the partitioner of {name} gave {chosen!r}. Return the number of a partition, a collection of numbers, or "
+            "None for Kafka's default partitioner"
+        )
+    partitions: Sequence[int] = (chosen,) if one else sorted(set(chosen))
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise ValueError(
+                f"the partitioner of {name} chose partition {partition} of {topic}, whose partitions are 0 to "
+                f"{count - 1}"
+            )
+    return partitions
 
 
 def _windowed_partitioner(serde: Serde[Any]) -> Partitioner | None:

@@ -53,6 +53,13 @@ class ProcessorNode:
         return persistent_name(operator) if hasattr(operator, "persistent_name") else USER_PROCESSOR
 
 
+Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
+"""Chooses the partition of a record. The arguments are topic, key, value and the number of partitions.
+
+Several partitions get the record each. No partition drops the record (KIP-837). If the result is None, Kafka's default
+partitioner chooses."""
+
+
 @dataclass(frozen=True)
 class SinkNode:
     """A node that writes to a topic. If ``topic`` is a function, it chooses the topic of each record."""
@@ -62,7 +69,7 @@ class SinkNode:
     parents: tuple[str, ...]
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    partitioner: Callable[..., int | Collection[int] | None] | None = None
+    partitioner: Partitioner | None = None
     on_error: Answer | Chooser | None = None
     stores: tuple[str, ...] = field(default=(), init=False)
 

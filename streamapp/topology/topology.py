@@ -6,7 +6,7 @@ The DSL builds a `Topology`, too. `Topology.describe` shows it as text, and `Top
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ from streamapp.topology.dead_letters import check_cycles, check_dead_letters
 from streamapp.topology.describe import describe_global_store, describe_subtopology
 from streamapp.topology.groups import NodeGroups
 from streamapp.topology.mermaid import to_mermaid
-from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.nodes import Node, Partitioner, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import GlobalStore, InternalTopic, Plan
 from streamapp.topology.planner import Planner, bound_to, repartition_topic
 
@@ -140,17 +140,16 @@ class Topology:
         *parents: str,
         key_serde: Serde[Any],
         value_serde: Serde[Any],
-        partitioner: Callable[..., int | Collection[int] | None] | None = None,
+        partitioner: Partitioner | None = None,
         on_error: Answer | Chooser | None = None,
     ) -> Topology:
         """Adds a sink that writes the records of its parents to a topic. (``Topology.addSink``)
 
         ``topic`` is a name, or a function ``topic(key, value, record_context)`` that returns a name for each record.
-        ``partitioner(topic, key, value, partition_count)`` may choose the partition, or several partitions in a set.
-        The sink drops and counts a record for which the set is empty. Without a partitioner, or if it returns None,
-        Kafka's default partitioner chooses by the bytes of the key. Without a partitioner, the bytes of a windowed key
-        leave out the window. ``on_error`` decides about results that cannot be serialized, or that brokers
-        refuse (default: ``production_exception_handler``).
+        ``partitioner(topic, key, value, partition_count)`` may choose the partition, or several (see `KStream.to`).
+        Without a partitioner, or if it returns None, Kafka's default partitioner chooses by the bytes of the key.
+        Without a partitioner, the bytes of a windowed key leave out the window. ``on_error`` decides about results that
+        cannot be serialized, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)

@@ -111,7 +111,7 @@ def in_order_of_time(case: Spec) -> Spec:
 
 
 def _needs_any_partition(case: Spec) -> str | None:
-    chooses = any("partition" in node for node in case["topology"])
+    chooses = any(node.get("partition") not in (None, 0, []) for node in case["topology"])
     return "chooses a partition that only a test driver takes" if chooses else None
 
 

@@ -18,7 +18,7 @@ would keep the deleted row. Here streamapp differs from Kafka Streams, which doe
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -37,9 +37,11 @@ from streamapp.records import Headers
 from streamapp.serdes.base import Serde
 from streamapp.serdes.types import excerpt
 from streamapp.state.last_written import LastWritten
+from streamapp.topology.nodes import Partitioner
 
 __all__ = [
     "ForeignTableJoin",
+    "OtherPartition",
     "ResponseJoin",
     "Subscription",
     "SubscriptionJoin",
@@ -113,6 +115,29 @@ def value_hash(data: bytes) -> bytes:
 def response_partition(topic: str, key: Any, value: SubscriptionResponse, count: int) -> int | None:
     """The partitioner of the response topic, which sends an answer to the partition of its left row."""
     return value.primary_partition
+
+
+@dataclass(frozen=True)
+class OtherPartition:
+    """The partitioner of the subscription topic, if the right table has a partitioner of its own.
+
+    A subscription without a foreign key, of a left join, may go to any partition.
+    """
+
+    partitioner: Partitioner
+
+    def __call__(self, topic: str, key: Any, value: Subscription, count: int) -> int | None:
+        if key is None:
+            return None
+        chosen = self.partitioner(topic, key, None, count)
+        if isinstance(chosen, Collection):
+            if len(chosen) != 1:
+                raise ValueError(
+                    f"other_partitioner of a foreign-key join gave {chosen!r}: a row of the other table is in one "
+                    "partition"
+                )
+            (chosen,) = chosen
+        return chosen
 
 
 class SubscriptionSerde(Serde[Subscription]):

@@ -126,28 +126,6 @@ def test_a_partitioner_may_choose_what_the_driver_does_not_have(chosen: int | No
         assert driver.produced["out"][0].partition == chosen
 
 
-def test_a_partitioner_may_choose_several_partitions_or_none_at_all() -> None:
-    builder = StreamsBuilder()
-    builder.stream("in", **TEXTS).to(
-        "out", partitioner=lambda topic, key, value, count: {int(n) for n in value}, name="sink"
-    )
-    with TopologyTestDriver(builder.build()) as driver:
-        driver.create_input_topic("in", TEXT, TEXT).pipe_key_values([("k", "31"), ("k", ""), ("k", "2")])
-        assert [(r.value, r.partition) for r in driver.produced["out"]] == [(b"31", 1), (b"31", 3), (b"2", 2)]
-        assert driver.dropped_records == 1
-
-
-@pytest.mark.parametrize("chosen", ["1", {"1"}, 1.5])
-def test_a_choice_that_is_no_partition_is_refused(chosen: Any) -> None:
-    builder = StreamsBuilder()
-    builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: chosen, name="sink")
-    with (
-        TopologyTestDriver(builder.build()) as driver,
-        pytest.raises(StreamsError, match=r"the partitioner of sink gave .*a set of numbers"),
-    ):
-        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
-
-
 def test_no_partition_is_below_zero() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: -1)
@@ -156,6 +134,85 @@ def test_no_partition_is_below_zero() -> None:
         pytest.raises(StreamsError, match=r"chose partition -1 of out"),
     ):
         driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+
+
+@pytest.mark.parametrize(("chosen", "partitions"), [({7, 0}, [0, 7]), ([2, 1, 2], [1, 2]), ((), [])])
+def test_a_partitioner_may_choose_several_partitions_or_none(chosen: Any, partitions: list[int]) -> None:
+    """KIP-837. Each partition gets the record; a record without a partition is dropped."""
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: chosen, name="spread")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+        assert [record.partition for record in driver.produced.get("out", [])] == partitions
+        assert driver.drops == ({} if partitions else {("spread", "no_partition"): 1})
+
+
+def test_a_record_without_a_partition_may_become_a_dead_letter() -> None:
+    config = StreamsConfig("none", dead_letter_queue_topic="letters", dead_letter_drops=("no_partition",))
+    builder = StreamsBuilder(config)
+    builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: ())
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+        assert [(letter.key, letter.value) for letter in driver.produced["letters"]] == [(b"k", b"v")]
+
+
+@pytest.mark.parametrize("chosen", [0.0, "0", [0, "1"], {None}])
+def test_a_partitioner_gives_numbers(chosen: Any) -> None:
+    """The driver took 0.0 as a partition."""
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS).to("out", partitioner=lambda *_: chosen)
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(StreamsError, match=r"partitioner of \S+ gave .*number of a partition, a collection"),
+    ):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+
+
+def foreign_key_join(other_partitioner: Any) -> StreamsBuilder:
+    builder = StreamsBuilder(StreamsConfig("join"))
+    flights, airlines = builder.table("flights", **TEXTS), builder.table("airlines", **TEXTS)
+    joined = flights.join(
+        airlines,
+        "{} of {}".format,
+        foreign_key=lambda flight: flight[:2],
+        other_partitioner=other_partitioner,
+        name="of",
+    )
+    joined.to_stream().to("out", **TEXTS)
+    return builder
+
+
+@pytest.mark.parametrize("choose", [lambda key: 3, lambda key: {3}])
+def test_subscriptions_go_where_the_other_table_has_its_rows(choose: Any) -> None:
+    """As ``TableJoined.otherPartitioner`` of Kafka Streams. The value is None, as in Java."""
+    asked = []
+
+    def by_airline(topic: str, key: Any, value: Any, partitions: int) -> Any:
+        asked.append((topic, key, value, partitions))
+        return choose(key)
+
+    with TopologyTestDriver(foreign_key_join(by_airline).build()) as driver:
+        driver.create_input_topic("airlines", TEXT, TEXT).pipe_input("UA", "United")
+        driver.create_input_topic("flights", TEXT, TEXT).pipe_input("N1", "UA7")
+        assert driver.create_output_topic("out", TEXT, TEXT).read_key_value() == ("N1", "UA7 of United")
+        topic = "join-of-subscription-registration-topic"
+        assert [record.partition for record in driver.produced[topic]] == [3]
+    assert asked == [(topic, "UA", None, 1)]
+
+
+def test_a_row_of_the_other_table_is_in_one_partition() -> None:
+    with (
+        TopologyTestDriver(foreign_key_join(lambda *_: {0, 1}).build()) as driver,
+        pytest.raises(StreamsError, match="a row of the other table is in one partition"),
+    ):
+        driver.create_input_topic("flights", TEXT, TEXT).pipe_input("N1", "UA7")
+
+
+def test_a_join_by_the_same_key_needs_no_other_partitioner() -> None:
+    builder = StreamsBuilder()
+    left, right = builder.table("left", **TEXTS), builder.table("right", **TEXTS)
+    with pytest.raises(TopologyError, match="other_partitioner without foreign_key"):
+        left.join(right, str.__add__, other_partitioner=lambda *_: 0)
 
 
 def with_handler() -> StreamsBuilder:
