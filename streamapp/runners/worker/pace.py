@@ -91,7 +91,9 @@ class Pace:
             self._doubt(2)
         elif self._binding:
             recovered = 0.0
-            if held_back or for_bytes < in_time * _QUICK:
+            if held_back:
+                recovered = self._limit * _RECOVERY
+            elif for_bytes < in_time * _QUICK:
                 self._proved = max(self._proved, self._limit)
                 recovered = min(self._limit * _RECOVERY, self._proved)
             self._limit = min(self._most, max(self._limit * _GROWTH, recovered))

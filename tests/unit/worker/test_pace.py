@@ -175,6 +175,16 @@ def test_brokers_that_take_long_for_any_commit_do_not_keep_the_limit_small(laten
     assert cluster.rollbacks == before
 
 
+def test_outages_one_after_the_other_do_not_keep_the_limit_small() -> None:
+    cluster = Cluster(Pace(10_000, MOST), 1.3)
+    for _ in range(20):
+        cluster.outage(25)
+        cluster.backlog(3)
+    cluster.pace.rolled_back()
+    cluster.backlog(15)
+    assert cluster.pace.most_bytes > 16_384
+
+
 @pytest.mark.parametrize("latency", [1.3, 2.4, 4.0])
 def test_a_worker_that_starts_beside_slow_brokers_takes_many_records(latency: float) -> None:
     cluster = Cluster(Pace(10_000, MOST), latency)
