@@ -180,9 +180,9 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
         if found != count:
             raise TopologyError(
                 f"the internal topic {name} has {counted(found, 'partition')}, but the application needs {count}. The "
-                "number of partitions of its input has changed, so keys belong to other partitions than before. To "
-                "compute all tables anew, stop all workers and run `streamapp reset`; or give the input "
-                f"{counted(found, 'partition')} as before"
+                "number of partitions of its input, or of the topic itself, has changed, so keys belong to other "
+                "partitions than before. To compute all tables anew, stop all workers and run `streamapp reset`. If "
+                f"the input had {counted(found, 'partition')} before, an input with this number is an answer, too"
             )
 
 
