@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.app import App
+from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.cli import main
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
@@ -256,7 +257,7 @@ def test_a_worker_refuses_tables_whose_offsets_are_lost(
     worker = cluster.start()
     cluster.counted()
     assert worker.terminate() == 0
-    (deleted,) = cluster.admin.delete_consumer_groups([cluster.id]).values()
+    (deleted,) = cluster.admin.delete_consumer_groups([cluster.id], request_timeout=NO_TIMEOUT).values()
     deleted.result()
     for folder in ("a", "elsewhere"):  # with the state on disk, and without
         refused = cluster.start(folder)
