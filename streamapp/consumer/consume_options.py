@@ -29,6 +29,9 @@ partition."""
 
 Guarantee = Literal["at_least_once", "at_most_once", "exactly_once"]
 
+_NEW_PARTITIONS_MS = 60_000
+"""The longest time for which new partitions of a topic stay unnoticed. librdkafka's default is 5 minutes. Workers with
+a topology have one minute, too."""
 _POSITIVE = (
     "parallelism",
     "buffer_records",
@@ -220,6 +223,7 @@ class ConsumeOptions:
             "max.poll.interval.ms": max(config.max_poll_interval_ms, config.session_timeout_ms),
             "queued.max.messages.kbytes": 16_384,
             "fetch.wait.max.ms": 100,
+            "topic.metadata.refresh.interval.ms": _NEW_PARTITIONS_MS,
             **defaults,
             **client,
             "group.id": self.name,

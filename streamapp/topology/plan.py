@@ -219,6 +219,25 @@ class Plan:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
+    def topic_roles(self) -> Mapping[str, str]:
+        """Source topic or pattern -> a hash of the stores of its tasks, and of the repartition topics that they read
+        and write.
+
+        Two versions of an application may share the partitions of a topic only if both have the same hash. Otherwise
+        the tables of one version lack the records that the other version processes.
+        """
+        internal = {topic.name for topic in self.internal_topics}
+        roles = {}
+        for sub in self.subtopologies:
+            parts = {f"store {spec.name}: {spec.changelog_rows}" for spec in sub.stores}
+            parts.update(f"repartition {name}" for name in internal.intersection(sub.sink_topics))
+            parts.update(f"repartition {topic.name}" for topic in sub.repartition_topics)
+            role = hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+            patterns = [source.pattern.pattern for source in sub.sources if source.pattern]
+            roles.update(dict.fromkeys([*sub.source_topics, *patterns], role))
+        return roles
+
+    @cached_property
     def _pattern_sources(self) -> tuple[SourceNode, ...]:
         return tuple(source for sub in self.subtopologies for source in sub.sources if source.pattern)
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.app import App
+from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.cli import main
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
@@ -245,4 +246,33 @@ def test_a_worker_refuses_offsets_that_belong_to_an_earlier_topic(
     again.wait_for("ready: ")
     cluster.feed(100)
     until(lambda: cluster.totals()[1] == 1_100, 60, cluster.story)
+    assert again.terminate() == 0
+
+
+def test_a_worker_refuses_tables_whose_offsets_are_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the offsets of a stopped group had expired, the worker silently counted all records a second time."""
+    cluster.feed(400)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    (deleted,) = cluster.admin.delete_consumer_groups([cluster.id], request_timeout=NO_TIMEOUT).values()
+    deleted.result()
+    for folder in ("a", "elsewhere"):  # with the state on disk, and without
+        refused = cluster.start(folder)
+        until(lambda: not cluster.workers[-1].alive, 120, cluster.story)
+        assert refused.wait() != 0
+        assert f"has rows, but the group {cluster.id} has no committed offsets" in refused.text()
+    assert cluster.totals()[1] == 400
+
+    config = config_of(cluster, "earliest")
+    app = App(cluster.id, topology=counting(cluster.source, cluster.sink), config=config)
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    moved = CliRunner().invoke(main, ["offsets", "reset", "it", "--to-latest", "--keep-tables", "--execute"])
+    assert moved.exit_code == 0, moved.output
+    again = cluster.start("elsewhere")
+    again.wait_for("ready: ")
+    cluster.feed(100)
+    until(lambda: cluster.totals()[1] == 500, 60, cluster.story)
     assert again.terminate() == 0

@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamapp.engine.metadata import RememberedTimes, metadata_of
 
+from ..processes import until
 from .conftest import PARTITIONS, Cluster
 
 
@@ -119,3 +120,32 @@ def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster:
         cluster.counted()
         assert worker.terminate() == 0
     consumer.close()
+
+
+def test_a_worker_whose_version_has_other_stores_does_not_work_beside_the_others(cluster: Cluster) -> None:
+    """Two versions of an application ran in one group without a word. The records of the partitions of the version
+    without the table were missing in the table."""
+    first = cluster.start(app="versions_app", VERSION="one")
+    cluster.feed(200)
+    cluster.counted()
+    other = cluster.start("other", app="versions_app", VERSION="none")
+    until(lambda: not other.alive, 60.0, cluster.story)
+    assert other.wait() != 0
+    said = " ".join(other.text().split())
+    assert f"tasks that read {cluster.source} have other stores or repartition topics in this version" in said
+    assert "Stop all workers of the other version before this worker starts" in said
+    cluster.feed(200)
+    cluster.counted()
+    assert cluster.totals()[1] == 400
+    assert first.terminate() == 0
+
+
+def test_workers_with_other_functions_work_side_by_side(cluster: Cluster) -> None:
+    first = cluster.start(app="versions_app", VERSION="one")
+    cluster.feed(200)
+    cluster.counted()
+    other = cluster.start("other", app="versions_app", VERSION="one-loud")
+    other.wait_for("tasks run here")
+    cluster.feed(200)
+    cluster.counted()
+    assert first.terminate() == other.terminate() == 0

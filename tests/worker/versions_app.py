@@ -11,6 +11,9 @@ TEXT = StringSerde()
 
 def topology(version: str, source: str, sink: str) -> StreamsBuilder:
     builder = StreamsBuilder(StreamsConfig("versions", default_key_serde=TEXT, default_value_serde=TEXT))
+    if version == "none":
+        builder.stream(source).foreach(lambda key, value: None)
+        return builder
     if version.startswith("rekeyed"):
         stream = builder.stream(source)
         if version == "rekeyed-later":
@@ -18,7 +21,10 @@ def topology(version: str, source: str, sink: str) -> StreamsBuilder:
         by_value = stream.select_key(lambda key, value: key).group_by_key()
         by_value.count().to_stream().to(sink, value_serde=LongSerde())
         return builder
-    grouped = builder.stream(source).group_by_key()
+    stream = builder.stream(source)
+    if version == "one-loud":
+        stream = stream.peek(lambda key, value: print(key, flush=True))
+    grouped = stream.group_by_key()
     if version in ("ten", "five"):
         minutes = 10 if version == "ten" else 5
         windows = TimeWindows.of_size_with_no_grace(minutes * 60_000)

@@ -44,14 +44,16 @@ class _Metadata(  # type: ignore[call-arg]
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
     - ``moved``, the number of changes of the member's address;
-    - ``names``, the `Plan.task_names` of the member.
+    - ``names``, the `Plan.task_names` of the member;
+    - ``roles``, the `Plan.topic_roles` of the member.
 
     In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
-    addresses of the workers with a copy. ``names`` are those of the leader.
+    addresses of the workers with a copy. ``names`` and ``roles`` are those of the leader.
 
     During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
     standbys, offsets and copies from members with other ``names``, and the leader gives such members no standbys.
-    Members of earlier releases have no ``names``.
+    If a topic of both versions has another role in the other version, the member ends, and gets no tasks of the leader.
+    Members of earlier releases have no ``names`` or no ``roles``.
     """
 
     streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
@@ -71,6 +73,9 @@ class StreamsAssignor(AgentAssignor):
         """The tasks of which this member keeps a copy. True: a warm-up, which becomes the running task."""
         self._copies: dict[TaskId, tuple[str, ...]] = {}
         self._moved = 0
+        self.conflict: str | None = None
+        """A topic that the tasks of the group's leader read for other stores or repartition topics than the tasks here.
+        """
 
     # The subscription and the assignment of a member.
 
@@ -81,12 +86,16 @@ class StreamsAssignor(AgentAssignor):
         mine = super()._metadata
         warm = sorted(map(str, runtime.warm_tasks()))
         streams = {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm, "moved": self._moved}
-        streams["names"] = self._names
+        streams["names"], streams["roles"] = self._names, self._roles
         return _Metadata(**mine.asdict(), streams=streams)
 
     @property
     def _names(self) -> str:
         return self.app.streams.plan.task_names  # type: ignore[no-any-return]
+
+    @property
+    def _roles(self) -> Mapping[str, str]:
+        return self.app.streams.plan.topic_roles  # type: ignore[no-any-return]
 
     @classmethod
     def _get_client_metadata(cls, metadata: Any) -> _Metadata:
@@ -103,6 +112,7 @@ class StreamsAssignor(AgentAssignor):
                 assignment.version, assignment.assignment, self._compress(metadata.dumps())
             )
         super().on_assignment(assignment)
+        self.conflict = _conflict(self._roles, metadata)
         streams = _understood(metadata, self._names)
         self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
@@ -149,7 +159,11 @@ class StreamsAssignor(AgentAssignor):
             for subtopology, names in self._source_topics.items()
         }
         # During the rollout of a new version, only members that subscribe to all of its topics can run its tasks.
-        members = [m for m, subscribed in self._subscriptions.items() if counts.keys() <= set(subscribed)]
+        members = [
+            m
+            for m, subscribed in self._subscriptions.items()
+            if counts.keys() <= set(subscribed) and _conflict(self._roles, self._clients[m]) is None
+        ]
         tasks = [
             TaskId(subtopology, partition)
             for subtopology, names in topics.items()
@@ -191,6 +205,7 @@ class StreamsAssignor(AgentAssignor):
                 "warmup": sorted(map(str, placement.warmup.get(member, ()))),
                 "copies": copies,
                 "names": self._names,
+                "roles": self._roles,
             }
             result[member] = type(told)(told.version, told.assignment, self._compress(metadata.dumps()))
         return result
@@ -199,6 +214,14 @@ class StreamsAssignor(AgentAssignor):
 def _same_tasks(metadata: _Metadata, names: str) -> bool:
     """True if the ids of tasks mean the same tasks for another worker as here."""
     return (metadata.streams or {}).get("names", names) == names  # type: ignore[no-any-return]
+
+
+def _conflict(roles: Mapping[str, str], metadata: _Metadata) -> str | None:
+    """A topic that has another role for another worker than here. None: the two workers may share all topics."""
+    others = (metadata.streams or {}).get("roles", {})
+    return min(
+        (topic for topic in roles.keys() & others.keys() if roles[topic] != others[topic]), default=None
+    )
 
 
 def _understood(metadata: _Metadata, names: str) -> Mapping[str, Any]:

@@ -73,6 +73,8 @@ class Fetcher:
         self._at_end: set[TopicPartition] = set()
         self.ends: dict[TopicPartition, int] = {}
         """The ends of the logs of the inputs, as far as they are known."""
+        self.without_offset: set[TopicPartition] = set()
+        """The partitions for which the last call of `committed` has found no offset."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """The positions at which tasks begin: the group's committed positions.
@@ -89,6 +91,7 @@ class Fetcher:
         self.ends.update(end)
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
+        self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
         for tp, (offset, metadata) in found.items():
             begin = self._next[tp] = first_offset(self._config, tp, offset, first[tp], end[tp])
             result[tp] = Position(begin if offset < 0 else offset, metadata)

@@ -11,11 +11,12 @@ from collections.abc import Collection
 
 from confluent_kafka import KafkaError
 
+from streamapp._base.counted import counted
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
@@ -65,6 +66,7 @@ class GlobalStores:
         """Partition -> the end that has to be reached before tasks may start."""
         self._consumer: LastingConsumer | None = None
         self._ids = TopicIds(admin, self.state.topics)
+        self._counts = {topic: topics.partitions[topic] for topic in self.state.topics}
         self._partitions = partitions = [
             TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
         ]
@@ -105,12 +107,19 @@ class GlobalStores:
         """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record.
 
         Raises `BrokerError` if a topic was deleted and created anew, has lost records at its end, or cannot be read.
+        Raises `TopologyError` if a topic has more partitions than at the start of the worker.
         """
         if self._consumer is None:
             return
         lost = self._ids.lost()
         if lost is not None and lost.anew:
             raise _recreated(lost.topic)
+        for topic, count in self._counts.items():
+            if (now := self._ids.partitions.get(topic, count)) > count:
+                raise TopologyError(
+                    f"the global topic {topic} had {counted(count, 'partition')} when this worker started, and has "
+                    f"{now} now, so its table lacks rows. Restart this worker, which then reads all partitions"
+                )
         self._hold_back(self._consumer)
         batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:

@@ -58,6 +58,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
             opened.append(self[id])
         starts = self._fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
+            live.without_offsets = self._fetcher.without_offset.issuperset(live.inputs)
             live.continue_from(
                 {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
             )

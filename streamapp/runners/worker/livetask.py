@@ -12,7 +12,8 @@ from streamapp.engine.asynchronous import RunAsync
 from streamapp.engine.collector import Collector
 from streamapp.engine.runner_ports import StateHome, TaskEnvironment
 from streamapp.engine.task_session import TaskSession
-from streamapp.records import TopicPartition
+from streamapp.errors import TopologyError
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import StateBackend
@@ -39,14 +40,52 @@ class LiveTask(TaskSession):
         id: TaskId,
         home: StateHome,
         inputs: Iterable[TopicPartition],
+        *,
+        group_without_offsets: bool = False,
     ) -> None:
         super().__init__(environment, subtopology, id.partition, home, inputs)
         self.id = id
+        self._group_without_offsets = group_without_offsets
+        self.without_offsets: bool = False
+        """True: the group has no committed offset in any input of this task."""
         repartition_topics = {topic.name for topic in subtopology.repartition_topics}
         self.repartitioned: tuple[TopicPartition, ...] = tuple(
             tp for tp in self.inputs if tp.topic in repartition_topics
         )
         """The inputs that are partitions of repartition topics, which no other task reads."""
+
+    def continue_from(
+        self, metadata: Mapping[TopicPartition, str], starts: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        super().continue_from(metadata, starts)
+        for store, offset in self.task.changelog_offsets.items():
+            if offset:
+                self._check_offsets(store)
+
+    def restore(self, store: str, batch: RecordBatch) -> None:
+        if batch.offsets:
+            self._check_offsets(store)
+        super().restore(store, batch)
+
+    def _check_offsets(self, store: str) -> None:
+        """Raises `TopologyError` if a store has rows, but the group has lost the offsets up to which the rows go.
+
+        Rows and offsets are committed together. So a group that has never committed has no rows.
+        """
+        changelog = self.subtopology.changelog_topics.get(store)
+        # A source topic that serves as the changelog has the records of others. With offsets in other inputs, the task
+        # may read topics that are new in this version.
+        if not (self.without_offsets and self._group_without_offsets) or changelog is None:
+            return
+        if changelog.name not in self.subtopology.source_topics:
+            raise TopologyError(
+                f"task {self.id}: the table {store} has rows, but the group {self.task.plan.application_id} has no "
+                "committed offsets. The offsets have expired (offsets.retention.minutes) or were deleted, or the "
+                "inputs were created anew. The table would count the records of the inputs twice, or lack records. "
+                "Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables, choose the "
+                "next records: `streamapp offsets reset APPLICATION --to-latest --keep-tables --execute`, or with "
+                "--to-earliest or --to-time"
+            )
 
     @property
     def at(self) -> str:
@@ -108,4 +147,11 @@ class TaskOpener:
             for topic in self._topics.sources[sub.id]
             if id.partition < self._topics.partitions[topic]
         ]
-        return LiveTask(self._environment, sub, id, self._home, inputs)
+        return LiveTask(
+            self._environment,
+            sub,
+            id,
+            self._home,
+            inputs,
+            group_without_offsets=self._topics.without_offsets,
+        )

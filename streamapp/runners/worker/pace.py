@@ -16,9 +16,15 @@ is by then only an eighth of all bytes sent: little more than the bytes of one s
 _RECOVERY = 2.0
 """The growth up to the largest limit that has proved right. A commit that takes twice as long is still in time."""
 _IN_TIME = 0.25
-"""The part of a transaction's time-out that a commit may take. The rest is for brokers that become slower."""
+"""The part of a transaction's time-out, without the latency, that the bytes of a commit may take. The rest is for
+brokers that become slower."""
 _QUICK = 0.5
-"""A commit is quick within this part of the time that a commit may take, and slow beyond all of the time."""
+"""A commit is quick within this part of the time that its bytes may take, and slow beyond all of the time."""
+_FEW_BYTES = 16 * 1024
+"""Brokers take so few bytes at once. If such a commit is slow, the reason is another one, for example a busy machine.
+A smaller limit makes no such commit quicker."""
+_MOST_LATENCY = 0.5
+"""The largest part of a transaction's time-out that may count as latency."""
 
 
 class Pace:
@@ -27,10 +33,15 @@ class Pace:
     The limit shrinks after a slow commit, and grows while the limit holds the worker back. An outage also makes commits
     slow, so the pace remembers the largest limit that brokers took quickly. Up to this value, the limit grows again by
     doubling.
+
+    Some brokers take long for any commit. Commits with few bytes show this latency, which does not count for commits
+    with more bytes.
     """
 
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:
-        self._seconds = transaction_timeout_ms / 1000 * _IN_TIME
+        self._timeout = transaction_timeout_ms / 1000
+        self._latency = 0.0
+        """The time that the last commit with few bytes took."""
         self._most = float(most_bytes)
         self._limit = min(float(_FIRST_BYTES), self._most)
         self._proved = self._limit
@@ -68,12 +79,23 @@ class Pace:
 
     def committed(self, waiting_bytes: int, seconds: float) -> None:
         """Notes a commit: the bytes that waited for the commit, and its time in seconds."""
-        if seconds > self._seconds:
-            self._limit = max(1.0, min(self._limit, waiting_bytes * self._seconds / seconds))
+        few = waiting_bytes <= _FEW_BYTES
+        if few:
+            self._latency = min(seconds, self._timeout * _MOST_LATENCY)
+        in_time = (self._timeout - self._latency) * _IN_TIME
+        for_bytes = seconds if few else seconds - self._latency
+        # With few bytes, the limit has no part in the time, so the limit grows.
+        held_back = few and self._binding
+        if for_bytes > in_time and not held_back:
+            self._limit = max(1.0, min(self._limit, waiting_bytes * in_time / for_bytes))
             self._doubt(2)
-        elif self._binding and seconds < self._seconds * _QUICK:
-            self._proved = max(self._proved, self._limit)
-            recovered = min(self._limit * _RECOVERY, self._proved)
+        elif self._binding:
+            recovered = 0.0
+            if held_back:
+                recovered = self._limit * _RECOVERY
+            elif for_bytes < in_time * _QUICK:
+                self._proved = max(self._proved, self._limit)
+                recovered = min(self._limit * _RECOVERY, self._proved)
             self._limit = min(self._most, max(self._limit * _GROWTH, recovered))
         self._binding = self._failing = False
 

@@ -281,6 +281,16 @@ class StreamsRuntime(WorkerView):
     async def on_assigned(self, assigned: Iterable[TopicPartition], generation: int) -> None:
         if self._plane is None or self._stopping:
             return
+        if (conflict := self._app.assignor.conflict) is not None:
+            self._on_failure(
+                TopologyError(
+                    f"tasks that read {conflict} have other stores or repartition topics in this version of the "
+                    "application than in the version of the worker that leads the group. The tables of each version "
+                    "would lack the records that workers of the other version process. Stop all workers of the other "
+                    "version before this worker starts; `streamapp compat` compares two versions"
+                )
+            )
+            return
         owned = set(assigned)
         grown = sorted(
             tp for tp in owned if self.is_source(tp.topic) and tp.partition >= self._partitions(tp.topic)

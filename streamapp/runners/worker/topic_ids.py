@@ -60,6 +60,8 @@ class TopicIds:
         self._ids: dict[str, str] = dict(ids or {})
         self._absent: set[str] = set()
         """The topics that brokers did not know at the last look."""
+        self.partitions: dict[str, int] = {}
+        """The partition counts of topics at the last look."""
         self._asked: Mapping[str, Future[Any]] = {}
         self._asked_at = 0.0
 
@@ -75,11 +77,12 @@ class TopicIds:
             absent = set()
             for topic, future in asked.items():
                 try:
-                    id = str(future.result(0).topic_id)
+                    described = future.result(0)
                 except KafkaException as exc:
                     if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and topic in self._ids:
                         absent.add(topic)
                     continue
+                id, self.partitions[topic] = str(described.topic_id), len(described.partitions)
                 known = self._ids.setdefault(topic, id)
                 if known == NO_TOPIC_ID:
                     self._ids[topic] = id

@@ -32,6 +32,8 @@ class Topics:
     sources: Mapping[int, tuple[str, ...]]
     ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the topics for whose committed offsets the check of the ids has asked."""
+    without_offsets: bool = False
+    """True: the group had no committed offset in any input."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
@@ -83,7 +85,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     check_nothing_left(plan, admin, existing, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
-    return Topics({**existing, **counts}, sources, ids)
+    without_offsets = all(offset < 0 for offset, _ in positions.values())
+    return Topics({**existing, **counts}, sources, ids, without_offsets)
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:
@@ -177,9 +180,9 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
         if found != count:
             raise TopologyError(
                 f"the internal topic {name} has {counted(found, 'partition')}, but the application needs {count}. The "
-                "number of partitions of its input has changed, so keys belong to other partitions than before. To "
-                "compute all tables anew, stop all workers and run `streamapp reset`; or give the input "
-                f"{counted(found, 'partition')} as before"
+                "number of partitions of its input, or of the topic itself, has changed, so keys belong to other "
+                "partitions than before. To compute all tables anew, stop all workers and run `streamapp reset`. If "
+                f"the input had {counted(found, 'partition')} before, an input with this number is an answer, too"
             )
 
 

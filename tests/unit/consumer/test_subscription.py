@@ -97,3 +97,14 @@ def test_changed_certificates_repeat_and_lose_no_record(pems: tuple[Path, Path],
     assert taken == [0, 1, 2, 3]
     assert subscription._client is clients[1]
     subscription.close()
+
+
+def test_new_partitions_are_noticed_as_soon_as_by_workers() -> None:
+    """Records of new partitions waited for up to five minutes, while the consumer was ready."""
+    assert options().client()["topic.metadata.refresh.interval.ms"] == 60_000
+    slow = StreamsConfig(
+        "payments",
+        dead_letter_queue_topic="dead",
+        client_properties={"topic.metadata.refresh.interval.ms": "600000"},
+    )
+    assert options(config=slow).client()["topic.metadata.refresh.interval.ms"] == "600000"

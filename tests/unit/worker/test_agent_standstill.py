@@ -140,7 +140,7 @@ def test_a_deleted_topic_is_noticed_also_if_agents_read_further_topics(
         answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}
         for name, answer in answers.items():
             if name in known:
-                answer.set_result(SimpleNamespace(topic_id=known[name]))
+                answer.set_result(SimpleNamespace(topic_id=known[name], partitions=[]))
             else:
                 answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
         return answers

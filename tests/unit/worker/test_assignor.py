@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from faust.assignor.client_assignment import ClientAssignment
 
-from streamapp import App, StreamsBuilder, StringSerde
+from streamapp import App, KStream, Materialized, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.runners.worker.assignor import _candidate, _Metadata
 from streamapp.runners.worker.placement import Candidate, TaskId, place
 
@@ -93,6 +94,51 @@ def test_members_of_another_version_get_no_copies() -> None:
     assert (placement.warmup["b"], placement.standby["b"]) == (set(), set())
     assert len(placement.warmup["c"]) == 1
     assert placement.standby["c"] | placement.warmup["c"] == set(tasks)
+
+
+def test_a_member_whose_tasks_have_other_stores_is_told_apart() -> None:
+    """The tables of one version would lack the records that the other version has processed."""
+    assignor: Any = App("mixed", topology=describe).assignor
+    url, roles = str(assignor._url), assignor.app.streams.plan.topic_roles
+    for leader, topic in (
+        ({"roles": roles}, None),
+        ({"roles": {"in": "other"}}, "in"),
+        ({"roles": {"elsewhere": "other"}}, None),
+        ({}, None),  # a leader of an earlier release
+    ):
+        assignor.on_assignment(assigned(assignor, url, **leader))
+        assert assignor.conflict == topic
+
+
+def test_the_roles_of_topics_follow_stores_and_repartition_topics() -> None:
+    text = StringSerde()
+
+    def roles(describe: Callable[[KStream[str, str]], Any], before: str | None = None) -> Mapping[str, str]:
+        builder = StreamsBuilder()
+        if before is not None:
+            builder.stream(before, key_serde=text, value_serde=text).group_by_key().count(
+                materialized=Materialized("before")
+            )
+        describe(builder.stream("in", key_serde=text, value_serde=text))
+        return builder.build().plan(StreamsConfig("roles")).topic_roles
+
+    def counted(name: str) -> Callable[[KStream[str, str]], Any]:
+        return lambda stream: stream.group_by_key().count(materialized=Materialized(name))
+
+    plain = roles(lambda stream: stream.to("out"))
+    assert plain == roles(lambda stream: stream.filter(lambda key, value: True).to("elsewhere"))
+    one = roles(counted("one"))
+    assert one == roles(lambda stream: counted("one")(stream.filter(lambda key, value: True)))
+    rekeyed = roles(
+        lambda stream: (
+            stream.select_key(lambda key, value: value)
+            .group_by_key(name="re", key_serde=text, value_serde=text)
+            .count(materialized=Materialized("one"))
+        )
+    )
+    assert len({each["in"] for each in (plain, one, roles(counted("two")), rekeyed)}) == 4
+    later = roles(counted("one"), before="first")  # the sub-topology has another number
+    assert later["in"] == one["in"]
 
 
 def test_the_names_of_tasks_follow_sub_topologies_and_stores() -> None:

@@ -52,6 +52,7 @@ def counting(*, asynchronous: bool = False, behind: bool = False) -> Plan:
 
 class Fetcher:
     at_end = True
+    without_offset: frozenset[TopicPartition] = frozenset()
 
     def __init__(self, *_: Any) -> None:
         self.assigned: set[TaskId] = set()

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import global_stores, topic_ids
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -35,6 +35,7 @@ class Cluster:
         self.paused: set[TopicPartition] = set()
         self.asked = 0
         self.topic_id = "first"
+        self.partitions = 1
         self.events: list[ConsumerEvent] = []
         self.removed = 0
         self.added: list[dict[TopicPartition, int]] = []
@@ -50,7 +51,7 @@ class Cluster:
 
     def describe(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
         described: Future[Any] = Future()
-        described.set_result(SimpleNamespace(topic_id=self.topic_id))
+        described.set_result(SimpleNamespace(topic_id=self.topic_id, partitions=range(self.partitions)))
         return {"rates": described}
 
     def remove(self, partitions: list[TopicPartition]) -> None: ...
@@ -224,6 +225,21 @@ def test_a_global_topic_of_which_nothing_arrives_is_fetched_anew_and_makes_the_w
 
 
 GONE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+
+
+def test_a_topic_with_new_partitions_ends_the_worker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the new partitions were missing in the table until the next start, without a word."""
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 0.0)
+    stores = opened(cluster)
+    for _ in range(3):
+        stores.poll(0)
+    cluster.partitions = 3
+    with pytest.raises(TopologyError, match="rates had 1 partition when this worker started, and has 3 now"):
+        for _ in range(3):
+            stores.poll(0)
+    stores.close()
 
 
 def test_a_topic_that_was_created_anew_ends_the_worker(

@@ -88,10 +88,13 @@ def test_rollbacks_lead_to_single_records_and_no_further() -> None:
 
 
 class Cluster:
-    """Brokers on a clock: a speed, a quota that lets ten seconds' worth pass at once, and outages."""
+    """Brokers on a clock: a speed, a quota that lets ten seconds' worth pass at once, and outages.
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    Every commit takes at least ``latency`` seconds.
+    """
+
+    def __init__(self, pace: Pace, latency: float = 0.02) -> None:
+        self.pace, self.latency = pace, latency
         self.now = 0.0
         self.rate = 1e12
         self.rollbacks = 0
@@ -105,10 +108,10 @@ class Cluster:
         self.rate, self._credit, self._seen = rate, 10 * rate, self.now
 
     def commit(self, size: int) -> None:
-        """A transaction with a time-out of 10 s; every commit takes at least 20 ms."""
+        """A transaction with a time-out of 10 s."""
         begin = max(self.now, self._up_at)
         credit = min(10 * self.rate, self._credit + (begin - self._seen) * self.rate) - size
-        took = begin - self.now + max(0.0, -credit) / self.rate + 0.02
+        took = begin - self.now + max(0.0, -credit) / self.rate + self.latency
         if took > 10:
             # Brokers drop what has not come in time.
             self.now, self.rollbacks = self.now + 10, self.rollbacks + 1
@@ -154,6 +157,52 @@ def test_after_an_outage_with_rollbacks_the_limit_is_soon_back() -> None:
     assert cluster.pace.most_bytes > MOST / 8
     cluster.backlog(15)
     assert cluster.pace.most_bytes > MOST / 2
+
+
+@pytest.mark.parametrize("latency", [1.3, 2.4, 4.0])
+def test_brokers_that_take_long_for_any_commit_do_not_keep_the_limit_small(latency: float) -> None:
+    """After an outage, a worker processed one record in each commit for good, because each commit took a second."""
+    cluster = Cluster(Pace(10_000, MOST)).grow()
+    cluster.outage(55)
+    cluster.backlog(6)
+    cluster.commit(1_000)
+    cluster.latency = latency
+    before = cluster.rollbacks
+    cluster.backlog(30)
+    assert cluster.pace.most_bytes > MOST / 100
+    cluster.backlog(60)
+    assert cluster.pace.most_bytes > MOST / 2
+    assert cluster.rollbacks == before
+
+
+def test_outages_one_after_the_other_do_not_keep_the_limit_small() -> None:
+    cluster = Cluster(Pace(10_000, MOST), 1.3)
+    for _ in range(20):
+        cluster.outage(25)
+        cluster.backlog(3)
+    cluster.pace.rolled_back()
+    cluster.backlog(15)
+    assert cluster.pace.most_bytes > 16_384
+
+
+@pytest.mark.parametrize("latency", [1.3, 2.4, 4.0])
+def test_a_worker_that_starts_beside_slow_brokers_takes_many_records(latency: float) -> None:
+    cluster = Cluster(Pace(10_000, MOST), latency)
+    cluster.backlog(80)
+    assert cluster.pace.most_bytes > MOST / 8
+
+
+@pytest.mark.parametrize("rate", [20_000, 300_000])
+def test_the_time_that_each_commit_takes_hides_no_quota(rate: int) -> None:
+    cluster = Cluster(Pace(10_000, MOST), 1.5).grow()
+    cluster.limit(rate)
+    cluster.backlog(20, weight=500)
+    first = cluster.rollbacks
+    assert first <= 9
+    for idle in (0.0, 3.0, 20.0, 0.0, 60.0):
+        cluster.now += idle
+        cluster.backlog(60, weight=500)
+    assert cluster.rollbacks == first
 
 
 def test_beyond_what_has_proved_right_the_limit_grows_slowly() -> None:

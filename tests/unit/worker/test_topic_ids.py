@@ -32,7 +32,7 @@ class Admin:
     def __init__(self, topic_id: str) -> None:
         self.asked: list[str] = []
         self._answer: Future[Any] = Future()
-        self._answer.set_result(SimpleNamespace(topic_id=topic_id))
+        self._answer.set_result(SimpleNamespace(topic_id=topic_id, partitions=[]))
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
         self.asked += topics.topic_names
@@ -107,7 +107,7 @@ class Ids:
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
         answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}
         for name, answer in answers.items():
-            answer.set_result(SimpleNamespace(topic_id=self._ids[name]))
+            answer.set_result(SimpleNamespace(topic_id=self._ids[name], partitions=[]))
         return answers
 
 
