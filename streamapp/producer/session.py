@@ -207,7 +207,12 @@ class TransactionSession:
                     "the transaction was not committed: a record for "
                     f"{records[index].topic}: {advised(error, records[index].topic)}"
                 )
-            retrying(self._client.abort_transaction, seconds)
+            try:
+                retrying(self._client.abort_transaction, seconds)
+            except KafkaException as exc:
+                # Nothing is committed, even without an answer to the abort. The next session ends the transaction.
+                if not exc.args[0].retriable():
+                    raise
             errors.clear()
             errors.update(refused)
             return
