@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 from confluent_kafka import KafkaException
@@ -42,15 +41,23 @@ class NotBack(Exception):
         self.seconds = seconds
 
 
-def abandon_transaction(producer: Transacting) -> None:
+def abandon_transaction(producer: Transacting) -> bool:
     """Makes a producer with an open transaction safe to destroy. If brokers answer at once, also aborts the
     transaction.
 
     librdkafka ends the process with an assertion if a producer is destroyed while it announces partitions of a
     transaction (`rd_kafka_txn_register_partitions`). After a call to abort, a producer announces no partitions.
+
+    Returns False if librdkafka does not come back within about two seconds. Nobody may use the producer afterwards. The
+    thread of the call keeps the producer alive until the call returns.
     """
-    with suppress(KafkaException):  # the next producer with this transactional id ends the transaction
-        producer.abort_transaction(_ABANDON_SECONDS)
+    try:
+        in_time(lambda: producer.abort_transaction(_ABANDON_SECONDS), _ABANDON_SECONDS, lambda: None)
+    except NotBack:
+        return False
+    except KafkaException:  # the next producer with this transactional id ends the transaction
+        pass
+    return True
 
 
 def open_transactions(producer: Transacting, timeout: float) -> None:
@@ -69,7 +76,7 @@ def open_transactions(producer: Transacting, timeout: float) -> None:
         raise BrokerError(f"transactions are not possible: {exc}") from None
 
 
-def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:
+def in_time(call: Callable[[], object], seconds: float, late: Callable[[], object]) -> None:
     """Runs ``call`` in a thread, and raises `NotBack` if it has not returned two seconds after ``seconds``.
 
     librdkafka does not always keep its time-outs: after a restart of a broker, a call may hang for minutes. If the

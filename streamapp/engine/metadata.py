@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import logging
 import re
 import struct
@@ -22,11 +23,13 @@ from streamapp.errors import StreamsError
 __all__ = [
     "BACKFILL",
     "METADATA_LIMIT",
+    "SHORT_MARK",
     "STREAM_TIME",
     "TOPIC_ID",
     "RememberedTimes",
     "decode_metadata",
     "encode_metadata",
+    "marks_of",
     "metadata_of",
     "topic_ids_in",
 ]
@@ -39,6 +42,14 @@ because the changelogs already have state that belongs to later offsets."""
 
 TOPIC_ID = "topic id "
 """The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
+
+_SHORT_ID = "topic id"
+"""The name whose number is the short id of the topic, for tasks with so many inputs that whole ids have no room.
+
+All inputs share this name. So the names of all inputs have room together, as Kafka Streams writes them."""
+
+SHORT_MARK = "#"
+"""The beginning of a short id among the results of `topic_ids_in`."""
 
 STREAM_TIME = ".stream-time"
 """The end of the name under which an operator remembers its stream time."""
@@ -112,19 +123,43 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
 
 
 def topic_ids_in(text: str) -> frozenset[str]:
-    """The topic ids in the metadata of an offset. In a worker's commit, the id of the topic of the offset.
+    """The topic ids in the metadata of an offset, as `marks_of` has them. In a worker's commit, the id of the topic.
 
-    The metadata has an id as a name, ``topic id <id>``. The result is empty if there is no such name, as in metadata of
-    Kafka Streams and of an unfinished backfill. The result leaves out `NO_TOPIC_ID`, which stands for an unknown id.
+    The metadata has an id as a name, ``topic id <id>``, or a short id as the number of the name ``topic id``. The
+    result is empty if there is no such name, as in metadata of Kafka Streams and of an unfinished backfill. The result
+    leaves out `NO_TOPIC_ID`, which stands for an unknown id.
+
     Kafka Streams writes the names of all inputs of a task with each input. So there may be ids of other inputs. The id
-    of the topic itself is missing if no worker has committed this input before.
+    of the topic itself is missing if no worker has committed this input before. Kafka Streams writes the largest of all
+    short ids with each input.
 
     >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
     frozenset({'A1'})
     """
     known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
     named = {name.removeprefix(TOPIC_ID) for name in known if name.startswith(TOPIC_ID)}
+    if _SHORT_ID in known:
+        named.add(_short_mark(known[_SHORT_ID]))
     return frozenset(named - {NO_TOPIC_ID})
+
+
+def marks_of(topic_id: str) -> frozenset[str]:
+    """The two forms in which metadata may name a topic: its id, and its short id.
+
+    >>> sorted(marks_of("A1"))
+    ['#2087450974918854218', 'A1']
+    """
+    return frozenset((topic_id, _short_mark(_short_id(topic_id))))
+
+
+def _short_id(topic_id: str) -> int:
+    """A number for a topic id, which no other topic of the cluster has. The number is positive, as Java's times are."""
+    digest = hashlib.blake2b(topic_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _short_mark(number: int) -> str:
+    return f"{SHORT_MARK}{number}"
 
 
 def _remembered(data: bytes) -> dict[str, int]:
@@ -201,28 +236,30 @@ class RememberedTimes:
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
         `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
-        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, the id goes, and leaves
-        its room to notes. Times go last, from the end. The stream times of operators stand at the end. Without its
-        stream time, an operator begins anew after a restart, as in Kafka Streams.
+        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, a short id takes
+        the place of the id. Times go last, from the end. The stream times of operators stand at
+        the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
         """
         known = self._known()
         bytes_known = _HEAD.size + _INT.size + sum(map(_size, known))
         own: dict[str, int] = {} if topic_id is None else {f"{TOPIC_ID}{topic_id}": 0}
         bytes_id = sum(map(_size, own))
-        if _letters(bytes_known + bytes_id * inputs) > METADATA_LIMIT:
-            own, bytes_id = {}, 0
+        bytes_ids = bytes_id * inputs
+        if topic_id is not None and _letters(bytes_known + bytes_ids) > METADATA_LIMIT:
+            own = {_SHORT_ID: _short_id(topic_id)}
+            bytes_ids = bytes_id = _size(_SHORT_ID)
         # A note about a store has two forms, for inputs whose records reach the store and for other inputs.
         room = min(
             _NOTES_LIMIT - _letters(bytes_known + bytes_id),
-            (METADATA_LIMIT - _letters(bytes_known + bytes_id * inputs)) // 2,
+            (METADATA_LIMIT - _letters(bytes_known + bytes_ids)) // 2,
         )
         fitting = _fitting(notes, room)
         return encode_metadata(partition_time, known | own | dict.fromkeys(fitting, max(partition_time, 0)))
 
     def _known(self) -> dict[str, int]:
-        """The numbers that fit into the metadata, first those that no later record sets right."""
+        """The numbers that fit into the metadata beside a short id, first those that no later record sets right."""
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
-        left = METADATA_LIMIT // 4 * 3 - _HEAD.size - _INT.size
+        left = METADATA_LIMIT // 4 * 3 - _HEAD.size - _INT.size - _size(_SHORT_ID)
         if sum(map(_size, known)) <= left:
             return known
         ordered = sorted(known, key=lambda name: name.endswith(STREAM_TIME))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -207,7 +207,12 @@ class TransactionSession:
                     "the transaction was not committed: a record for "
                     f"{records[index].topic}: {advised(error, records[index].topic)}"
                 )
-            retrying(self._client.abort_transaction, seconds)
+            try:
+                retrying(self._client.abort_transaction, seconds)
+            except KafkaException as exc:
+                # Nothing is committed, even without an answer to the abort. The next session ends the transaction.
+                if not exc.args[0].retriable():
+                    raise
             errors.clear()
             errors.update(refused)
             return
@@ -254,10 +259,9 @@ class TransactionSession:
         self._client.poll(0)
 
     def abandon(self) -> None:
-        """Closes the session within about 3 s. An open transaction is aborted; if brokers do not answer in this time,
+        """Closes the session within about 2 s. An open transaction is aborted; if brokers do not answer in this time,
         the next session aborts it."""
-        with suppress(NotBack):
-            in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)
+        abandon_transaction(self._client)
 
 
 class BookmarkedSession(TransactionSession):

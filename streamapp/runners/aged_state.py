@@ -40,7 +40,7 @@ class StateOnDisk(NamedTuple):
     offsets: Mapping[str, int]
     """The next changelog offset of each store."""
     written: float
-    """The time of the last write, in seconds since 1970."""
+    """The time of the last commit or restored record, in seconds since 1970."""
 
 
 def state_on_disk(folder: str | os.PathLike[str]) -> StateOnDisk:
@@ -115,7 +115,7 @@ def forget_aged_rows(
             logger.warning("%s", error)
             del left[task]
             continue
-        left[task] = state._replace(offsets={**state.offsets, **dict.fromkeys(stores, 0)}, written=now)
+        left[task] = state._replace(offsets={**state.offsets, **dict.fromkeys(stores, 0)})
     return left
 
 

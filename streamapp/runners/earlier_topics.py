@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaException, TopicCollection
 
 from streamapp._base.names import NO_TOPIC_ID
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask
-from streamapp.engine.metadata import topic_ids_in
+from streamapp.engine.metadata import SHORT_MARK, marks_of, topic_ids_in
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 
@@ -61,14 +62,19 @@ def _compared(
 
     Kafka Streams writes the ids of all inputs of a task with each input, also with an input that no worker has ever
     committed. Such an offset names no id of its own topic, so ids of the other topics tell nothing about the offset.
+    Kafka Streams writes the same short id with all inputs. So a short id of several topics tells nothing.
     """
     named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
+    topics = Counter(mark for _, mark in {(tp.topic, mark) for tp, ids in named.items() for mark in ids})
+    shared = {mark for mark, count in topics.items() if count > 1 and mark.startswith(SHORT_MARK)}
+    named = {tp: rest for tp, ids in named.items() if (rest := ids - shared)}
     present = ids_of(admin, {tp.topic for tp in named}, timeout)
-    of_today = set(present.values())
+    marks = {topic: marks_of(topic_id) for topic, topic_id in present.items()}
+    of_today = frozenset().union(*marks.values())
     others = {
         tp
         for tp, ids in named.items()
-        if tp.topic in present and present[tp.topic] not in ids and not ids <= of_today
+        if tp.topic in present and not marks[tp.topic] & ids and not ids <= of_today
     }
     return others, present
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocksdict import (
@@ -45,6 +47,8 @@ _MIB = 1024 * 1024
 _STORE = "store:"  # the prefix of stores' column families; the family "default" has the offsets
 _OFFSET = struct.Struct(">q")
 _key = itemgetter(0)
+_WRITTEN = "written-at"
+"""The file with the time of the last write in ms. RocksDB leaves files alone whose names it does not know."""
 
 _WRITE_BUFFER_BYTES = 16 * _MIB
 _FILTER_PART = 0.01
@@ -127,7 +131,10 @@ class RocksBackend:
         self._closed = False
         try:
             os.makedirs(self.path, exist_ok=True)
-            known = Rdict.list_cf(self.path, self._options) if _exists(self.path) else ["default"]
+            known = ["default"]
+            if _exists(self.path):
+                known = Rdict.list_cf(self.path, self._options)
+                _keep_time(self.path)
             names = dict.fromkeys([*known, *(_STORE + store for store in stores)], self._options)
             self._db = Rdict(self.path, self._options, column_families=names)
         except Exception as error:
@@ -174,6 +181,8 @@ class RocksBackend:
             put(store.encode(), _OFFSET.pack(offset))  # into the column family "default"
         try:
             self._db.write(writes)
+            if any(batch.offsets.values()):  # the offset 0 belongs to a store without rows
+                _note_time(self.path, time.time())
             self._remember(batch)
             for store, puts in batch.puts.items():
                 if len(puts) >= _MANY_ROWS:
@@ -242,14 +251,42 @@ def offsets_in(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def written_at(path: str | os.PathLike[str]) -> float | None:
-    """The time of the last write to the RocksDB database of a folder, in seconds since 1970. None: no file tells.
+    """The time of the last write with changelog offsets to the RocksDB database of a folder, in seconds since 1970.
 
-    An opening for writes counts as a write. Its new files hide the time of the last write before.
+    None: nothing tells the time. An opening is no write: an opening makes new files, but keeps the note of the time. A
+    note that cannot be read counts as very old. Without a note, as in state of earlier releases, the files tell.
     """
+    try:
+        return int(Path(path, _WRITTEN).read_bytes()) / 1000
+    except FileNotFoundError:
+        return _file_time(path)
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _file_time(path: str | os.PathLike[str]) -> float | None:
     times: list[float] = []
     with suppress(OSError), os.scandir(path) as files:
         times = [file.stat().st_mtime for file in files if file.name.endswith((".log", ".sst"))]
     return max(times, default=None)
+
+
+def _note_time(path: str, seconds: float) -> None:
+    """Notes the time of a write. Without the note, the state would only look older, so an error of the disk is none."""
+    with suppress(OSError):
+        file = os.open(os.path.join(path, _WRITTEN), os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.write(
+                file, b"%013d" % int(seconds * 1000)
+            )  # over the earlier note, so that a full disk has room
+        finally:
+            os.close(file)
+
+
+def _keep_time(path: str) -> None:
+    """Notes the time of state that an earlier release has written, because an opening makes new files."""
+    if not os.path.exists(os.path.join(path, _WRITTEN)) and (written := _file_time(path)) is not None:
+        _note_time(path, written)
 
 
 class _RocksTable:

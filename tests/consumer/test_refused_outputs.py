@@ -123,7 +123,8 @@ def test_only_the_partition_of_a_refused_output_stands_still(feed: Feed) -> None
         until(lambda: running.status.state == "failed", SECONDS, lambda: running.status)
     done = [number for number in range(30, 60) if calls[str(number)]]
     assert numbers(feed) == done
-    assert 0 not in feed.committed()
+    # A commit of the other partition may come after the start of the call, and then has the position of its record.
+    assert feed.committed().get(0, (0, [])) == (0, [])
 
 
 def test_a_retry_sends_the_outputs_again_in_order_and_makes_no_call_again(feed: Feed) -> None:

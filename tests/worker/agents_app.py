@@ -42,6 +42,7 @@ if "APP_ID" in env:
         datadir=env["DATADIR"],
         web_port=int(env["WEB_PORT"]),
         topic_partitions=4,
+        consumer_auto_offset_reset=env.get("RESET", "earliest"),
         broker_commit_interval=int(env.get("COMMIT_MS", "100")) / 1000,
         **broker,
     )

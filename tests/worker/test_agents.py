@@ -263,6 +263,29 @@ def test_kill_9_repeats_only_what_was_not_committed_with_at_least_once(answered:
         assert {value for _, value in answered.answers()} == set(answered.asked)
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_agents_that_begin_at_the_end_commit_where_they_begin(cluster: Cluster, guarantee: str) -> None:
+    """A worker whose logs were empty committed nothing: the next one began at the new end, and passed over records."""
+    answered = Answered(cluster)
+    env = {"GUARANTEE": guarantee, "RESET": "latest"}
+    first = answered.start(**env)
+    group = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": cluster.id})
+    partitions = [TopicPartition(answered.input, number) for number in range(PARTITIONS)]
+    until(
+        lambda: all(found.offset >= 0 for found in group.committed(partitions, timeout=10)),
+        40,
+        answered.story,
+    )
+    group.close()
+    first.signal(signal.SIGKILL)
+    first.wait()
+    answered.ask(30)
+    second = answered.start(**env)
+    answered.answered(30)
+    assert second.terminate() == 0
+    assert sorted(value for _, value in answered.answers()) == sorted(answered.asked)
+
+
 def test_a_worker_that_hangs_and_is_replaced_commits_nothing_any_more(cluster: Cluster) -> None:
     answered = Answered(cluster)
     env = {"TABLE": "yes", "DELAY": "0.005", "COMMIT_MS": "1000"}

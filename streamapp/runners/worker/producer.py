@@ -167,9 +167,8 @@ class RecordProducer:
         """
         with contextlib.suppress(KafkaException):
             self.client.poll(0)  # collects refusals
-        if self._in_transaction:
-            abandon_transaction(self.client)
-        self.client.purge()
+        if not self._in_transaction or abandon_transaction(self.client):
+            self.client.purge()
         self._refusals.take()
         self._refusals.rolled_back()
         self._knows_refusals = bool(self._refusals)

@@ -51,8 +51,7 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
             WriteSet(puts={name: list(rows) for name, rows in ROWS.items()}, offsets=dict.fromkeys(ROWS, 40))
         )
         backend.close()
-        for file in path.iterdir():
-            os.utime(file, (time.time() - 3 * DAY, time.time() - 3 * DAY))
+        (path / "written-at").write_bytes(b"%013d" % int((time.time() - 3 * DAY) * 1000))
         yield directory
 
 
@@ -126,6 +125,31 @@ def test_a_store_that_was_written_lately_keeps_its_rows(directory):
     backend.write(WriteSet(offsets={"counts": 50}))
     backend.close()
     assert forget(directory, ENDS) == {"counts": 50, "lengths": 40}
+
+
+def test_an_opening_makes_rows_no_younger(directory):
+    """A worker that failed at each start opened its state every day, and kept rows without their tombstones."""
+    RocksBackend(directory.task_path(str(TASK))).close()
+    assert forget(directory, ENDS) == {"counts": 0, "lengths": 40}
+    later = {**ENDS, "app-lengths-changelog": 70}
+    assert forget(directory, later) == {"counts": 0, "lengths": 0}, (
+        "to empty one store makes the others no younger"
+    )
+
+
+def test_the_files_tell_the_age_of_the_state_of_an_earlier_release(directory):
+    path = directory.task_path(str(TASK))
+    (path / "written-at").unlink()
+    for file in path.iterdir():
+        os.utime(file, (time.time() - 3 * DAY, time.time() - 3 * DAY))
+    RocksBackend(path).close()
+    assert state_on_disk(path).written < time.time() - 2 * DAY
+    assert forget(directory, ENDS) == {"counts": 0, "lengths": 40}
+
+
+def test_a_damaged_note_of_the_time_counts_as_old(directory):
+    (directory.task_path(str(TASK)) / "written-at").write_bytes(b"")
+    assert forget(directory, ENDS) == {"counts": 0, "lengths": 40}
 
 
 def test_damaged_rows_are_left_to_the_task(directory, monkeypatch):

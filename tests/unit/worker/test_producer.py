@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -341,6 +342,26 @@ def test_a_transaction_is_told_to_end_before_its_producer_is_thrown_away(outputs
     outputs.roll_back()
     assert len(told) == 1
     assert told[0] < 1
+
+
+def test_a_transaction_that_does_not_end_keeps_no_worker(
+    outputs: RecordProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the clock was set back, the abort of a transaction could wait for hours, and the worker with it."""
+    monkeypatch.setattr("streamapp.broker.transacting._MARGIN_SECONDS", 0.05)
+    answered, purged = threading.Event(), threading.Event()
+    left_behind = outputs.client
+    left_behind.begin_transaction = lambda: None  # type: ignore[method-assign]
+    left_behind.abort_transaction = lambda seconds: answered.wait(10)  # type: ignore[method-assign]
+    left_behind.purge = purged.set  # type: ignore[method-assign]
+    outputs.begin()
+    try:
+        outputs.roll_back()
+        assert not answered.is_set()
+        assert outputs.client is not left_behind
+        assert not purged.is_set(), "nobody touches a client that is inside a call"
+    finally:
+        answered.set()
 
 
 class RowClient(Client):

@@ -16,6 +16,7 @@ from streamapp.engine.metadata import (
     RememberedTimes,
     decode_metadata,
     encode_metadata,
+    marks_of,
     topic_ids_in,
 )
 from streamapp.errors import TopologyError
@@ -111,6 +112,10 @@ class Ids:
         return answers
 
 
+def admin_of(**ids: str) -> Any:
+    return Ids(**ids)
+
+
 def test_an_offset_of_kafka_streams_may_name_only_other_inputs_of_its_task() -> None:
     """Workers refused to start after Java, if they had not committed the input themselves before Java."""
     admin: Any = Ids(orders="A", answers="B")
@@ -130,13 +135,62 @@ def test_a_task_names_the_topic_and_remembers_no_earlier_one() -> None:
     assert topic_ids_in(times.encode(6, None)) == set()
 
 
-def test_metadata_without_room_leaves_out_the_id() -> None:
+def test_metadata_without_room_has_a_short_id() -> None:
     """Brokers refuse longer metadata, so the worker could not commit any more."""
+    times, id = RememberedTimes(), "B" * 22
+    assert topic_ids_in(times.encode(6, id)) == {id}
+    for number in range(200):
+        times.remember(f"operator {number}", lambda: 7)
+    text = times.encode(6, id)
+    assert len(text) <= METADATA_LIMIT
+    assert topic_ids_in(text) == marks_of(id) - {id}
+
+
+def many(prefix: str = "") -> dict[str, str]:
+    """The ids of so many topics that the names of all of them have no room in metadata."""
+    return {f"topic{number}": f"{prefix}{number:022}" for number in range(300)}
+
+
+def committed_by_a_task(ids: dict[str, str]) -> dict[TopicPartition, tuple[int, str]]:
     times = RememberedTimes()
-    assert topic_ids_in(times.encode(6, "B" * 22)) == {"B" * 22}
-    while len(times.encode(6, None)) <= METADATA_LIMIT - 50:
-        times.remember(f"operator {len(times.encode(6, None))}", lambda: 7)
-    assert times.encode(6, "B" * 22) == times.encode(6, None)
+    return {
+        TopicPartition(topic, 0): (7, times.encode(6, id, ["all stores"], len(ids)))
+        for topic, id in ids.items()
+    }
+
+
+def test_one_of_very_many_topics_that_is_created_anew_is_noticed() -> None:
+    """The offsets of a task with more than about 60 inputs named no ids, so the worker began in the new topic."""
+    committed = committed_by_a_task(many())
+    assert committed_in_others(admin_of(**many()), committed) == set()
+    admin: Any = Ids(**many() | {"topic7": "another"})
+    assert committed_in_others(admin, committed) == {TopicPartition("topic7", 0)}
+
+
+def test_a_topic_that_joins_or_leaves_very_many_changes_nothing() -> None:
+    committed = committed_by_a_task(many())
+    del committed[TopicPartition("topic7", 0)]
+    committed[TopicPartition("topic8", 0)] = (7, "")
+    assert committed_in_others(admin_of(**many()), committed) == set()
+
+
+def test_very_many_topics_after_kafka_streams_are_all_read_on() -> None:
+    """Java writes the names of all inputs with each input, and of two numbers the larger."""
+    texts = committed_by_a_task(many())
+    union: dict[str, int] = {}
+    for _, text in texts.values():
+        for name, number in decode_metadata(text)[1].items():
+            union[name] = max(number, union.get(name, number))
+    java = encode_metadata(6, union)
+    assert len(java) <= 4_096
+    committed = dict.fromkeys([*texts, TopicPartition("added", 0)], (7, java))
+    assert committed_in_others(admin_of(**many(), added="C"), committed) == set()
+    assert committed_in_others(admin_of(**many("anew"), added="C"), committed) == set()
+    own = texts[TopicPartition("topic7", 0)]
+    committed |= {TopicPartition("topic7", 0): own}  # a worker goes on after Java
+    assert committed_in_others(admin_of(**many("anew"), added="C"), committed) == {
+        TopicPartition("topic7", 0)
+    }
 
 
 def test_times_without_room_are_left_out_from_the_end() -> None:
@@ -170,6 +224,7 @@ def test_kafka_streams_can_write_the_names_of_all_inputs_with_each_input(operato
 def test_a_task_of_very_many_inputs_keeps_its_notes() -> None:
     """The ids of so many inputs have no room in metadata of Kafka Streams. All inputs share the notes."""
     notes = ["store counts: values by key", "all stores"]
-    few, many = (RememberedTimes().encode(6, "B" * 22, notes, inputs) for inputs in (60, 100))
+    few, more = (RememberedTimes().encode(6, "B" * 22, notes, inputs) for inputs in (60, 100))
     assert decode_metadata(few)[1] == {f"{TOPIC_ID}{'B' * 22}": 0, notes[0]: 6, notes[1]: 6}
-    assert decode_metadata(many)[1] == {notes[0]: 6, notes[1]: 6}
+    (short,) = topic_ids_in(more)
+    assert decode_metadata(more)[1] == {"topic id": int(short.removeprefix("#")), notes[0]: 6, notes[1]: 6}

@@ -29,7 +29,7 @@ from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed, list_offsets
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.status import InputInfo
@@ -135,6 +135,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Partitions that were set to the group's position since the last rebalance."""
         self._too_early: dict[TP, int] = {}
         """The offset of the first record that was fetched before its partition was set to the group's position."""
+        self._begun: dict[TP, int] = {}
+        """The positions at the ends of logs at which reading began, and which the group has not committed yet."""
         self._limits: dict[TP, int] | None = None
         """The last positions that may be committed, after a failure or when the worker stops. None: no limits."""
         self._read_offset = _NoOffsets()
@@ -322,23 +324,43 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             if self._member is not member:
                 return  # the next assignment has a seek of its own
             try:
-                await self._place(committed, new)
+                begun = await self._place(committed, new)
             except IllegalStateError:
                 return  # a partition is about to be revoked
+            except StreamsError as exc:
+                await self.fail(exc, None)
+                return
             self._committed_offset.update(committed)
             self._too_early.clear()
             self._placed.update(found)
             self._turn += 1
             self._seamless = True
+            self._begun = begun
+            if begun:
+                # No record is fetched meanwhile. If the commit fails, the next commit tries again.
+                await self._commit_done(None)
 
-    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> None:
+    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> dict[TP, int]:
+        """Sets the partitions to their positions. Returns the positions at the ends of ``new`` partitions, if reading
+        begins there."""
         for tp, offset in committed.items():
             await self.seek(tp, offset)
-        if new and self.app.conf.consumer_auto_offset_reset == "earliest":
+        if not new:
+            return {}
+        if self.app.conf.consumer_auto_offset_reset == "earliest":
             await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
-        else:
-            for tp in self._too_early.keys() & new:
-                await self.seek(tp, self._too_early[tp])
+            return {}
+        plain, admin = [TopicPartition(*tp) for tp in new], admin_client(self.app.config)
+        ends = await asyncio.to_thread(list_offsets, admin, plain, latest=True)
+        known = (
+            self._too_early | self._begun
+        )  # an earlier call may have set a partition that has no commit yet
+        begun = {
+            tp: min(known.get(tp, end), end) for tp, end in ((tp, ends[TopicPartition(*tp)]) for tp in new)
+        }
+        for tp, offset in begun.items():
+            await self.seek(tp, offset)
+        return begun
 
     # Commits.
 
@@ -387,7 +409,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 if position is not None:
                     limit = position if self._limits is None else self._limits.get(tp, 0)
                     found[tp] = min(position, limit)
-        return found
+        return self._begun | found
 
     async def _commit_positions(self, positions: dict[TP, int], member: Member) -> bool:
         sends = self.app._attachments
@@ -405,7 +427,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         due = {
             tp: max(position, before[tp])
             for tp, position in positions.items()
-            if position > before[tp] or tp in with_messages
+            if position > before[tp] or tp in with_messages or tp in self._begun
         }
         if not due:
             self._behind = False
@@ -423,6 +445,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             )
             self._behind = behind or not done
         if done:
+            self._begun = {tp: offset for tp, offset in self._begun.items() if tp not in due}
             self._committed_offset.update(due)
             self._thread.tp_last_committed_at.update(dict.fromkeys(due, time.monotonic()))
             await sends.sent(messages)
@@ -544,6 +567,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await super().on_partitions_revoked(revoked)
         self._placed.clear()
         self._too_early.clear()
+        self._begun = {}
         self._progress.clear()
         for message in list(self._unacked_messages):
             # The record comes again. A late end of its work here must not count for the second delivery.
