@@ -55,7 +55,7 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
     "identity",
     default="key",
     show_default=True,
-    help="The part of a record that is its id: key, header:NAME or value:FIELD (of a JSON value).",
+    help="The part of a record that is its id: key, header:NAME or value:FIELD (of a value in JSON or Avro).",
 )
 @click.option(
     "--window",
@@ -198,6 +198,11 @@ def _here(
         _write_gap(gap, ledger.differences())
         sent = None
         if transactions is not None and per_second is not None:
+            if 2 * result.framed > result.found + result.unidentified:
+                raise ConfigError(
+                    f"--republish writes values as text, but the values of {topic} begin with the id of a schema. "
+                    "Nothing is sent: take --gap FILE, and send these records with the serde of the topic"
+                )
             sent = republish(
                 transactions, _records(source, topic, identity, span), ledger, per_second=per_second
             )

@@ -5,8 +5,8 @@ Each record that a consumer has taken is in one state: done, in work, waiting, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from streamapp._base.prometheus import Metric
@@ -87,6 +87,11 @@ class ConsumerStatus:
     transactions: bool = False
     """True with ``output=``: the outputs of the handler and the offsets are committed together in Kafka
     transactions."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """The offsets from the first record that is not done to the end of the log, for each partition.
+
+    Brokers tell the ends of the logs every 5 s. A partition whose position or end is not known yet is left out.
+    """
 
     def as_json(self) -> dict[str, Any]:
         """This status as values of JSON, in the form of ``/status``."""
@@ -171,4 +176,14 @@ def described(statuses: Iterable[ConsumerStatus]) -> Iterable[Metric]:
         "gauge",
         "The time of the longest call that is under way.",
         [(labels, each.oldest_seconds) for labels, each in every],
+    )
+    yield Metric(
+        "consumer_lag",
+        "gauge",
+        "Offsets from the first record that is not done to the end of the log.",
+        [
+            (labels | {"topic": topic, "partition": partition}, lag)
+            for labels, each in every
+            for topic, _, partition, lag in ((*name.rpartition("-"), lag) for name, lag in each.lag.items())
+        ],
     )

@@ -460,6 +460,20 @@ class Dispatcher:
                 ((unit, now - began) for unit, began in self._running.items()), key=lambda each: -each[1]
             )
 
+    def lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """The offsets from the first record that is not done to the end of the log, for partitions whose position and
+        end are known."""
+        with self.changed:
+            positions = {
+                source: 0 if ends.get(source) == 0 else partition.done.position
+                for source, partition in sorted(self._partitions.items())
+            }
+        return {
+            str(source): max(0, ends[source] - position)
+            for source, position in positions.items()
+            if position is not None and source in ends
+        }
+
     def look(self) -> tuple[ConsumerMetrics, tuple[str, ...], tuple[str, ...]]:
         """The counts, the names of the partitions, and the names of the paused partitions, all of the same moment."""
         with self.changed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -141,21 +142,29 @@ class ReliableProducer(ProducerFace[K, V]):
         if record is not None:
             self._order.put_now(record).future.add_done_callback(partial(_tell, report))
             return report
-        if len(self._later) >= self._core.options.buffer_records:
-            raise self._core.full(1)
+        free = self._core.hold(key, value)
         place = self._order.join([topic])
-        later = asyncio.create_task(self._send_later(topic, make, place, report))
+        later = asyncio.create_task(self._send_later(topic, make, place, report, free))
         self._later.add(later)
-        later.add_done_callback(partial(self._over, topic, place, report))
+        later.add_done_callback(partial(self._over, topic, place, report, free))
         return report
 
     async def _send_later(
-        self, topic: str, make: Make, place: Place, report: asyncio.Future[DeliveryReport]
+        self,
+        topic: str,
+        make: Make,
+        place: Place,
+        report: asyncio.Future[DeliveryReport],
+        free: Callable[[], None],
     ) -> None:
-        """Sends a record of `send_soon` that waits for a registry. The confirmation comes after the call."""
+        """Sends a record of `send_soon` that waits for a registry. The confirmation comes after the call.
+
+        Meanwhile the record has space in the buffer by its rough size, which ``free`` frees.
+        """
         try:
             async with place:
                 record = await place.record(topic, make)
+            free()
             parcel = await self._order.post([record])
         except Exception as exc:
             if not report.done():
@@ -164,10 +173,16 @@ class ReliableProducer(ProducerFace[K, V]):
             parcel.future.add_done_callback(partial(_tell, report))
 
     def _over(
-        self, topic: str, place: Place, report: asyncio.Future[DeliveryReport], later: asyncio.Task[None]
+        self,
+        topic: str,
+        place: Place,
+        report: asyncio.Future[DeliveryReport],
+        free: Callable[[], None],
+        later: asyncio.Task[None],
     ) -> None:
         """Notes the end of `_send_later`, which may be cancelled before its first step."""
         self._later.discard(later)
+        free()
         place.leave()
         if later.cancelled() and not report.done():
             reason = "the producer stopped while the record waited for the schema registry or for space in the buffer"

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -14,13 +15,14 @@ from confluent_kafka import Producer
 from streamapp._base.counted import counted
 from streamapp._base.names import check_topic_name
 from streamapp._base.prometheus import Metric, labelled
+from streamapp._base.rough_size import rough_size
 from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts, ProducerMetrics, described
 from streamapp.producer.idempotent import IdempotentChannel
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.parcel import Channel, Parcel, record_bytes
+from streamapp.producer.parcel import RECORD_BYTES, Channel, Parcel, record_bytes
 from streamapp.producer.partition_counts import PartitionCounts
 from streamapp.producer.report import BufferFull
 from streamapp.producer.spill_log import SpillLog
@@ -136,6 +138,18 @@ class Core:
         self.check_open()
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
             raise self.full(len(parcel.records))
+
+    def hold(self, key: Any, value: Any) -> Callable[[], None]:
+        """Reserves space in the buffer for a record that is not serialized yet, by its rough size.
+
+        The result is a function that frees this space, at its first call. Raises `BufferFull` if the buffer is full.
+        """
+        size = min(self.options.buffer_bytes, RECORD_BYTES + rough_size(key) + rough_size(value))
+        if not self._buffer.try_reserve(1, size):
+            raise self.full(1)
+        held = ExitStack()
+        held.callback(self._buffer.release, 1, size)
+        return held.close
 
     def full(self, records: int) -> BufferFull:
         """Counts records that the full buffer refuses, and returns the error for their caller."""

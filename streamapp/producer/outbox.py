@@ -10,6 +10,7 @@ import msgspec
 from streamapp._base.names import check_topic_name
 from streamapp.producer.databases import OutboxDatabase
 from streamapp.records import NO_HEADERS, Headers, check_headers
+from streamapp.runners.connection import use_registry_of_environment
 from streamapp.serdes import BytesSerde, Serde
 from streamapp.serdes.base import check_serde
 from streamapp.serdes.framing import Framing
@@ -95,9 +96,13 @@ class Outbox(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> tuple[str, tuple[Any, ...]]:
-        """The SQL statement of `add` and its parameters, for an application that executes them with another library."""
+        """The SQL statement of `add` and its parameters, for an application that executes them with another library.
+
+        The first record of a topic may wait for the schema registry. On an event loop, call the method in a thread.
+        """
         check_topic_name(topic, "the topic")
         check_headers(headers)
+        use_registry_of_environment()
         of_key, of_value = self._key_serde.bind(topic, True), self._value_serde.bind(topic, False)
         raw_key = None if key is None else of_key.serialize(key)
         raw_value = None if value is None else of_value.serialize(value)

@@ -9,9 +9,9 @@ from typing import Protocol
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord, payload_bytes
 
-__all__ = ["Channel", "Parcel", "record_bytes"]
+__all__ = ["RECORD_BYTES", "Channel", "Parcel", "record_bytes"]
 
-_RECORD_BYTES = 64
+RECORD_BYTES = 64
 """The memory that a record takes beside its key, value and headers, in bytes (an estimate)."""
 
 
@@ -68,4 +68,4 @@ def record_bytes(record: OutputRecord) -> int:
     >>> record_bytes(OutputRecord("orders", b"o1", b"paid", None))
     70
     """
-    return _RECORD_BYTES + payload_bytes(record.key, record.value, record.headers)
+    return RECORD_BYTES + payload_bytes(record.key, record.value, record.headers)

@@ -18,7 +18,9 @@ from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
 from streamapp.producer.session import Bookmark, BookmarkedSession
+from streamapp.producer.value_field import ValueField
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
+from streamapp.serdes.framing import frame_end
 
 __all__ = [
     "OPEN_SECONDS",
@@ -67,6 +69,8 @@ class Reconciliation(NamedTuple):
     """Records of the topic that the source does not have."""
     unidentified: int
     """Records of the topic without an id. The other numbers do not include these records."""
+    framed: int = 0
+    """Values of the topic that begin with the id of a schema."""
 
     @property
     def equal(self) -> bool:
@@ -77,8 +81,8 @@ class Reconciliation(NamedTuple):
 def identity_of(expression: str) -> Identity:
     """A function that returns the id of a record: the part of the record that ``expression`` names.
 
-    The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object). Raises
-    `ConfigError` for any other expression.
+    The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object, or of
+    Avro). Raises `ConfigError` for any other expression.
 
     >>> identity_of("body")
     Traceback (most recent call last):
@@ -91,7 +95,8 @@ def identity_of(expression: str) -> Identity:
     if kind == "header" and name:
         return lambda key, value, timestamp, headers: _text(dict(headers).get(name))
     if kind == "value" and name:
-        return lambda key, value, timestamp, headers: _field(value, name)
+        field = ValueField(name)
+        return lambda key, value, timestamp, headers: field(value)
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
 
 
@@ -231,13 +236,15 @@ def reconcile(
     """
     for name, times in expected:
         ledger.expect(name, times)
-    unidentified = 0
+    unidentified = framed = 0
     ranges: dict[int, tuple[int, int]] = {}
     for message in _records(settings, topic, span.from_ms, ranges):
         at = message.timestamp()[1]
         if not span.covers(at):
             continue
-        found_name = identity(message.key(), message.value(), at, message.headers() or NO_HEADERS)
+        value = message.value()
+        framed += value is not None and frame_end(value) > 0
+        found_name = identity(message.key(), value, at, message.headers() or NO_HEADERS)
         if found_name is None:
             unidentified += 1
         else:
@@ -249,7 +256,7 @@ def reconcile(
         totals[1 if difference.expected else 2] += surplus
     missing, doubled, unknown = totals
     return Reconciliation(
-        topic, ranges, ledger.expected, ledger.found, missing, doubled, unknown, unidentified
+        topic, ranges, ledger.expected, ledger.found, missing, doubled, unknown, unidentified, framed
     )
 
 
@@ -406,11 +413,3 @@ def _text(data: Any) -> str | None:
     if data is None:
         return None
     return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else str(data)
-
-
-def _field(data: Any, name: str) -> str | None:
-    try:
-        value = json.loads(data)[name]
-    except (ValueError, TypeError, KeyError, IndexError):
-        return None
-    return None if value is None else str(value)

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -270,10 +271,11 @@ class ConfluentSchemaRegistry:
         ]
         body = question_of(text, format, others)
         path = path_of("subjects", subject)
+        check = partial(self._check_format, subject, format)
         try:
             for again in (True, False):
                 try:
-                    return field_of(self._looked_up(path + normal, body, patient), what)
+                    return field_of(self._looked_up(path + normal, body, patient, check), what)
                 except RegistryRefusal as refusal:
                     if refusal.status != 404:
                         raise
@@ -285,7 +287,12 @@ class ConfluentSchemaRegistry:
                         ) from refusal
                 try:
                     answer = self.client.ask(
-                        "POST", f"{path}/versions{normal}", body, patient=patient, has={"id": int}
+                        "POST",
+                        f"{path}/versions{normal}",
+                        body,
+                        patient=patient,
+                        has={"id": int},
+                        in_trouble=check,
                     )
                     break
                 except RegistryRefusal as refusal:
@@ -293,7 +300,7 @@ class ConfluentSchemaRegistry:
                     if refusal.status != 409 or not again:
                         raise
             if what not in answer:  # the answer to a registration may have only the id
-                answer = self._looked_up(path + normal, body, patient)
+                answer = self._looked_up(path + normal, body, patient, check)
             return field_of(answer, what)
         except RegistryRefusal as refusal:
             if refusal.status == 409:
@@ -307,8 +314,25 @@ class ConfluentSchemaRegistry:
                 ) from refusal
             raise
 
-    def _looked_up(self, path: str, body: dict[str, Any], patient: bool) -> Any:
-        return self.client.ask("POST", path, body, patient=patient, has={"id": int, "version": int})
+    def _looked_up(self, path: str, body: dict[str, Any], patient: bool, check: Callable[[], None]) -> Any:
+        has = {"id": int, "version": int}
+        return self.client.ask("POST", path, body, patient=patient, has=has, in_trouble=check)
+
+    def _check_format(self, subject: str, format: SchemaFormat) -> None:
+        """Raises `SchemaRegistryError` if the subject has schemas of another format.
+
+        Some registries answer with the status 500 to such a schema, as if they were in trouble.
+        """
+        try:
+            path = path_of("subjects", subject, "versions", "latest")
+            latest = read_schema(self._described(subject, path, False), self._referenced)[0]
+        except (SchemaRegistryError, SerializationError):
+            return
+        if latest != format:
+            raise SchemaRegistryError(
+                f"{subject} has schemas of {latest}, so the registry takes no schema of {format}. Write the new "
+                "format to another topic, or give the serde another subject_strategy"
+            )
 
     def _version(
         self, reference: SchemaReference, format: SchemaFormat, patient: bool, register: bool | None

@@ -99,13 +99,15 @@ class RestClient:
         *,
         patient: bool = True,
         has: Mapping[str, type] = _ANYTHING,
+        in_trouble: Callable[[], None] = lambda: None,
     ) -> Any:
         """Sends a request, and returns the JSON of the answer.
 
         ``has`` names the fields that every answer of a registry to this request has, with their types.
 
         While no server answers, the request is repeated for ``patience_ms``. Then the call raises `RegistryAway`. With
-        ``patient=False``, the request is not repeated. Raises `RegistryRefusal` at once if the registry refuses the
+        ``patient=False``, the request is not repeated. Before the first repetition, ``in_trouble`` is called, which may
+        raise a better error. Raises `RegistryRefusal` at once if the registry refuses the
         request, and `ForeignAnswer` for an answer that is not a registry's. Raises `RegistryMistrusted` for
         certificates that do not go together.
         """
@@ -118,6 +120,7 @@ class RestClient:
                 if not patient or self.clock() + pause > deadline:
                     raise
                 if not warned:
+                    in_trouble()
                     logger.warning("%s; asking again for %g s", error, self.settings.patience_ms / 1000)
                     warned = True
             self.sleep(pause * random.uniform(0.75, 1.0))

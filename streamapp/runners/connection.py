@@ -19,7 +19,7 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.registry.rest import RestClient
-from streamapp.serdes.schema_registry import set_default_registry
+from streamapp.serdes.schema_registry import default_registry, set_default_registry
 
 if TYPE_CHECKING:
     from faust.types.auth import CredentialsT
@@ -99,6 +99,15 @@ def _with_registry(config: StreamsConfig, environ: Mapping[str, str]) -> Streams
     assert registry is not None
     set_default_registry(registry)
     return config
+
+
+def use_registry_of_environment() -> None:
+    """Makes the registry that the environment names the default registry of the process, if there is no default yet.
+
+    A writer of bytes that opens no client of Kafka, such as the outbox, calls this function before it serializes.
+    """
+    if default_registry() is None:
+        _with_registry(StreamsConfig("streamapp"), os.environ)
 
 
 def client_of(config: StreamsConfig) -> dict[str, Any]:

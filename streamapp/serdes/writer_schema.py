@@ -20,7 +20,7 @@ from streamapp.serdes.schema_registry import (
 )
 from streamapp.serdes.value_texts import as_document, parse_text, serde_name
 
-__all__ = ["WriterSchema", "writer_schema"]
+__all__ = ["WriterSchema", "is_protobuf", "writer_schema"]
 
 
 class WriterSchema:
@@ -81,6 +81,15 @@ def writer_schema(registry: SchemaRegistry, data: bytes) -> WriterSchema | None:
         except (SerializationError, ConfigError):  # the schema has another format, or there is none
             continue
     return None
+
+
+def is_protobuf(registry: SchemaRegistry, data: bytes) -> bool:
+    """True for bytes whose schema is Protobuf. Raises `SchemaRegistryError` if the registry does not answer."""
+    frame = data[: frame_end(data)]
+    try:
+        return bool(frame) and _schema(registry, frame, "PROTOBUF") is not None
+    except SerializationError:  # the schema has another format, or there is none
+        return False
 
 
 def _schema(registry: SchemaRegistry, frame: bytes, format: SchemaFormat) -> Schema | None:

@@ -208,6 +208,27 @@ def test_a_slow_key_keeps_only_itself_waiting_and_a_restart_repeats_only_what_is
     assert seen.by_key == {f"k{key}": list(range(key, 300, 10)) for key in range(10)}
 
 
+def test_the_lag_counts_records_that_wait_and_records_that_are_not_fetched(feed: Feed) -> None:
+    """A partition that is paused fetches nothing, so only brokers know how far its log has grown."""
+    feed.create(partitions=1)
+    go_on = threading.Event()
+
+    def handle(record: ConsumerRecord[str, str]) -> None:
+        go_on.wait(SECONDS)
+
+    feed.send(numbers(100))
+    with consumer(feed, handle, buffer_records=10) as running:
+        until(lambda: list(running.status.lag.values()) == [100], SECONDS, lambda: running.status)
+        feed.transact(numbers(50))
+        grown = (
+            f'topic="{feed.topic}",partition="0"}} 151'  # the marker of the transaction has an offset, too
+        )
+        until(lambda: grown in running.exposition(), SECONDS, running.exposition)
+        go_on.set()
+        until(lambda: list(running.status.lag.values()) == [0], SECONDS, lambda: running.status)
+    assert running.status.lag == {}
+
+
 def test_a_schema_id_may_be_in_a_header(feed: Feed) -> None:
     feed.create(partitions=1)
     schema = {"type": "record", "name": "Order", "fields": [{"name": "cents", "type": "int"}]}

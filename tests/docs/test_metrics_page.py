@@ -73,7 +73,18 @@ def emitted_by_a_worker() -> set[Described]:
         drops={("0_1", "look-up", "late"): 2},
         consumers=(
             ConsumerStatus(
-                "a-pay", ("a",), "running", None, (), ConsumerMetrics(), None, None, None, 0.0, ()
+                "a-pay",
+                ("a",),
+                "running",
+                None,
+                (),
+                ConsumerMetrics(),
+                None,
+                None,
+                None,
+                0.0,
+                (),
+                lag={"a-0": 7},
             ),
         ),
         agent_inputs=inputs,

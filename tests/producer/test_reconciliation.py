@@ -8,19 +8,38 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
+from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde
 from streamapp.cli import main
 from streamapp.producer import SyncReliableProducer, reconciliation
 from streamapp.producer.session import BookmarkedSession
+from streamapp.serdes import schema_registry
 
+from ..unit.registry.scripted import ScriptedRegistry
 from .topics import Topics
+
+
+class Order(msgspec.Struct):
+    id: str
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedRegistry]:
+    """A schema registry that the environment names."""
+    server = ScriptedRegistry()
+    monkeypatch.setattr(schema_registry, "_default", None)
+    monkeypatch.setenv("STREAMAPP_SCHEMA_REGISTRY_URL", server.url)
+    yield server
+    server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -274,6 +293,48 @@ def test_ids_in_headers_and_values(topics: Topics) -> None:
     assert run(topic, "--source", "ids", "--id", "value:order").exit_code == 0
     Path("ids").write_text("h7\n")
     assert run(topic, "--source", "ids", "--id", "header:id").exit_code == 0
+
+
+@pytest.mark.parametrize("format", ["avro", "json"])
+def test_ids_in_values_with_a_schema(topics: Topics, format: str, registry: ScriptedRegistry) -> None:
+    """Each of these records counted as missing, and --republish would have sent all of them again, as text."""
+    topic = topics.create()
+    serde: Any = AvroSerde(type=Order) if format == "avro" else JsonSchemaSerde(type=Order)
+    with SyncReliableProducer("source", value_serde=serde, bootstrap_servers=topics.bootstrap) as producer:
+        for name in ("a", "c", "c"):
+            producer.send(topic, key=b"k", value=Order(name))
+    with SyncReliableProducer("source", bootstrap_servers=topics.bootstrap) as poison:
+        poison.send(topic, value=b"\0\0\0\0\x63what")
+    Path("ids").write_text("a\nb\nc\n")
+    result = run(topic, "--source", "ids", "--id", "value:id", "--gap", "gap")
+    assert Path("gap").read_text() == "b\t1\t0\nc\t1\t2\n", result.output
+    assert "| without an id | 1 |" in result.output
+    Path("source").write_text('{"id": "b", "value": {"id": "b"}}\n')
+    refused = run(topic, "--source", "source", "--id", "value:id", "--republish", "10")
+    assert refused.exit_code == 1
+    assert "begin with the id of a schema. Nothing is sent" in refused.output
+    assert sum(map(len, topics.read(topic).values())) == 4
+
+
+def test_an_id_in_protobuf_or_without_a_registry_is_refused(
+    topics: Topics, registry: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("ids").write_text("a\n")
+    for serde, message in (
+        (ProtobufSerde(type=Order), "a value is Protobuf (schema id"),
+        (AvroSerde(type=Order), ""),
+    ):
+        topic = topics.create()
+        with SyncReliableProducer(
+            "source", value_serde=serde, bootstrap_servers=topics.bootstrap
+        ) as producer:
+            producer.send(topic, value=Order("a"))
+        assert message in run(topic, "--source", "ids", "--id", "value:id").output
+    monkeypatch.setattr(schema_registry, "_default", None)
+    monkeypatch.delenv("STREAMAPP_SCHEMA_REGISTRY_URL")
+    result = run(topic, "--source", "ids", "--id", "value:id")
+    assert result.exit_code == 1
+    assert "name its registry in STREAMAPP_SCHEMA_REGISTRY_URL" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(

@@ -440,6 +440,27 @@ async def test_send_soon_waits_for_a_registry_beside_the_event_loop(topics: Topi
     assert [read(value or b"") for value in topics.values(topic)] == ["0", "1", "5"]
 
 
+async def test_records_that_wait_for_a_registry_count_in_the_bytes_of_the_buffer(topics: Topics) -> None:
+    """Only their number was limited, so the values of an outage could take all memory."""
+    topic = topics.create(1)
+    registry = Server()
+    serde = AvroSerde[Any]('"string"', registry=registry)
+    async with ReliableProducer(
+        "orders-service", value_serde=serde, bootstrap_servers=topics.bootstrap, buffer_bytes=1_020
+    ) as producer:
+        reports = [producer.send_soon(topic, value=str(number) * 400) for number in range(2)]
+        cancelled = producer.send_soon(topic, value="c")
+        assert (producer.metrics.buffered_records, producer.metrics.buffered_bytes) == (3, 1_017)
+        with pytest.raises(BufferFull, match="3 records of 1,017 bytes not confirmed"):
+            producer.send_soon(topic, value="4" * 400)
+        cancelled.cancel()
+        asyncio.get_running_loop().call_later(0.1, registry.answer.set)
+        await asyncio.gather(*reports)
+        assert await producer.flush()
+        assert producer.metrics.buffered_bytes == 0
+    assert len(topics.values(topic)) == 3
+
+
 async def test_a_producer_that_closes_while_a_registry_is_away_gives_every_record_an_answer(
     topics: Topics,
 ) -> None:

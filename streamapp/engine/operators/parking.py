@@ -160,6 +160,8 @@ class _Waiting:
         try:
             return b"\1" + self._keys.serialize(key)
         except Exception as error:
+            if no_fault_of_the_record(error):
+                raise
             raise self._unwritable("key", error) from error
 
     def _park(
@@ -184,6 +186,8 @@ class _Waiting:
         try:
             raw_value = None if value is None else self._values.serialize(value)
         except Exception as wrong:
+            if no_fault_of_the_record(wrong):
+                raise
             raise self._unwritable("value", wrong) from wrong
         record = ParkedRecord(
             None if key is None else self._keys.serialize(key),

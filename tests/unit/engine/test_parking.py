@@ -15,10 +15,12 @@ from streamapp import (
     OutputRecord,
     Response,
     Retry,
+    SchemaRegistryError,
     ServiceDown,
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
+    StringSerde,
     TopologyError,
     TopologyTestDriver,
 )
@@ -536,3 +538,23 @@ def test_retries_that_take_long_leave_the_inputs_their_turn() -> None:
         turns.append(len(sent.to("out")) - before)
     assert turns == [3, 3, 3, 1]
     assert [value for _, value, _ in sent.to("out")] == ["BAD", *map(str, range(9))]
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_registry_that_is_away_while_a_record_is_parked_is_no_fault_of_the_record(part: str) -> None:
+    """The record is neither dropped nor said to have the wrong serde: it comes again after a restart."""
+
+    class Away(StringSerde):
+        def serialize(self, value: Any) -> bytes:
+            raise SchemaRegistryError("the schema registry does not answer")
+
+    builder = StreamsBuilder(CONFIG.replace(processing_exception_handler="continue"))
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+    serdes = {"key": TEXT, "value": TEXT, part: Away()}
+    retry = Retry.by_key(key_serde=serdes["key"], value_serde=serdes["value"])
+    stream.map_values(Service(a=-1), on_error=retry, name="look-up").to("out", value_serde=TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in", TEXT, TEXT)
+        with pytest.raises(StreamsError, match="^the schema registry does not answer"):
+            topic.pipe_input("k", "a")
+        assert not driver.drops

@@ -13,6 +13,7 @@ import pytest
 
 from streamapp import StreamsConfig
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
+from streamapp.producer import Outbox, SqliteOutbox
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.runners.connection import connected
 from streamapp.serdes import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde, schema_registry
@@ -384,6 +385,17 @@ def test_one_place_decides(no_default: None, server: ScriptedRegistry) -> None:
     shipped = pickle.dumps(serde)
     schema_registry._default = None
     assert pickle.loads(shipped).registry.settings.basic_auth_user_info == "ada:lovelace"
+
+
+def test_an_outbox_writes_with_the_registry_of_the_environment(
+    no_default: None, server: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no reader would know the ids in its rows: they would be those of a `LocalSchemaRegistry`."""
+    monkeypatch.setenv("STREAMAPP_SCHEMA_REGISTRY_URL", server.url)
+    outbox = Outbox(SqliteOutbox("orders.db"), value_serde=AvroSerde[Any](FLIGHT))
+    _, (_, _, value, *_) = outbox.statement("flights", value={"delay": 3})
+    assert value[:5] == b"\0\0\0\0\1"
+    assert list(server.subjects) == ["flights-value"]
 
 
 def test_two_registries_in_one_process_are_refused(no_default: None) -> None:

@@ -273,6 +273,23 @@ def test_a_server_that_stays_in_trouble_is_an_error_with_its_words(server: Scrip
         client_of(server).schema_of(1)
 
 
+def test_a_subject_with_another_format_is_no_outage(server: ScriptedRegistry) -> None:
+    """Apicurio answers 500 to a schema of another format, and each record was tried for a minute."""
+    client_of(server).id_of("flights-value", FLIGHT)
+
+    def troubled(number: int) -> None:
+        if server.requests[-1][0] == "POST":
+            raise Refused(500, 50001, "Syntax error in :1:1: expected a word")
+
+    server.fault = troubled
+    clock = Clock()
+    with pytest.raises(
+        SchemaRegistryError, match="flights-value has schemas of AVRO, so .* no schema of JSON"
+    ):
+        client_of(server, clock).id_of("flights-value", {"type": "object"}, "JSON")
+    assert clock.now == 0
+
+
 def test_another_server_of_the_registry_answers(server: ScriptedRegistry) -> None:
     clock = Clock()
     both = client_of(server, clock, url=f"http://127.0.0.1:9,{server.url}/")
