@@ -78,6 +78,14 @@ def test_a_forwarded_record_has_a_whole_number_as_time(time: Any) -> None:
         run(lambda context: context.forward(Record("k", "v", time)))
 
 
+def test_no_copy_of_a_record_has_a_negative_time() -> None:
+    """As in Kafka Streams. A processor that writes the copy into a store first would have changed its state."""
+    record = Record("k", "v", 1)
+    assert record.with_timestamp(0).timestamp == 0
+    with pytest.raises(ValueError, match=r"must not be negative, and -2 is"):
+        record.with_timestamp(record.timestamp - 3)
+
+
 def test_whole_numbers_are_times() -> None:
     def work(context: Any) -> None:
         for store, write in WRITES.values():
