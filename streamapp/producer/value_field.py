@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from streamapp.errors import ConfigError, SerializationError
@@ -44,10 +45,11 @@ class ValueField:
         end = frame_end(value) if isinstance(value, bytes) else 0
         if not end:
             return json.loads(value)
-        try:
-            return json.loads(value[end:])  # a JSON Schema
-        except ValueError:
-            frame = value[:end]
+        with suppress(ValueError):
+            found = json.loads(value[end:])
+            if isinstance(found, dict):  # a JSON Schema; short records of Avro look like numbers of JSON
+                return found
+        frame = value[:end]
         if frame not in self._written:
             self._written[frame] = self._schema(value)
         written = self._written[frame]
