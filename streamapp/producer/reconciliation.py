@@ -21,6 +21,7 @@ from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.producer.value_field import ValueField
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
 from streamapp.serdes.framing import frame_end
+from streamapp.serdes.schema_registry import SchemaRegistry
 
 __all__ = [
     "OPEN_SECONDS",
@@ -78,11 +79,12 @@ class Reconciliation(NamedTuple):
         return not (self.missing or self.doubled or self.unknown or self.unidentified)
 
 
-def identity_of(expression: str) -> Identity:
+def identity_of(expression: str, registry: SchemaRegistry | None = None) -> Identity:
     """A function that returns the id of a record: the part of the record that ``expression`` names.
 
     The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object, or of
-    Avro). Raises `ConfigError` for any other expression.
+    Avro). ``registry`` has the schemas of Avro (default: the registry of the environment). Raises `ConfigError` for any
+    other expression.
 
     >>> identity_of("body")
     Traceback (most recent call last):
@@ -95,7 +97,7 @@ def identity_of(expression: str) -> Identity:
     if kind == "header" and name:
         return lambda key, value, timestamp, headers: _text(dict(headers).get(name))
     if kind == "value" and name:
-        field = ValueField(name)
+        field = ValueField(name, registry)
         return lambda key, value, timestamp, headers: field(value)
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
 

@@ -79,7 +79,9 @@ class SessionStore(TimeBucketedStore):
             self._observe(end)  # only a removal is never too late
 
     def _put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None) -> None:
-        if not (start.__class__ is end.__class__ is int and (timestamp is None or timestamp.__class__ is int)):
+        if not (
+            start.__class__ is end.__class__ is int and (timestamp is None or timestamp.__class__ is int)
+        ):
             self._check_times(start, end, timestamp)
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
