@@ -23,8 +23,7 @@ from streamapp.producer.reconciliation import (
     identity_of,
 )
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
-from streamapp.registry.confluent import ConfluentSchemaRegistry
-from streamapp.registry.registry_settings import RegistrySettings
+from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.registry.rest import RestClient
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
