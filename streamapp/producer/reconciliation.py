@@ -20,7 +20,7 @@ from streamapp.producer.ledger import Ledger
 from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.producer.value_field import ValueField
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
-from streamapp.serdes.framing import frame_end
+from streamapp.serdes.framing import frame_end, framed_value
 from streamapp.serdes.schema_registry import SchemaRegistry
 
 __all__ = [
@@ -71,7 +71,7 @@ class Reconciliation(NamedTuple):
     unidentified: int
     """Records of the topic without an id. The other numbers do not include these records."""
     framed: int = 0
-    """Values of the topic that begin with the id of a schema."""
+    """Values of the topic that begin with the id of a schema, or have the id in a header."""
 
     @property
     def equal(self) -> bool:
@@ -98,7 +98,7 @@ def identity_of(expression: str, registry: SchemaRegistry | None = None) -> Iden
         return lambda key, value, timestamp, headers: _text(dict(headers).get(name))
     if kind == "value" and name:
         field = ValueField(name, registry)
-        return lambda key, value, timestamp, headers: field(value)
+        return lambda key, value, timestamp, headers: field(framed_value(value, headers))
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
 
 
@@ -244,9 +244,9 @@ def reconcile(
         at = message.timestamp()[1]
         if not span.covers(at):
             continue
-        value = message.value()
-        framed += value is not None and frame_end(value) > 0
-        found_name = identity(message.key(), value, at, message.headers() or NO_HEADERS)
+        value, headers = message.value(), message.headers() or NO_HEADERS
+        framed += value is not None and frame_end(framed_value(value, headers) or b"") > 0
+        found_name = identity(message.key(), value, at, headers)
         if found_name is None:
             unidentified += 1
         else:
