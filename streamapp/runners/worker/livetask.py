@@ -68,7 +68,7 @@ class LiveTask(TaskSession):
         super().restore(store, batch)
 
     def _check_offsets(self, store: str) -> None:
-        """Raises `TopologyError` if a store has rows, but the group has lost the offsets up to which the rows go.
+        """Raises `TopologyError` if a store has rows, but the group has no offsets in the topics of this version.
 
         Rows and offsets are committed together. So a group that has never committed has no rows.
         """
@@ -80,11 +80,11 @@ class LiveTask(TaskSession):
         if changelog.name not in self.subtopology.source_topics:
             raise TopologyError(
                 f"task {self.id}: the table {store} has rows, but the group {self.task.plan.application_id} has no "
-                "committed offsets. The offsets have expired (offsets.retention.minutes) or were deleted, or the "
-                "inputs were created anew. The table would count the records of the inputs twice, or lack records. "
-                "Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables, choose the "
-                "next records: `streamapp offsets reset APPLICATION --to-latest --keep-tables --execute`, or with "
-                "--to-earliest or --to-time"
+                "committed offsets of any input. The offsets have expired (offsets.retention.minutes) or were deleted. "
+                "Or the inputs were created anew, or an earlier version read other topics. The table would count the "
+                "records of the inputs twice, or lack records. Stop all workers. To compute all tables anew, run "
+                "`streamapp reset`. To keep the tables, choose the next records: `streamapp offsets reset APPLICATION "
+                "--to-latest --keep-tables --execute`, or with --to-earliest or --to-time"
             )
 
     @property
