@@ -85,8 +85,9 @@ class SchemaRegistryError(BrokerError):
 
 
 class RecordDropped(StreamsError):
-    """The exception named in a dead letter whose record an operator dropped without an error, for example a late record
-    (``dead_letter_drops``). No function raises this exception."""
+    """The exception named in a dead letter whose record an operator dropped without an error, for example as late.
+
+    Such letters exist only with the setting ``dead_letter_drops``. No function raises this exception."""
 
 
 class ServiceDown(StreamsError):

@@ -89,7 +89,7 @@ def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> l
 
 
 def feature_levels(settings: KafkaSettings, *, seconds: float = 10.0) -> dict[str, int]:
-    """Feature -> the level on which all brokers of the cluster have agreed (KIP-584).
+    """The features of the cluster, such as ``transaction.version``, with the version that all brokers use (KIP-584).
 
     ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer, or refuses to answer.
     """

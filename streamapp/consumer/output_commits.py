@@ -108,8 +108,9 @@ class OutputCommits:
         return True
 
     def settle(self) -> bool:
-        """Finds out if the last transaction was committed, if this is unknown. Returns False if brokers do not answer
-        yet.
+        """Asks brokers whether the last transaction was committed, unless the answer is already known.
+
+        Returns True if the answer is known, and False while brokers do not answer.
 
         The method compares the committed positions with those of the transaction, for the partitions that this member
         still owns. In other partitions, a new owner may have committed later positions.

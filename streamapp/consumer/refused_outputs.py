@@ -29,7 +29,8 @@ _GROWTH = 10
 
 
 class RefusedOutputs:
-    """Finds the calls of the handler whose outputs brokers refuse, and decides about the input records of these calls.
+    """Finds the calls of the consumer's function whose outputs brokers refuse. Then ``on_error`` decides about the
+    input records of these calls.
 
     Only the polling thread may use the object. Brokers refuse a request as a whole, although the cause may be one
     record, or only the size of the request. If the cause is not clear, the outputs of a refused transaction are sent

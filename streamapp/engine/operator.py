@@ -241,10 +241,10 @@ class Operator:
         return ()
 
     def bound_serdes(self, application_id: str) -> tuple[Serde[Any], ...]:
-        """The serdes that the operator itself binds to a topic name (`Serde.bind`), beside those of the stores, sources
-        and sinks of its sub-topology.
+        """The serdes that the operator itself binds to a topic name, which gives a schema its subject (`Serde.bind`).
 
-        `planned_schemas` needs these serdes, because a worker registers their schemas, too.
+        The serdes of stores, sources and sinks are not among them. A worker registers the schemas of all serdes, so
+        `planned_schemas` asks for these, too.
         """
         return ()
 

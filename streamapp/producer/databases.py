@@ -82,7 +82,8 @@ class OutboxDatabase(ABC):
 
     def delete(self, ids: Collection[int]) -> int:
         """Deletes the rows with these ids. Returns the number of rows that existed."""
-        return int(self._execute(f"DELETE FROM {self.table} WHERE {self._among}", (self._ids(ids),)).rowcount)
+        _, deleted = self._execute(f"DELETE FROM {self.table} WHERE {self._among}", (self._ids(ids),))
+        return deleted
 
     def lead(self) -> bool:
         """Claims the table for one relay while the connection lasts. Returns False if another relay has the table."""
@@ -160,14 +161,16 @@ class OutboxDatabase(ABC):
             connection.close()
 
     def _run(self, statement: str, *parameters: Any) -> list[Any]:
-        cursor = self._execute(statement, parameters)
-        return list(cursor.fetchall()) if cursor.description else []
+        rows, _ = self._execute(statement, parameters)
+        return rows
 
-    def _execute(self, statement: str, parameters: Any) -> Any:
+    def _execute(self, statement: str, parameters: Any) -> tuple[list[Any], int]:
+        """The rows of the answer, and the number of rows that the statement has changed."""
         if self._connection is None:
             self._connection = self._connect()
         try:
-            return self._connection.execute(statement, parameters)
+            cursor = self._connection.execute(statement, parameters)
+            return list(cursor.fetchall()) if cursor.description else [], int(cursor.rowcount)
         except self.errors:
             self.close()
             raise
@@ -195,7 +198,9 @@ class SqliteOutbox(OutboxDatabase):
         return json.dumps([*ids])
 
     def _connect(self) -> Any:
-        return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+        connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+        connection.text_factory = _text
+        return connection
 
     @property
     def _tables(self) -> tuple[str, str]:
@@ -256,6 +261,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "headers": (bytes, memoryview),
     "partition": (int, NoneType),
 }
+
+
+def _text(data: bytes) -> str | bytes:
+    """A text of SQLite. Bytes that are not UTF-8 stay bytes, so that only their row is refused."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _record(row: int, *columns: Any) -> OutputRecord:

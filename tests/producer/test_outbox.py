@@ -425,10 +425,15 @@ def test_a_connection_notices_that_the_other_machine_is_gone(server: PostgreSQL)
         assert (ours["tcp_user_timeout"], ours["keepalives_idle"]) == ("30000", "7")
 
 
+NO_TEXT = b"\xff"
+"""Bytes of a text that are not UTF-8, which another program may have written."""
+
+
 @pytest.mark.parametrize(
     ("column", "content", "why"),
     [
         ("topic", b"bytes", "its topic is bytes"),
+        ("topic", NO_TEXT, "its topic is bytes"),
         ("key", "text", "its key is str"),
         ("value", 5, "its value is int"),
         ("timestamp_ms", "now", "its timestamp_ms is str"),
@@ -443,7 +448,8 @@ def test_a_row_that_is_no_record_stays_with_the_reason(
     database_at(address).create()
     add(address, topic, range(3))
     with closing(connect(address)) as connection:
-        connection.execute(f"UPDATE streamapp_outbox SET {column} = ? WHERE id = 2", (content,))
+        value = "CAST(? AS TEXT)" if content is NO_TEXT else "?"
+        connection.execute(f"UPDATE streamapp_outbox SET {column} = {value} WHERE id = 2", (content,))
         connection.commit()
         assert relay_all(topics.bootstrap, address)[:3] == [2, 0, 1]
         ((row, reason),) = connection.execute("SELECT id, refused FROM streamapp_outbox").fetchall()

@@ -254,7 +254,9 @@ class TopologyTestDriver:
 
     @property
     def dropped_records(self) -> int:
-        """The number of dropped records, also of global stores, for example for a null key or as late.
+        """The number of drops, also of global stores, for example for a null key or as late.
+
+        A record counts once for each operator that drops the record. Drops before a repartition topic do not count.
 
         Kafka Streams' metric ``dropped-records-total`` counts in the same way.
 
