@@ -156,7 +156,7 @@ class Dispatcher:
 
         If the partition was never opened, or is closed by now, all records are left out. Offsets below those of earlier
         records mean that the log was cut off, or that the topic was created anew. The partition then begins anew, and
-        keeps only its fence and the id of its topic. If the topic is new, `TopicsOfConsumer` ends the consumer soon.
+        keeps only its fence. Its commits then name no topic, because their positions belong to the log of today.
         """
         with self.changed:
             partition = self._partitions.get(source)
@@ -171,9 +171,9 @@ class Dispatcher:
                     source,
                     batch.offsets[0],
                 )
-                fence, topic_id = partition.fence, partition.done.topic_id
+                fence = partition.fence
                 self.forget([source])
-                self.open(source, None, (), fence, topic_id)
+                self.open(source, None, (), fence)
                 partition = self._partitions[source]
             done = partition.done
             partition.start = partition.start or (batch.offsets[0], ())

@@ -43,7 +43,10 @@ class TopicsOfConsumer:
         """
         others = committed_in_others(self._admin, {**in_kafka, **in_database}, _SECONDS)
         for source in sorted(others):
-            name, ways_out = self._options.name, self._ways_out(source.topic, source in in_database)
+            name, ways_out = (
+                self._options.name,
+                self._ways_out(source.topic, in_database=source in in_database),
+            )
             raise BrokerError(f"{created_anew(source.topic, name)}. {ways_out}")
         self._ids |= ids_of(self._admin, topics - self._ids.keys(), _SECONDS)
         if self._watch is None:
@@ -60,20 +63,20 @@ class TopicsOfConsumer:
         if lost is not None and lost.anew:
             raise BrokerError(
                 f"the topic {lost.topic} was deleted and created anew while {self._options.name} read it. The consumer "
-                "may have passed over records of the new topic, because it went on at the offsets of the old topic. "
-                f"{self._ways_out(lost.topic, self._options.offsets is not None)}"
+                "may have passed over records of the new topic, because it went on at the offsets of the old topic. If "
+                "the committed offsets belong to the old topic, the next start is refused, with the ways to go on"
             )
 
-    def _ways_out(self, topic: str, in_database: bool) -> str:
+    def _ways_out(self, topic: str, *, in_database: bool) -> str:
         group, sink = self._options.name, self._options.offsets
         if in_database and sink is not None:
-            where = "in the database"
+            run = "run in the database"
             anew, keep = (sink.statement(group, topic, begin_anew=each) for each in (True, False))
         else:
-            where = "for this cluster"
+            run = "run"
             reset = f"streamapp offsets reset --group {group} --topic {topic}"
             anew, keep = f"{reset} --to-earliest --execute", f"{reset} --shift-by 0 --execute"
         return (
-            f"Stop all copies of the consumer. To begin with the first record of the new topic, run {where}: `{anew}`. "
-            f"If a tool has copied topics and offsets from another cluster, the offsets are right: run `{keep}`"
+            f"Stop all copies of the consumer. To begin with the first record of the new topic, {run} `{anew}`. "
+            f"If a tool has copied topics and offsets from another cluster, the offsets are right: {run} `{keep}`"
         )

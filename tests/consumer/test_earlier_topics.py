@@ -153,6 +153,23 @@ def test_a_topic_that_is_created_anew_ends_a_consumer_that_reads_it(
         until(lambda: running.status.state == "failed", SECONDS, lambda: running.status)
 
 
+def test_a_consumer_that_began_with_the_new_topic_goes_on_there(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 5.0)
+    feed.create(1)
+    feed.send(numbers(100))
+    seen = Seen()
+    with pytest.raises(BrokerError, match="was deleted and created anew"), consumer(feed, seen) as running:
+        until(lambda: not any(feed.lags().values()), SECONDS, lambda: running.status)
+        recreate(feed)
+        feed.send(numbers(10))
+        until(lambda: running.status.state == "failed", SECONDS, lambda: running.status)
+    with consumer(feed, seen) as running:
+        feed.send(numbers(5))
+        until(lambda: seen.count == 115, SECONDS, lambda: running.status)
+
+
 def test_metadata_of_another_client_is_no_hindrance(feed: Feed) -> None:
     feed.create(1)
     feed.send(numbers(10))
