@@ -58,15 +58,21 @@ class Dispatcher:
     # ------------------------------------------------------------------ partitions come and go
 
     def open(
-        self, source: TopicPartition, position: int | None, done: Collection[int] = (), fence: int = 0
+        self,
+        source: TopicPartition,
+        position: int | None,
+        done: Collection[int] = (),
+        fence: int = 0,
+        topic_id: str | None = None,
     ) -> None:
         """Adds a partition that the group has assigned to this member.
 
         ``done`` are offsets after ``position`` whose records are done already. If a database saves the offsets,
-        ``fence`` is the number that its row for the partition has for this owner (`SavedOffset`).
+        ``fence`` is the number that its row for the partition has for this owner (`SavedOffset`). ``topic_id`` is the
+        id of the topic, if known.
         """
         partition = PartitionLanes(
-            source, DoneOffsets(position, done), by_key=self._options.ordered_by == "key"
+            source, DoneOffsets(position, done, topic_id), by_key=self._options.ordered_by == "key"
         )
         partition.fence = fence
         partition.start = None if position is None else (position, done)
@@ -150,7 +156,7 @@ class Dispatcher:
 
         If the partition was never opened, or is closed by now, all records are left out. Offsets below those of earlier
         records mean that the log was cut off, or that the topic was created anew. The partition then begins anew, and
-        keeps only its fence.
+        keeps only its fence. Its commits then name no topic, because their positions belong to the log of today.
         """
         with self.changed:
             partition = self._partitions.get(source)
@@ -425,7 +431,7 @@ class Dispatcher:
                     position, metadata = self._committed[source]
                     done = decode_done(position, metadata)
                 self.forget([source])
-                self.open(source, position, done)
+                self.open(source, position, done, topic_id=partition.done.topic_id)
                 # Another batch may have begun the partition anew before, and its records are not all committed yet.
                 suspects = frozenset(each for each in partition.suspects if each >= position)
                 self._partitions[source].suspects = suspects | partition.repeats

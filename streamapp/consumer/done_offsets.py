@@ -3,6 +3,8 @@
 Records of different keys finish in any order, but a committed position only says that all records before it are done.
 So the metadata of the commit also names the records after the position that are done. A restart then repeats only
 records that are not done. Confluent's parallel consumer does the same.
+
+The metadata ends with the id of the topic, in the form of agents and workers (`engine/metadata.py`).
 """
 
 from __future__ import annotations
@@ -13,17 +15,16 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+from streamapp.engine.metadata import DONE_END, DONE_MARK, metadata_of
+
 __all__ = ["MOST_AHEAD", "DoneOffsets", "decode_done", "encode_done"]
 
 MOST_AHEAD = 20_000
 """The largest distance of a record from the first record that is not done. A record further ahead waits for its call.
 
-With this limit, the metadata of a commit has at most 3,400 bytes. Brokers take at most 4,096
+With this limit, the metadata of a commit has at most 3,500 bytes. Brokers take at most 4,096
 (``offset.metadata.max.bytes``).
 """
-
-_MARK = "sa1"
-_END = "."
 
 
 class DoneOffsets:
@@ -31,7 +32,8 @@ class DoneOffsets:
 
     ``position`` is the offset to commit: the offset of the first record that is not done. If all records are done, it
     is the offset after the last record, and after the markers of transactions behind this record. None: no record has
-    come yet, and the group has no committed offset. Offsets without a record count as done.
+    come yet, and the group has no committed offset. Offsets without a record count as done. ``topic_id`` is the id of
+    the topic, if known, for the metadata of commits.
 
     >>> done = DoneOffsets()
     >>> [done.take(offset) for offset in (5, 6, 9)]
@@ -42,7 +44,11 @@ class DoneOffsets:
     (None, 9)
     """
 
-    def __init__(self, position: int | None = None, done: Iterable[int] = ()) -> None:
+    def __init__(
+        self, position: int | None = None, done: Iterable[int] = (), topic_id: str | None = None
+    ) -> None:
+        self.topic_id: str | None = topic_id
+        self._id_text = metadata_of(topic_id)
         self._open: list[int] = []
         self._end = position
         self._before = frozenset(done)
@@ -111,11 +117,11 @@ class DoneOffsets:
         if self._end is not None:
             left = set(open)
             done |= {o for o in range(position, min(highest + 1, self._end)) if o not in left}
-        return position, encode_done(position, done)
+        return position, encode_done(position, done) + self._id_text
 
 
 def encode_done(position: int, done: Iterable[int]) -> str:
-    """The metadata of a commit: the offsets from ``position`` on that are done, as text. Empty if there are none.
+    """The beginning of a commit's metadata: the offsets from ``position`` on that are done. Empty if there are none.
 
     >>> decode_done(100, encode_done(100, [101, 103, 104]))
     [101, 103, 104]
@@ -128,7 +134,7 @@ def encode_done(position: int, done: Iterable[int]) -> str:
         bits[each // 8] |= 1 << each % 8
     plain, packed = b"b" + bits, b"z" + zlib.compress(bytes(bits), 9)
     text = base64.b85encode(min(plain, packed, key=len)).decode()
-    return f"{_MARK}{len(text)}:{text}{_END}"
+    return f"{DONE_MARK}{len(text)}:{text}{DONE_END}"
 
 
 def decode_done(position: int, metadata: str) -> list[int]:
@@ -139,11 +145,11 @@ def decode_done(position: int, metadata: str) -> list[int]:
     []
     """
     head, found, rest = metadata.partition(":")
-    size = head.removeprefix(_MARK)
-    if not found or not head.startswith(_MARK) or not size.isdecimal():
+    size = head.removeprefix(DONE_MARK)
+    if not found or not head.startswith(DONE_MARK) or not size.isdecimal():
         return []
     text = rest[: int(size)]
-    if rest[int(size) : int(size) + 1] != _END:
+    if rest[int(size) : int(size) + 1] != DONE_END:
         return []
     try:
         packed = base64.b85decode(text)

@@ -28,9 +28,9 @@ class SinkFenced(StreamsError):
 class SavedOffset(NamedTuple):
     """The row of a partition in the offsets table.
 
-    ``position`` is the next offset to process, or -1 if none is saved yet. ``metadata`` names records after the
-    position that are done, too. ``fence`` is a number that grows with each new owner of the partition, so that the
-    database can refuse earlier owners.
+    ``position`` is the next offset to process, or -1 if none is saved yet. ``metadata`` has the id of the topic, and
+    names records after the position that are done, too. ``fence`` is a number that grows with each new owner of the
+    partition, so that the database can refuse earlier owners.
     """
 
     position: int
@@ -124,6 +124,18 @@ class OffsetSink(ABC):
             raise SinkFenced(
                 f"another member of {group} has taken {source} over, so the transaction of this member is rolled back"
             )
+
+    def statement(self, group: str, topic: str, *, begin_anew: bool) -> str:
+        """A statement for the operator of a consumer whose topic was deleted and created anew.
+
+        With ``begin_anew``, the consumer begins with the first record of each partition. Otherwise the positions stay,
+        without the id of the earlier topic.
+        """
+        position = "position = 0, " if begin_anew else ""
+        return (
+            f"UPDATE {self.table} SET {position}metadata = '' "
+            f"WHERE consumer_group = '{group}' AND topic = '{topic}'"
+        )
 
     def transaction(self, work: Callable[[Any], Any]) -> Any:
         """Calls ``work(connection)`` in a transaction, and returns its result. Rolls back if ``work`` raises."""

@@ -22,6 +22,7 @@ from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.sinking import Sinking
+from streamapp.consumer.topics_of_consumer import TopicsOfConsumer
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 
@@ -74,6 +75,7 @@ class Subscription:
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
         self._files = CertificateFiles(self._settings)
         self._client = self._open()
+        self._topics = TopicsOfConsumer(options)
         self.commits: Commits = Commits(options, dispatcher, sinking, outputs, lambda: self._client)
 
     def _open(self) -> Consumer:
@@ -134,6 +136,7 @@ class Subscription:
                 self._check(event)
         self._look_for_brokers()
         self._follow_files()
+        self._topics.check_ids()
 
     @property
     def _poll_seconds(self) -> float:
@@ -214,18 +217,29 @@ class Subscription:
             raise BrokerError(
                 f"the committed offsets of {self._options.name} are not known: {exc.args[0].str()}"
             ) from exc
-        starts = []
+        in_kafka: dict[TopicPartition, tuple[int, str]] = {}
+        in_database: dict[TopicPartition, tuple[int, str]] = {}
+        fences: dict[TopicPartition, int] = {}
         for source, each in zip(sources, found, strict=True):
-            position, metadata, fence = each.offset, committed_metadata(each), 0
             if self._sinking is not None:
-                saved = self._sinking.claim(source)
-                fence = saved.fence
-                if saved.position >= 0:
-                    position, metadata = saved.position, saved.metadata
-            known = position >= 0
-            done = decode_done(position, metadata) if known else []
-            self._dispatcher.open(source, position if known else None, done, fence)
-            starts.append(KafkaPartition(*source, position) if known else KafkaPartition(*source))
+                position, metadata, fences[source] = self._sinking.claim(source)
+                if position >= 0:
+                    in_database[source] = position, metadata
+                    continue
+            if each.offset >= 0:
+                in_kafka[source] = each.offset, committed_metadata(each)
+        ids = self._topics.ids_at_assignment({source.topic for source in sources}, in_kafka, in_database)
+        known = in_kafka | in_database
+        starts = []
+        for source in sources:
+            fence, topic_id = fences.get(source, 0), ids.get(source.topic)
+            if source in known:
+                done = decode_done(*known[source])
+                self._dispatcher.open(source, known[source][0], done, fence, topic_id)
+                starts.append(KafkaPartition(*source, known[source][0]))
+            else:
+                self._dispatcher.open(source, None, (), fence, topic_id)
+                starts.append(KafkaPartition(*source))
         client.incremental_assign(starts)
         logger.info("%s has %s", self._options.name, ", ".join(map(str, sources)))
 

@@ -22,6 +22,8 @@ from streamapp.errors import StreamsError
 
 __all__ = [
     "BACKFILL",
+    "DONE_END",
+    "DONE_MARK",
     "METADATA_LIMIT",
     "SHORT_MARK",
     "STREAM_TIME",
@@ -42,6 +44,15 @@ because the changelogs already have state that belongs to later offsets."""
 
 TOPIC_ID = "topic id "
 """The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
+
+DONE_MARK = "sa1"
+"""The beginning of a text that names finished records behind a position (`consumer/done_offsets.py`).
+
+Consumers write this text before the metadata with the id of the topic. So an earlier version of streamapp, which reads
+only the beginning, knows the finished records, too."""
+
+DONE_END = "."
+"""The end of the text that begins with `DONE_MARK`. The character is nowhere else in the text."""
 
 _SHORT_ID = "topic id"
 """The name whose number is the short id of the topic, for tasks with so many inputs that whole ids have no room.
@@ -127,7 +138,7 @@ def topic_ids_in(text: str) -> frozenset[str]:
 
     The metadata has an id as a name, ``topic id <id>``, or a short id as the number of the name ``topic id``. The
     result is empty if there is no such name, as in metadata of Kafka Streams and of an unfinished backfill. The result
-    leaves out `NO_TOPIC_ID`, which stands for an unknown id.
+    leaves out `NO_TOPIC_ID`, which stands for an unknown id. In a consumer's commit, finished records may come first.
 
     Kafka Streams writes the names of all inputs of a task with each input. So there may be ids of other inputs. The id
     of the topic itself is missing if no worker has committed this input before. Kafka Streams writes the largest of all
@@ -135,7 +146,11 @@ def topic_ids_in(text: str) -> frozenset[str]:
 
     >>> topic_ids_in(encode_metadata(5, {"topic id A1": 0, "store": 7}))
     frozenset({'A1'})
+    >>> topic_ids_in("sa13:0RR." + metadata_of("A1"))
+    frozenset({'A1'})
     """
+    if text.startswith(DONE_MARK):
+        text = text.partition(DONE_END)[2]
     known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
     named = {name.removeprefix(TOPIC_ID) for name in known if name.startswith(TOPIC_ID)}
     if _SHORT_ID in known:

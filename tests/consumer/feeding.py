@@ -88,15 +88,15 @@ class Feed:
 
     def committed(self) -> dict[int, tuple[int, list[int]]]:
         """Position, and the offsets behind it that are done, by partition."""
+        return {at: (offset, decode_done(offset, text)) for at, (offset, text) in self.commits().items()}
+
+    def commits(self) -> dict[int, tuple[int, str]]:
+        """Position and metadata by partition."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         asked = [TopicPartition(self.topic, number) for number in range(self.partitions)]
         found = committed(consumer, asked, seconds=30)
         consumer.close()
-        return {
-            each.partition: (each.offset, decode_done(each.offset, committed_metadata(each)))
-            for each in found
-            if each.offset >= 0
-        }
+        return {each.partition: (each.offset, committed_metadata(each)) for each in found if each.offset >= 0}
 
     def written(self, topic: str | None = None) -> list[tuple[str, int]]:
         """Key and number of each committed record of the outputs, up to the end of each partition."""

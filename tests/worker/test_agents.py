@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import NewPartitions, OffsetSpec
 
 from streamapp import StreamsConfig
 from streamapp.engine.metadata import metadata_of, topic_ids_in
@@ -418,6 +418,32 @@ def test_offsets_of_agents_in_an_earlier_topic_end_the_worker(cluster: Cluster, 
     second = answered.start(GUARANTEE=guarantee)
     second.wait_for(f"the topic {answered.input} was deleted and created anew since the group")
     assert second.wait() != 0
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_topic_that_gets_partitions_ends_the_worker_of_a_table_with_the_remedy(
+    cluster: Cluster, guarantee: str
+) -> None:
+    """The worker said only that the changelog does not take a change: unknown partition."""
+    answered = Answered(cluster)
+    answered.ask(20)
+    worker = answered.start(GUARANTEE=guarantee, TABLE="yes")
+    answered.answered(20)
+    (grown,) = cluster.admin.create_partitions([NewPartitions(answered.input, PARTITIONS + 2)]).values()
+    grown.result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+
+    def write() -> bool:
+        for partition in range(PARTITIONS, PARTITIONS + 2):
+            producer.produce(answered.input, b"new", b"k1", partition)
+        producer.flush()
+        return not worker.alive
+
+    until(write, 120, worker.text)
+    said = worker.text()
+    assert f"{cluster.id}-seen-changelog" in said
+    assert "give the table as many partitions as the topic" in said
+    assert "run `streamapp reset`" in said
 
 
 @pytest.mark.parametrize("hours", [3, -3])

@@ -13,6 +13,8 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     GroupLoadInProgressError,
     InconsistentGroupProtocolError,
+    KafkaError,
+    UnknownError,
 )
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import LeaveGroupRequest, SyncGroupRequest
@@ -96,6 +98,17 @@ async def test_a_member_that_is_refused_tries_again_while_strangers_are_there_an
     await watch_membership(coordinator, failures.append, _no_time)
     assert coordinator.refusals == []
     assert "has refused this worker: GroupAuthorizationFailedError" in str(failures[0])
+
+
+async def test_brokers_that_fail_without_a_reason_leave_advice() -> None:
+    """The worker ended with no more than KafkaError('UnknownError()')."""
+    failures: list[StreamsError] = []
+    error = KafkaError(
+        repr(UnknownError())
+    )  # as aiokafka passes on an error of a join that it does not expect
+    await watch_membership(Coordinator(error), failures.append, _no_time)
+    assert "has refused this worker: KafkaError('UnknownError()'). Brokers have failed" in str(failures[0])
+    assert "log of the broker that coordinates the group" in str(failures[0])
 
 
 async def test_strangers_that_stay_end_the_worker() -> None:

@@ -20,14 +20,14 @@ from streamapp.engine.metadata import TOPIC_ID, encode_metadata
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import topic_ids
+from streamapp.runners import topic_ids
+from streamapp.runners.topic_ids import LostTopic, TopicIds
 from streamapp.runners.worker.clients import admin_client, list_offsets
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.restore import ChangelogReader, RestoreProgress
-from streamapp.runners.worker.topic_ids import LostTopic, TopicIds
 from streamapp.serdes import StringSerde
 from streamapp.stores import Stores
 from streamapp.topology.plan import InternalTopic, Plan, Subtopology

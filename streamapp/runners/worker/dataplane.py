@@ -16,6 +16,7 @@ from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError, TopologyError
+from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
@@ -29,7 +30,6 @@ from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.standby import Standbys
-from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.transactions import ResultsRefused, TransactionAborted
 from streamapp.runners.worker.watchdog import Place
 from streamapp.state.backend import StateDamagedError

@@ -18,6 +18,7 @@ from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
@@ -29,7 +30,6 @@ from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.status import InputInfo
-from streamapp.runners.worker.topic_ids import TopicIds
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan

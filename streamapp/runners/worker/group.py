@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from aiokafka.errors import Cancelled, InconsistentGroupProtocolError, KafkaError
+from aiokafka.errors import Cancelled, InconsistentGroupProtocolError, KafkaError, UnknownError
 from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import ConsumerGroupState, KafkaException
 
@@ -29,6 +29,11 @@ _OURS = "faust"
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _JOINING = (JoinGroupRequest, SyncGroupRequest)
 _LEAVE_SECONDS = 5.0
+_NO_REASON = (
+    "Brokers have failed at the request, and their answer has no reason. Find the reason in the log of the broker that "
+    "coordinates the group (`streamapp doctor` looks for brokers in trouble). Then start this worker again"
+)
+"""The advice for Kafka's error -1, which aiokafka gives as the text of another exception."""
 
 
 def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0, pause: float = 1.0) -> None:
@@ -155,7 +160,8 @@ async def watch_membership(
         except Exception as exc:
             if isinstance(exc, KafkaError) and exc.retriable:  # the group is moving to another broker
                 continue
-            failed(BrokerError(f"the consumer group has refused this worker: {exc!r}"))
+            advice = f". {_NO_REASON}" if UnknownError.__name__ in repr(exc) else ""
+            failed(BrokerError(f"the consumer group has refused this worker: {exc!r}{advice}"))
             return
 
 

@@ -271,7 +271,7 @@ def test_a_record_that_is_too_old_is_given_up() -> None:
 
 def test_a_topic_that_was_created_anew_is_read_from_its_beginning() -> None:
     run = _Run()
-    run.dispatcher.open(SOURCES[0], 500)
+    run.dispatcher.open(SOURCES[0], 500, topic_id="an earlier topic")
     run.dispatcher.take_in(SOURCES[0], records(500, b"a"))
     (old,) = run.start()
     run.dispatcher.take_in(SOURCES[0], records(0, b"a", b"b"))

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamapp.consumer.done_offsets import MOST_AHEAD, DoneOffsets, decode_done, encode_done
+from streamapp.engine.metadata import metadata_of, topic_ids_in
 
 _LIMIT = 4_096
+_MOST = 3_500
 """``offset.metadata.max.bytes`` of a broker that nobody has configured."""
 
 
@@ -66,8 +68,15 @@ def test_metadata_has_room_whatever_is_done(share: float) -> None:
     chosen = random.Random(7)
     done = [offset for offset in range(MOST_AHEAD) if chosen.random() < share] + [MOST_AHEAD - 1]
     text = encode_done(0, done)
-    assert len(text.encode()) <= _LIMIT
+    assert len((text + metadata_of("yqIzLm0ZQ1y0dEBdyeMlHw")).encode()) <= _MOST < _LIMIT
     assert decode_done(0, text) == sorted(set(done))
+
+
+@pytest.mark.parametrize("ahead", [[], [12, 13]])
+def test_metadata_names_the_topic_beside_the_records_that_are_done(ahead: list[int]) -> None:
+    position, text = DoneOffsets(10, ahead, "yqIzLm0ZQ1y0dEBdyeMlHw").committed() or (0, "")
+    assert decode_done(position, text) == decode_done(position, text + "\x7f.1:x.") == ahead
+    assert topic_ids_in(text) == topic_ids_in(text + "\x7f.1:x.") == {"yqIzLm0ZQ1y0dEBdyeMlHw"}
 
 
 @given(st.text(max_size=50))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import StreamsConfig
@@ -21,7 +23,13 @@ from ..broker.test_consumer import MockKafka
 from .test_dispatcher import options
 
 
-def test_a_partition_that_was_paused_is_read_when_it_comes_back() -> None:
+def without_ids(subscription: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker of the tests does not describe topics."""
+    topics = SimpleNamespace(ids_at_assignment=lambda *_: {}, check_ids=lambda: None)
+    monkeypatch.setattr(subscription, "_topics", topics)
+
+
+def test_a_partition_that_was_paused_is_read_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka keeps the pause: a partition with a full buffer stood still for good after a rebalance."""
     broker = MockKafka()
     for number in range(20):
@@ -32,6 +40,7 @@ def test_a_partition_that_was_paused_is_read_when_it_comes_back() -> None:
     )
     dispatcher = Dispatcher(given)
     subscription = Subscription(given, dispatcher, None, None)
+    without_ids(subscription, monkeypatch)
 
     found: list[int] = []
 
@@ -53,7 +62,9 @@ def test_a_partition_that_was_paused_is_read_when_it_comes_back() -> None:
     subscription.close()
 
 
-def test_changed_certificates_repeat_and_lose_no_record(pems: tuple[Path, Path], mine: Path) -> None:
+def test_changed_certificates_repeat_and_lose_no_record(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = MockKafka()
     for number in range(3):
         broker.write(0, b"k", str(number).encode(), 1)
@@ -65,6 +76,7 @@ def test_changed_certificates_repeat_and_lose_no_record(pems: tuple[Path, Path],
     given = options(name="flights", topics=("delays",), config=config)
     dispatcher = Dispatcher(given)
     subscription = Subscription(given, dispatcher, None, None)
+    without_ids(subscription, monkeypatch)
     subscription._files = CertificateFiles(properties(mine))  # the broker of the tests has no TLS
     clients, taken = [subscription._client], list[int]()
 

@@ -15,8 +15,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from streamapp.errors import StreamsError
+from streamapp.runners.topic_ids import LostTopic
 from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread
-from streamapp.runners.worker.topic_ids import LostTopic
 
 ORDERS = TP("orders", 0)
 TIMEOUT = 300.0

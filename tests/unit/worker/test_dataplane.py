@@ -17,13 +17,13 @@ from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
+from streamapp.runners.topic_ids import LostTopic
 from streamapp.runners.worker import commit, dataplane, stalls
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.stalls import NoProgressError
-from streamapp.runners.worker.topic_ids import LostTopic
 from streamapp.runners.worker.transactions import ResultsRefused, TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.state.backend import StateDamagedError

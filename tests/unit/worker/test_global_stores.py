@@ -15,7 +15,8 @@ from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import global_stores, topic_ids
+from streamapp.runners import topic_ids
+from streamapp.runners.worker import global_stores
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.placement import TaskId
 from streamapp.state.row_memory import RowMemory

@@ -21,9 +21,9 @@ from streamapp.engine.metadata import (
 )
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners import topic_ids
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
-from streamapp.runners.worker import topic_ids
-from streamapp.runners.worker.topic_ids import LostTopic, TopicIds
+from streamapp.runners.topic_ids import LostTopic, TopicIds
 from streamapp.runners.worker.topics import Topics
 
 

@@ -90,9 +90,9 @@ def session_refused(survey: Survey) -> Found:
     "a topic was deleted and created anew",
     "loses",
     reason="The metadata of the committed offset names an earlier topic with this name, so the offset means nothing in "
-    "the new topic. Workers of the topology refuse to start, because they would pass over records of the new topic.",
-    remedy="Run `streamapp reset` to compute all tables anew. To keep the tables, run `streamapp offsets reset "
-    f"--to-earliest --keep-tables` for this topic. {KEEP_COPIED}.",
+    "the new topic. Workers and consumers refuse to start, because they would pass over records of the new topic.",
+    remedy="Run `streamapp reset` to compute all tables anew. To keep the tables, or for a consumer, run `streamapp "
+    f"offsets reset --to-earliest --keep-tables` for this topic. {KEEP_COPIED}.",
     page="operations.md#offsets",
 )
 def created_anew(survey: Survey) -> Found:

@@ -26,6 +26,7 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
@@ -33,7 +34,6 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, fin
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.status import InputInfo
-from streamapp.runners.worker.topic_ids import TopicIds
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 

@@ -31,7 +31,7 @@ from streamapp.engine.judging import (
 )
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
-from streamapp.runners.worker.agents.sends import seconds_of
+from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, seconds_of
 from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
@@ -39,10 +39,6 @@ __all__ = ["WatchedAgent", "WatchedTopic"]
 logger: logging.Logger = logging.getLogger(__name__)
 _RESTARTS_PER_SECOND = 100.0
 _WAKE_SECONDS = 0.02
-_PARTITIONS = (
-    "give the table as many partitions as the topic (partitions=). If the changelog has another number, stop all "
-    "workers and run `streamapp reset`, which deletes the changelog; agents then read their topics anew"
-)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
@@ -277,7 +273,7 @@ async def _decide(
     where, cause = f"{who}: {_where(app, record)}", f"{what}: {said(exc, app.config)}"
     failure = f"{where} {cause}"
     if isinstance(exc, PartitionsMismatch):
-        failure = f"{failure.rstrip()}; {_PARTITIONS}"
+        failure = f"{failure.rstrip()}; {PARTITIONS_OF_TABLE}"
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] = ()

@@ -35,6 +35,7 @@ from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
 
 __all__ = [
+    "PARTITIONS_OF_TABLE",
     "AgentProducer",
     "BoundMessage",
     "BoundSends",
@@ -45,7 +46,13 @@ __all__ = [
 
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
+PARTITIONS_OF_TABLE = (
+    "give the table as many partitions as the topic (partitions=). If the changelog has another number, stop all "
+    "workers and run `streamapp reset`, which deletes the changelog; agents then read their topics anew"
+)
+"""The remedy if a topic of agents has another number of partitions than the changelog of a table."""
 _SMALLER = REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]
+_NO_PARTITION = REMEDIES[KafkaError._UNKNOWN_PARTITION]
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
 
@@ -356,6 +363,16 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         at, headers = seconds_of(letter.timestamp), list(letter.headers)
         await (await super().send(letter.topic, letter.key, letter.value, letter.partition, at, headers))
 
+    def _advice(self, failed: BaseException, topic: str) -> str:
+        if isinstance(failed, MessageSizeTooLargeError):
+            return f". {_SMALLER}"
+        if (
+            isinstance(failed, AssertionError) and str(failed) == "Unrecognized partition"
+        ):  # aiokafka has no class
+            of_table = topic in self.app.tables.changelog_topics
+            return f"; {PARTITIONS_OF_TABLE}" if of_table else f". {_NO_PARTITION}"
+        return ""
+
     def _watch(self, future: asyncio.Future[Any], topic: str) -> None:
         record = _current_record()
         who = f"a message for {topic} could not be written"
@@ -365,9 +382,9 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         def on_done(future: asyncio.Future[Any]) -> None:
             self._under_way.discard(future)
             if not future.cancelled() and (failed := future.exception()) is not None:
-                remedy = f". {_SMALLER}" if isinstance(failed, MessageSizeTooLargeError) else ""
+                advice = self._advice(failed, topic)
                 self._failure = self._failure or BrokerError(
-                    f"{who}: {type(failed).__name__}: {failed}{remedy}"
+                    f"{who}: {type(failed).__name__}: {failed}{advice}"
                 )
 
         self._under_way.add(future)

@@ -15,16 +15,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from confluent_kafka import KafkaError
 from faust.types import TP
 
 from streamapp._base import failpoints
+from streamapp.broker.refused import REMEDIES
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import letter_refused, record_at, send_letter
 from streamapp.engine.metadata import decode_metadata, metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.records import NO_HEADERS, OutputRecord, TopicPartition
-from streamapp.runners.worker.agents.sends import BoundMessage, refused_of
+from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, BoundMessage, refused_of
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     admin_client,
@@ -170,4 +172,6 @@ class AgentTransactions:
                 where = record_at(bound.record.topic, bound.record.partition, bound.offset)
                 raise letter_refused(where, topic, exc, bound.letter, self._config) from exc
             story = refused_of(bound.record, bound.offset, topic)
-            raise ProductionError(f"{story}: {exc}. {exc.remedy}") from exc
+            of_table = bound.table is not None and exc.remedy is REMEDIES[KafkaError._UNKNOWN_PARTITION]
+            advice = f"; {PARTITIONS_OF_TABLE}" if of_table else f". {exc.remedy}"
+            raise ProductionError(f"{story}: {exc}{advice}") from exc
