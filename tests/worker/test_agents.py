@@ -420,6 +420,35 @@ def test_offsets_of_agents_in_an_earlier_topic_end_the_worker(cluster: Cluster, 
     assert second.wait() != 0
 
 
+def test_records_that_were_gone_before_agents_read_them_are_told(cluster: Cluster) -> None:
+    """aiokafka moves the position by itself, and neither a log line nor a metric told that records were missing."""
+    answered = Answered(cluster)
+    answered.ask(20, keys=1)
+    first = answered.start()
+    answered.answered(20)
+    assert first.terminate() == 0
+    answered.ask(20, keys=1)
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap)
+    wanted = [Partition(answered.input, number) for number in range(PARTITIONS)]
+    ((tp, at),) = [(tp, at) for tp, (at, _) in find_committed(config, wanted, 30.0).items() if at >= 0]
+    for future in cluster.admin.delete_records([TopicPartition(*tp, at + 5)]).values():
+        future.result()
+    port = free_port()
+    second = answered.start(WEB_PORT=str(port))
+    answered.answered(35)
+    second.wait_for(f"{tp}: records {at} to {at + 4} are gone (retention)")
+
+    def got(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as page:
+            return str(page.read().decode())
+
+    labels = f'{{application="{cluster.id}",topic="{tp.topic}",partition="{tp.partition}"}}'
+    assert f"streamapp_removed_records_total{labels} 5\n" in got("/metrics")
+    (found,) = [each for each in json.loads(got("/status"))["findings"] if each["subject"] == str(tp)]
+    assert f"offsets {at} to {at + 4}" in found["message"]
+    assert second.terminate() == 0
+
+
 @pytest.mark.parametrize("hours", [3, -3])
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_letters_that_are_far_from_the_clock_get_its_time(
