@@ -212,8 +212,11 @@ class Record(NamedTuple, Generic[K, V]):
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """A copy with another timestamp, in ms. Raises `TypeError` if the timestamp is no int."""
+        """A copy with another timestamp, in ms. Raises `TypeError` if the timestamp is no int, and `ValueError` if the
+        timestamp is negative."""
         check_timestamp(timestamp)
+        if timestamp < 0:
+            raise ValueError(f"the timestamp of a record must not be negative, and {timestamp} is")
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:

@@ -200,7 +200,7 @@ def _here(
         if transactions is not None and per_second is not None:
             if 2 * result.framed > result.found + result.unidentified:
                 raise ConfigError(
-                    f"--republish writes values as text, but the values of {topic} begin with the id of a schema. "
+                    f"--republish writes values as text, but the values of {topic} have the id of a schema. "
                     "Nothing is sent: take --gap FILE, and send these records with the serde of the topic"
                 )
             sent = republish(

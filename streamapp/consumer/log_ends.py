@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.requests import LastingAdmin, list_offsets
@@ -15,7 +16,7 @@ __all__ = ["LogEnds"]
 
 _EVERY_SECONDS = 5.0
 _FIRST_SECONDS = 0.5
-"""The time until the next request while the end of a partition is not known."""
+"""The time until the next look at the partitions while the consumer has none."""
 _ANSWER_SECONDS = 10.0
 
 
@@ -48,11 +49,11 @@ class LogEnds:
         while not self._stopping.wait(wait):
             sources = self._sources()
             found: Mapping[TopicPartition, int] = {}
+            wait = _EVERY_SECONDS if sources else _FIRST_SECONDS
             if sources:
                 try:
                     found = list_offsets(self._admin, sources, OffsetSpec.latest(), seconds=_ANSWER_SECONDS)
-                except BrokerError:
+                except (BrokerError, KafkaException):  # also of a client that cannot be opened anew
                     found = {source: end for source, end in self.known.items() if source in sources}
             if not self._stopping.is_set():
                 self.known = found
-            wait = _EVERY_SECONDS if sources and len(found) == len(sources) else _FIRST_SECONDS

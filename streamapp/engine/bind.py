@@ -87,7 +87,11 @@ def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -
             operator = (
                 node.operator if isinstance(node.operator, Operator) else ProcessorOperator(node.operator)
             )
-            function = _named(operator.bind(context), node.name, failures)
+            function = operator.bind(context)
+            # A node that only hands records on, such as a merge, may give the function of its child. This function
+            # keeps the child's name, because the node itself cannot raise.
+            if not any(function is bound[child] for child in children[node.name]):
+                function = _named(function, node.name, failures)
             bound[node.name] = _guarded(function, node.name, failures) if guard else function
         else:
             bound[node.name] = fan_out([bound[c] for c in children[node.name]])
@@ -137,12 +141,7 @@ def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:
 
     `Failures.node_of` finds the node that raised by the code object of this copy. So with the handler "fail", no node
     needs a try block around it, which would slow down every record.
-
-    A node that only hands records on, such as a merge, may give the function of its child. This function keeps the
-    child's name, because the node itself cannot raise.
     """
-    if isinstance(function, FunctionType) and function.__code__ in failures.codes:
-        return function
     if not isinstance(function, FunctionType):
         inner = function
 

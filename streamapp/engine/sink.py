@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from operator import index
 from typing import Any, SupportsIndex
 
 from streamapp._base.partitioning import partition_for
@@ -101,15 +102,13 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
 
 def _checked(chosen: Any, count: int, name: str, topic: str) -> Sequence[int]:
     """The partitions that a partitioner chose, each once, in ascending order. Raises if these are no partitions."""
-    one = isinstance(chosen, SupportsIndex)
-    if not one and not (
-        isinstance(chosen, Collection) and all(isinstance(each, SupportsIndex) for each in chosen)
-    ):
+    many = chosen if isinstance(chosen, Collection) else (chosen,)  # an array of numpy is a number, too
+    if not all(isinstance(each, SupportsIndex) for each in many):
         raise TypeError(
             f"the partitioner of {name} gave {chosen!r}. Return the number of a partition, a collection of numbers, or "
             "None for Kafka's default partitioner"
         )
-    partitions: Sequence[int] = (chosen,) if one else sorted(set(chosen))
+    partitions = sorted(set(map(index, many)))
     for partition in partitions:
         if not 0 <= partition < count:
             raise ValueError(

@@ -14,6 +14,7 @@ from streamapp.producer.ledger import Difference
 from streamapp.producer.reconciliation import (
     EVERYTHING,
     OPEN_SECONDS,
+    Identity,
     Reconciliation,
     Span,
     count_of,
@@ -22,6 +23,8 @@ from streamapp.producer.reconciliation import (
     identity_of,
 )
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
+from streamapp.registry.rest import RestClient
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.sessions import kept
@@ -148,9 +151,10 @@ def _reader_of_records(
     window_ms: int | None,
     span: Span,
 ) -> Callable[[Batches], Batches]:
-    def names(records: RecordBatch) -> Iterator[str | None]:
-        of_record = identity_of(identity)
-        name = of_record if window_ms is None else count_of(of_record, window_ms)
+    # The environment of the executors may name no registry for values with a schema.
+    registry = RegistrySettings.from_env() if identity.startswith("value:") else None
+
+    def names(name: Identity, records: RecordBatch) -> Iterator[str | None]:
         for at, (key, value, timestamp) in enumerate(
             zip(records.keys, records.values, records.timestamps, strict=True)
         ):
@@ -159,6 +163,10 @@ def _reader_of_records(
                 yield name(key, value, timestamp, headers)
 
     def read(batches: Batches) -> Batches:
+        of_record = identity_of(
+            identity, None if registry is None else ConfluentSchemaRegistry(client=RestClient(registry))
+        )
+        name = of_record if window_ms is None else count_of(of_record, window_ms)
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 number, start, end = slices[index]
@@ -166,7 +174,7 @@ def _reader_of_records(
                 reader = KafkaPart(client, start, end).open(TopicPartition(topic, number))
                 try:
                     while (records := reader.read()) is not None:
-                        counts.update(names(records))
+                        counts.update(names(name, records))
                         if len(counts) >= _NAMES:
                             yield _counted("found", counts)
                             counts.clear()

@@ -20,7 +20,8 @@ from streamapp.producer.ledger import Ledger
 from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.producer.value_field import ValueField
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
-from streamapp.serdes.framing import frame_end
+from streamapp.serdes.framing import frame_end, framed_value
+from streamapp.serdes.schema_registry import SchemaRegistry
 
 __all__ = [
     "OPEN_SECONDS",
@@ -70,7 +71,7 @@ class Reconciliation(NamedTuple):
     unidentified: int
     """Records of the topic without an id. The other numbers do not include these records."""
     framed: int = 0
-    """Values of the topic that begin with the id of a schema."""
+    """Values of the topic that begin with the id of a schema, or have the id in a header."""
 
     @property
     def equal(self) -> bool:
@@ -78,11 +79,12 @@ class Reconciliation(NamedTuple):
         return not (self.missing or self.doubled or self.unknown or self.unidentified)
 
 
-def identity_of(expression: str) -> Identity:
+def identity_of(expression: str, registry: SchemaRegistry | None = None) -> Identity:
     """A function that returns the id of a record: the part of the record that ``expression`` names.
 
     The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object, or of
-    Avro). Raises `ConfigError` for any other expression.
+    Avro). ``registry`` has the schemas of Avro (default: the registry of the environment). Raises `ConfigError` for any
+    other expression.
 
     >>> identity_of("body")
     Traceback (most recent call last):
@@ -95,8 +97,8 @@ def identity_of(expression: str) -> Identity:
     if kind == "header" and name:
         return lambda key, value, timestamp, headers: _text(dict(headers).get(name))
     if kind == "value" and name:
-        field = ValueField(name)
-        return lambda key, value, timestamp, headers: field(value)
+        field = ValueField(name, registry)
+        return lambda key, value, timestamp, headers: field(framed_value(value, headers))
     raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
 
 
@@ -242,9 +244,9 @@ def reconcile(
         at = message.timestamp()[1]
         if not span.covers(at):
             continue
-        value = message.value()
-        framed += value is not None and frame_end(value) > 0
-        found_name = identity(message.key(), value, at, message.headers() or NO_HEADERS)
+        value, headers = message.value(), message.headers() or NO_HEADERS
+        framed += value is not None and frame_end(framed_value(value, headers) or b"") > 0
+        found_name = identity(message.key(), value, at, headers)
         if found_name is None:
             unidentified += 1
         else:

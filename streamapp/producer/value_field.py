@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.runners.connection import use_registry_of_environment
 from streamapp.serdes.framing import frame_end, shown_frame
-from streamapp.serdes.schema_registry import default_registry
+from streamapp.serdes.schema_registry import SchemaRegistry, default_registry
 from streamapp.serdes.writer_schema import WriterSchema, is_protobuf, writer_schema
 
 __all__ = ["ValueField"]
@@ -17,16 +18,16 @@ __all__ = ["ValueField"]
 class ValueField:
     """Reads one field of values: of JSON objects, and of values that begin with the id of a schema.
 
-    Raises `ConfigError` for Protobuf, and for values of Avro if the environment names no registry. Otherwise all
-    records of a topic would have no id, and count as missing.
+    Without ``registry``, the environment names the registry. Raises `ConfigError` for Protobuf, and for values of Avro
+    if there is no registry. Otherwise all records of a topic would have no id, and count as missing.
 
     >>> field = ValueField("order")
     >>> field(b'{"order": 7}'), field(b"nothing"), field(None)
     ('7', None, None)
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, registry: SchemaRegistry | None = None) -> None:
+        self._name, self._registry = name, registry
         self._written: dict[bytes, WriterSchema | None] = {}
         """The schemas of the frames that values have had."""
 
@@ -44,18 +45,21 @@ class ValueField:
         end = frame_end(value) if isinstance(value, bytes) else 0
         if not end:
             return json.loads(value)
-        try:
-            return json.loads(value[end:])  # a JSON Schema
-        except ValueError:
-            frame = value[:end]
+        with suppress(ValueError):
+            found = json.loads(value[end:])
+            if isinstance(found, dict):  # a JSON Schema; short records of Avro look like numbers of JSON
+                return found
+        frame = value[:end]
         if frame not in self._written:
             self._written[frame] = self._schema(value)
         written = self._written[frame]
         return None if written is None else json.loads(written.text(value))
 
     def _schema(self, value: bytes) -> WriterSchema | None:
-        use_registry_of_environment()
-        registry = default_registry()
+        registry = self._registry
+        if registry is None:
+            use_registry_of_environment()
+            registry = default_registry()
         if registry is None:
             raise ConfigError(
                 f"a value begins with the {shown_frame(value)} of a schema: name its registry in "

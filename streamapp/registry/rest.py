@@ -9,7 +9,8 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -30,10 +31,20 @@ _MOST_TEXT = 2_000
 _ANYTHING: Mapping[str, type] = {}
 _AGAIN = (408, 425, 429)
 """HTTP statuses below 500 after which the same request may succeed later."""
+_UNEXPLAINED = {500, 50001}
+"""Error codes with which a registry may also answer a request that will never succeed. Other codes name a fault that
+passes, for example 50004 that the registry has no leader."""
 
 
 class RegistryAway(SchemaRegistryError):
-    """No server of the registry has given a usable answer."""
+    """No server of the registry has given a usable answer.
+
+    ``codes`` are the error codes of the servers that have answered at all.
+    """
+
+    def __init__(self, message: str, codes: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.codes: frozenset[int] = frozenset(codes)
 
 
 class RegistryRefusal(SchemaRegistryError):
@@ -106,10 +117,10 @@ class RestClient:
         ``has`` names the fields that every answer of a registry to this request has, with their types.
 
         While no server answers, the request is repeated for ``patience_ms``. Then the call raises `RegistryAway`. With
-        ``patient=False``, the request is not repeated. Before the first repetition, ``in_trouble`` is called, which may
-        raise a better error. Raises `RegistryRefusal` at once if the registry refuses the
-        request, and `ForeignAnswer` for an answer that is not a registry's. Raises `RegistryMistrusted` for
-        certificates that do not go together.
+        ``patient=False``, the request is not repeated. If a server answers 500 without a known fault, ``in_trouble`` is
+        called before the first repetition, and may raise a better error. Raises `RegistryRefusal` at once if the
+        registry refuses the request, and `ForeignAnswer` for an answer that is not a registry's. Raises
+        `RegistryMistrusted` for certificates that do not go together.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False
@@ -120,7 +131,8 @@ class RestClient:
                 if not patient or self.clock() + pause > deadline:
                     raise
                 if not warned:
-                    in_trouble()
+                    if error.codes & _UNEXPLAINED:
+                        in_trouble()
                     logger.warning("%s; asking again for %g s", error, self.settings.patience_ms / 1000)
                     warned = True
             self.sleep(pause * random.uniform(0.75, 1.0))
@@ -128,17 +140,17 @@ class RestClient:
 
     def _ask_all(self, method: str, path: str, body: Any, has: Mapping[str, type]) -> Any:
         """Asks the servers in turn until one answers, each once, beginning with the server that has answered last."""
-        urls, failed = self.settings.urls, []
+        urls, failed = self.settings.urls, list[RegistryAway]()
         for turn in range(len(urls)):
             number = (self._first + turn) % len(urls)
             try:
                 answer = self._ask_one(urls[number], method, path, body, has)
             except RegistryAway as error:
-                failed.append(str(error))
+                failed.append(error)
                 continue
             self._first = number
             return answer
-        raise RegistryAway("; ".join(failed))
+        raise RegistryAway("; ".join(map(str, failed)), chain.from_iterable(each.codes for each in failed))
 
     def _ask_one(self, url: str, method: str, path: str, body: Any, has: Mapping[str, type]) -> Any:
         headers = {"Accept": _ACCEPT}
@@ -221,7 +233,9 @@ def _understood(url: str, path: str, status: int, text: bytes, has: Mapping[str,
         if type(answer.get("error_code")) is int:
             code = answer["error_code"]
     if status >= 500 or status in _AGAIN:
-        raise RegistryAway(f"the schema registry {url} answers {status}: {said or 'no reason given'}")
+        raise RegistryAway(
+            f"the schema registry {url} answers {status}: {said or 'no reason given'}", (code,)
+        )
     if status in (401, 403):
         raise RegistryRefusal(
             f"the schema registry {url} refuses these credentials ({status}): "

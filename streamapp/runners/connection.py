@@ -36,6 +36,7 @@ _FAUST_ADDRESSES = {
 """Faust's settings that name brokers, with their environment variables. In Faust, a variable overrides an argument."""
 _SCHEMAS = ".schemas"
 """The folder of schemas in the state folder."""
+_REGISTRY = "STREAMAPP_SCHEMA_REGISTRY_URL"
 _PORT = 9092
 """The port that Faust adds to a host without port."""
 
@@ -106,7 +107,7 @@ def use_registry_of_environment() -> None:
 
     A writer of bytes that opens no client of Kafka, such as the outbox, calls this function before it serializes.
     """
-    if default_registry() is None:
+    if default_registry() is None and os.environ.get(_REGISTRY):  # the outbox calls this for each record
         _with_registry(StreamsConfig("streamapp"), os.environ)
 
 

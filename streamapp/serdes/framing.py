@@ -24,6 +24,7 @@ __all__ = [
     "VALUE_FRAME",
     "Framing",
     "frame_end",
+    "framed_value",
     "guid_frame",
     "id_frame",
     "shown_frame",
@@ -58,6 +59,15 @@ def frame_end(data: bytes) -> int:
     """
     size = {0: ID_BYTES, 1: GUID_BYTES}.get(data[0] if data else -1, 0)
     return size if len(data) >= size else 0
+
+
+def framed_value(value: bytes | None, headers: Headers) -> bytes | None:
+    """The value of a record whose serde nobody knows. A frame in a header is moved to the front of the value.
+
+    >>> framed_value(b"{}", ((VALUE_FRAME, id_frame(7)),))
+    b'\\x00\\x00\\x00\\x00\\x07{}'
+    """
+    return _joined(dict(headers).get(VALUE_FRAME), value) if headers else value
 
 
 def shown_frame(data: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamapp.records import NO_HEADERS, Headers
+from streamapp.records import NO_HEADERS, Headers, check_timestamp
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import Codec, prefix_end
 from streamapp.state.row_memory import RowMemory, kept_size
@@ -60,11 +60,15 @@ class KeyValueStore(WriteBehindStore):
         return value if value is None or self._shown else self._values.show(value)
 
     def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
+        if timestamp is None:
+            timestamp = self._task.timestamp
+        elif timestamp.__class__ is not int:
+            check_timestamp(timestamp)
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
         if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
             value = self._keep_value(value)
-        self.put_row(key, (value, self._task.timestamp if timestamp is None else timestamp))
+        self.put_row(key, (value, timestamp))
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> Any:
         previous = self.get(key)

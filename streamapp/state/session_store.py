@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from streamapp.records import Windowed
+from streamapp.records import Windowed, check_timestamp
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.write_behind import MISSING, Row
@@ -79,6 +79,10 @@ class SessionStore(TimeBucketedStore):
             self._observe(end)  # only a removal is never too late
 
     def _put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None) -> None:
+        if not (
+            start.__class__ is end.__class__ is int and (timestamp is None or timestamp.__class__ is int)
+        ):
+            self._check_times(start, end, timestamp)
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
         if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
@@ -87,6 +91,7 @@ class SessionStore(TimeBucketedStore):
 
     def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
         if self._exact and not self.cached:
+            self._check_times(start, end, timestamp)
             # In memory a removal, unlike a put of None, does not advance stream time and is never too late.
             if key.__class__ is not self._key_class or not self._sound_key(key):
                 key = self._keep_key(key)
@@ -97,6 +102,12 @@ class SessionStore(TimeBucketedStore):
                 self._log(row_key, row)
         else:
             self._put(key, start, end, None, timestamp)
+
+    def _check_times(self, start: int, end: int, timestamp: int | None) -> None:
+        check_timestamp(start)
+        check_timestamp(end)
+        if timestamp is not None:
+            check_timestamp(timestamp)
 
     def _takes(self, row_key: Any, row: Row) -> bool:
         end = row_key[2]

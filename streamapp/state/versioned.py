@@ -24,7 +24,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from streamapp.records import NO_HEADERS, RecordBatch
+from streamapp.records import NO_HEADERS, RecordBatch, check_timestamp
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
@@ -168,6 +168,8 @@ class VersionedStore(Store):
         self._observed = -1 if meta is None else int.from_bytes(meta, "big")
 
     def put(self, key: Any, value: Any, timestamp: int) -> int | None:
+        if timestamp.__class__ is not int:
+            check_timestamp(timestamp)
         if timestamp < 0:
             raise ValueError(f"store {self.name}: a version cannot have the timestamp {timestamp}")
         kept_key, kept = self._keys.keep(key), None if value is None else self._values.keep(value)

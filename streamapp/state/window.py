@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
-from streamapp.records import NO_HEADERS, Headers, Windowed
+from streamapp.records import NO_HEADERS, Headers, Windowed, check_timestamp
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.row_memory import RowMemory
@@ -152,7 +152,13 @@ class WindowStore(TimeBucketedStore):
             key = self._keep_key(key)
         if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
             value = self._keep_value(value)
-        row = (value, self._task.timestamp if timestamp is None else timestamp)
+        if timestamp is None:
+            timestamp = self._task.timestamp
+        elif timestamp.__class__ is not int:
+            check_timestamp(timestamp)
+        if start.__class__ is not int:
+            check_timestamp(start)
+        row = (value, timestamp)
         if self._duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         row_key = (key, start, self._sequence)

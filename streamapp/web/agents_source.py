@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.state import worker_state
 from streamapp.web.runtime_source import input_status
 from streamapp.web.view_source import NotAvailable, TableInfo, TopologyGraph, WorkerStatus
@@ -46,7 +47,15 @@ class AgentsSource:
     def partition_for(self, table: str, key: bytes) -> int:
         self._refuse()
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
+    async def read(
+        self,
+        table: str,
+        partition: int,
+        fn: Callable[[Any], R],
+        *,
+        stale: bool = False,
+        at_least: Mapping[TopicPartition, int] | None = None,
+    ) -> R:
         self._refuse()
 
     def pause(self) -> None:

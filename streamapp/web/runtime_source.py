@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from streamapp.consumer.account import ConsumerStatus
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.status import InputInfo, RestoreInfo, TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
@@ -89,9 +90,17 @@ class RuntimeSource:
         except StoreNotAvailable as error:
             raise NotAvailable(str(error)) from error
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
+    async def read(
+        self,
+        table: str,
+        partition: int,
+        fn: Callable[[Any], R],
+        *,
+        stale: bool = False,
+        at_least: Mapping[TopicPartition, int] | None = None,
+    ) -> R:
         try:
-            return await self._streams.read(table, partition, fn, stale=stale)
+            return await self._streams.read(table, partition, fn, stale=stale, at_least=at_least)
         except StoreNotAvailable as error:
             raise NotAvailable(str(error)) from error
 
@@ -143,4 +152,5 @@ def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
         is_global=info.is_global,
         is_internal=spec.internal,
         standbys=info.standbys,
+        inputs=info.source_topics,
     )

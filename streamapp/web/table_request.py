@@ -6,12 +6,13 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from streamapp.records import TopicPartition
 from streamapp.serdes.value_texts import serde_name, text_form
 from streamapp.web.keys import parse_key
 from streamapp.web.problem import BadParameter
@@ -33,7 +34,9 @@ __all__ = [
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 MAX_TIME = 2**63 - 1
 _CURSOR_VERSION = 1
+_POSITION = "position"
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_ONE_POSITION = re.compile(r"(.{1,249})-([0-9]{1,9}):([0-9]{1,19})")
 
 T = TypeVar("T")
 
@@ -112,6 +115,8 @@ class Query:
     limit: int = DEFAULT_LIMIT
     after: Position | None = None
     newest: bool = False
+    at_least: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The positions that inputs must have reached: partition of a topic -> the next offset."""
 
 
 def family(table: TableInfo) -> str | None:
@@ -123,6 +128,15 @@ def family(table: TableInfo) -> str | None:
 
 def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None = None) -> Query:
     """The query of a URL's parameters, and of the key in its path. Raises `BadParameter`."""
+    at_least = _take(parameters, _POSITION, _positions) or {}
+    for tp in at_least:
+        if tp.topic not in table.inputs:
+            raise BadParameter(
+                _POSITION,
+                f"no task with {table.name} reads {tp.topic}, so its position says nothing: name one of "
+                f"{', '.join(table.inputs)}",
+            )
+    parameters = {name: text for name, text in parameters.items() if name != _POSITION}
     kind = family(table)
     if kind is None:
         raise BadParameter(
@@ -160,6 +174,7 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
         limit=_take(parameters, "limit", _limit) or DEFAULT_LIMIT,
         after=_take(parameters, "cursor", lambda text, _: Position.parse_cursor(text)),
         newest=newest,
+        at_least=at_least,
     )
 
 
@@ -202,7 +217,7 @@ def _refuse_unknown(
     for name in parameters:
         if name not in allowed:
             what = f"a key of {table.name} ({kind})" if key is not None else f"{table.name} ({kind})"
-            takes = ", ".join(sorted({*allowed, "stale"}))  # `parse_stale` reads it
+            takes = ", ".join(sorted({*allowed, _POSITION, "stale"}))  # of all kinds of tables
             raise BadParameter(name, f"unknown parameter {name!r}: {what} takes {takes}")
 
 
@@ -226,6 +241,21 @@ def _limit(text: str, parameter: str) -> int:
             parameter, f"limit={text!r:.20}: expected 1 to {MAX_LIMIT}", example=str(DEFAULT_LIMIT)
         )
     return int(text)
+
+
+def _positions(text: str, parameter: str) -> dict[TopicPartition, int]:
+    """Positions as ``flights-2:8312,flights-3:90``, in the form of the field ``positions`` of answers."""
+    found = {}
+    for each in text.split(","):
+        match = _ONE_POSITION.fullmatch(each)
+        if match is None:
+            raise BadParameter(
+                parameter,
+                f"{parameter}={each!r:.80}: expected topic-partition:offset, joined by commas",
+                example="flights-2:8312",
+            )
+        found[TopicPartition(match[1], int(match[2]))] = int(match[3])
+    return found
 
 
 def _flag(text: str, parameter: str) -> bool:

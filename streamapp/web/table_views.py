@@ -123,7 +123,7 @@ class TableViews:
             status, body = await self._peers.ask(worker, request, [partition])
             return json_response(body, status)
         row, fresh = await self._read(
-            table, partition, lambda store: get(store, table, partition, query), stale
+            table, partition, lambda store: get(store, table, partition, query), query, stale
         )
         (fresh,) = self._confirmed(table, [fresh], stale)
         if row is None:
@@ -203,7 +203,7 @@ class TableViews:
         """
 
         reads = [
-            self._read(table, partition, _page_reader(table, partition, query, len(partitions)), stale)
+            self._read(table, partition, _page_reader(table, partition, query, len(partitions)), query, stale)
             for partition in sorted(partitions)
         ]
         answers = await asyncio.gather(*reads)
@@ -297,7 +297,7 @@ class TableViews:
         return stale and all(self._elsewhere(table, partition) for partition in partitions)
 
     async def _read(
-        self, table: TableInfo, partition: int, fn: Callable[[Any], R], stale: bool
+        self, table: TableInfo, partition: int, fn: Callable[[Any], R], query: Query, stale: bool
     ) -> tuple[R, dict[str, Any]]:
         """The result of a read of a local partition, and the freshness of the partition before the read.
 
@@ -314,7 +314,7 @@ class TableViews:
             )
         before = self._freshness(table, partition, stale)
         try:
-            read = self._source.read(table.name, partition, fn, stale=stale)
+            read = self._source.read(table.name, partition, fn, stale=stale, at_least=query.at_least)
             answer = await asyncio.wait_for(read, self._read_timeout)
         except TimeoutError as error:
             work = self._sampler.look().work or "the thread that processes records"
@@ -443,6 +443,7 @@ class TableViews:
             "key_format": text_form(table.key_serde),
             "value": serde_name(table.value_serde),
             "entries": await self._count(table),
+            "inputs": list(table.inputs),
             "global": table.is_global,
             "internal": table.is_internal,
             "partitions": {

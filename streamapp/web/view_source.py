@@ -195,6 +195,8 @@ class TableInfo:
     is_global: bool = False
     is_internal: bool = False
     standbys: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    """The topics that the tasks of the store read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +242,20 @@ class ViewSource(Protocol):
         """
         ...
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
+    async def read(
+        self,
+        table: str,
+        partition: int,
+        fn: Callable[[Any], R],
+        *,
+        stale: bool = False,
+        at_least: Mapping[TopicPartition, int] | None = None,
+    ) -> R:
         """Calls ``fn(store)`` for a local partition, between two batches. Raises `NotAvailable`.
 
         ``fn`` runs on the thread that processes records, so it must be quick, and must not keep the store or an
-        iterator. With ``stale``, the store may be a standby, or a store that is being restored (KIP-535).
+        iterator. With ``stale``, the store may be a standby, or a store that is being restored (KIP-535). ``at_least``
+        has the positions that inputs must have reached.
         """
         ...
 

@@ -312,7 +312,7 @@ def test_ids_in_values_with_a_schema(topics: Topics, format: str, registry: Scri
     Path("source").write_text('{"id": "b", "value": {"id": "b"}}\n')
     refused = run(topic, "--source", "source", "--id", "value:id", "--republish", "10")
     assert refused.exit_code == 1
-    assert "begin with the id of a schema. Nothing is sent" in refused.output
+    assert "have the id of a schema. Nothing is sent" in refused.output
     assert sum(map(len, topics.read(topic).values())) == 4
 
 

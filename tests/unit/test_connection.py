@@ -11,9 +11,11 @@ import faust
 import pytest
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.runners.connection import client_of, connected, settings_of
+from streamapp.runners import connection
+from streamapp.runners.connection import client_of, connected, settings_of, use_registry_of_environment
 from streamapp.runners.spark import SparkRunner
 from streamapp.runners.worker.clients import client_id, client_settings, consumer_settings, producer_settings
+from streamapp.serdes import schema_registry
 
 TEXT = StringSerde()
 SECURED = {
@@ -180,3 +182,14 @@ def test_clients_are_called_after_application_and_worker(
     own = named.replace(client_properties={"client.id": "mine"})
     assert settings(own)["client.id"].startswith("mine-")
     assert app(config=named).conf.broker_client_id == client_id(named) == "flights-pod-3"
+
+
+def test_without_a_registry_in_the_environment_nothing_is_made_for_each_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An outbox made a whole configuration for each record, which took longer than the record itself."""
+    monkeypatch.setattr(schema_registry, "_default", None)
+    monkeypatch.delenv("STREAMAPP_SCHEMA_REGISTRY_URL", raising=False)
+    monkeypatch.delattr(connection, "StreamsConfig")
+    use_registry_of_environment()
+    assert schema_registry.default_registry() is None

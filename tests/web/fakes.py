@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
-from streamapp.records import Headers
+from streamapp.records import Headers, TopicPartition
 from streamapp.serdes import Serde, StringSerde
 from streamapp.state.backend import MemoryBackend
 from streamapp.state.open import open_store
@@ -77,6 +77,7 @@ class FakeSource:
         self.stores: dict[tuple[str, int], Any] = {}
         self.block_reads: asyncio.Event | None = None
         self.reads = 0
+        self.at_least: Mapping[TopicPartition, int] | None = None
 
     def add_table(
         self,
@@ -124,8 +125,17 @@ class FakeSource:
     def resume(self) -> None:
         self.worker = dataclasses.replace(self.worker, paused=False)
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], Any], *, stale: bool = False) -> Any:
+    async def read(
+        self,
+        table: str,
+        partition: int,
+        fn: Callable[[Any], Any],
+        *,
+        stale: bool = False,
+        at_least: Mapping[TopicPartition, int] | None = None,
+    ) -> Any:
         self.reads += 1
+        self.at_least = at_least
         if self.block_reads is not None:
             await self.block_reads.wait()
         if (table, partition) not in self.stores:

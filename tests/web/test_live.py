@@ -31,6 +31,7 @@ class Worker:
     def __init__(self, name: str, folder: Path, env: dict[str, str]) -> None:
         port = free_port()
         self.url, self.log = f"http://localhost:{port}", folder / f"{name}.log"
+        self.bootstrap = env["BOOTSTRAP"]
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         env = {**os.environ, **env, "WEB_PORT": str(port), "DATADIR": str(folder / name), "PYTHONPATH": paths}
         with self.log.open("wb") as out:
@@ -89,6 +90,40 @@ async def workers(kafka: LocalKafka, tmp_path: Path) -> AsyncIterator[list[Worke
         worker.process.wait()
 
 
+async def reads_see_a_write(worker: Worker, session: aiohttp.ClientSession) -> None:
+    """A read with the position behind a record has the record, or is refused."""
+    status, body = await worker.get(session, "/tables/counts/K00")
+    (before,) = body["partitions"][0]["positions"]
+    count = body["value"]
+    written: list[Any] = []
+    producer = Producer({"bootstrap.servers": worker.bootstrap, "partitioner": "murmur2_random"})
+    topic, _, partition = before.rpartition("-")
+    producer.produce(
+        topic,
+        "x",
+        "K00",
+        timestamp=START,
+        on_delivery=lambda error, message: written.append(message.offset()),
+    )
+    producer.flush()
+    (at,) = written
+    for table in ("counts/K00", "counts/?from=K00&to=K00"):
+        path = f"/tables/{table}{'&' if '?' in table else '?'}position={quote(before)}:{at + 1}"
+        found = await worker.until(session, path, lambda answer: True)
+        assert (found.get("value") or found["entries"][0]["value"]) == count + 1
+    status, body = await worker.get(session, f"/tables/counts/K00?position={quote(before)}:{at + 9}")
+    assert (status, "wants those before offset" in body["error"]) == (503, True), body
+    status, body = await worker.get(
+        session, f"/tables/counts/K00?position={topic}-{int(partition) + 1}:{at + 9}"
+    )
+    assert (status, body.get("value")) == (200, count + 1), body  # another partition of the table
+    status, body = await worker.get(session, f"/tables/counts/K00?position=elsewhere-{partition}:1")
+    assert (status, "no task with counts reads elsewhere" in body["error"]) == (400, True), body
+    planes = f"/tables/planes/N14228?position={topic}-planes-0"
+    assert (await worker.get(session, f"{planes}:1"))[0] == 200
+    assert (await worker.get(session, f"{planes}:2"))[0] == 503
+
+
 async def test_two_workers_answer_for_all_tables(workers: list[Worker]) -> None:
     async with aiohttp.ClientSession() as session:
         # Both have a share, and both know who has the rest.
@@ -123,12 +158,14 @@ async def test_two_workers_answer_for_all_tables(workers: list[Worker]) -> None:
             status, body = await worker.get(session, "/tables/planes/N14228")
             assert (status, body["value"]) == (200, "BOEING")
 
+        await reads_see_a_write(workers[0], session)
+
         # What a dead worker held is refused or, once it has moved, complete: never silently less.
         workers[1].process.kill()
         workers[1].process.wait()
         for _ in range(20):
             status, page = await workers[0].get(session, all_counts)
-            assert status == 503 or sum(e["value"] for e in page["entries"]) == FLIGHTS
+            assert status == 503 or sum(e["value"] for e in page["entries"]) == FLIGHTS + 1
         await workers[0].until(
-            session, all_counts, lambda page: sum(e["value"] for e in page["entries"]) == FLIGHTS
+            session, all_counts, lambda page: sum(e["value"] for e in page["entries"]) == FLIGHTS + 1
         )

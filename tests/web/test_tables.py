@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamapp.records import Windowed
+from streamapp.records import TopicPartition, Windowed
 from streamapp.serdes import BytesSerde, LongSerde, StringSerde, TimeWindowedSerde
 from streamapp.web.view_source import RestoreStatus, TaskStatus
 
@@ -107,6 +107,23 @@ async def test_an_answer_says_how_fresh_it_is(serve: Any, source: FakeSource) ->
     bodies = [await get(await serve(source), f"/tables/delays/{key}") for key in ("ATL", "BOS", "JFK")]
     fresh = next(body["partitions"][0] for body in bodies if body["partition"] == 1)
     assert (fresh["lag"], fresh["positions"]) == (10, {"flights-1": 90})
+
+
+@pytest.mark.parametrize("path", ["delays/JFK", "delays/", "delays/?newest=true", "planes/JFK?as_of=100"])
+async def test_a_read_may_name_the_positions_that_it_wants(serve: Any, source: FakeSource, path: str) -> None:
+    for name, table in source.tables_.items():
+        source.tables_[name] = dataclasses.replace(table, inputs=("my-flights", "planes"))
+    position = "position=my-flights-2:8312,planes-0:7"
+    await get(await serve(source), f"/tables/{path}{'&' if '?' in path else '?'}{position}")
+    assert source.at_least == {TopicPartition("my-flights", 2): 8312, TopicPartition("planes", 0): 7}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "flights", "flights-2", "flights:3", "flights-2:x", "flights-2:-1", "a-1:2,"]
+)
+async def test_a_position_that_cannot_be_read_is_refused(serve: Any, source: FakeSource, text: str) -> None:
+    body = await get(await serve(source), f"/tables/delays/JFK?position={text}", status=400)
+    assert "expected topic-partition:offset, joined by commas" in body["error"]
 
 
 async def test_windowed_keys_are_json(serve: Any, source: FakeSource) -> None:

@@ -265,7 +265,7 @@ def test_a_worker_refuses_tables_whose_offsets_are_lost(
         refused = cluster.start(folder)
         until(lambda: not cluster.workers[-1].alive, 120, cluster.story)
         assert refused.wait() != 0
-        assert f"has rows, but the group {cluster.id} has no committed offsets" in refused.text()
+        assert f"has rows, but the group {cluster.id} has no committed offsets of any input" in refused.text()
     assert cluster.totals()[1] == 400
 
     config = config_of(cluster, "earliest")

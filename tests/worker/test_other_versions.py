@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamapp.engine.metadata import RememberedTimes, metadata_of
 
-from ..processes import until
+from ..processes import free_port, until
 from .conftest import PARTITIONS, Cluster
 
 
@@ -149,3 +149,16 @@ def test_workers_with_other_functions_work_side_by_side(cluster: Cluster) -> Non
     cluster.feed(200)
     cluster.counted()
     assert first.terminate() == other.terminate() == 0
+
+
+def test_a_new_version_may_follow_the_old_one_at_once_under_the_same_name(cluster: Cluster) -> None:
+    """Brokers gave a worker with a group_instance_id its assignment of the old version, so the new one ended, again
+    and again, although no other worker ran."""
+    env = {"app": "versions_app", "INSTANCE": "a", "SESSION_MS": "60000", "WEB_PORT": str(free_port())}
+    first = cluster.start(VERSION="one", **env)
+    cluster.feed(200)
+    cluster.counted()
+    assert first.terminate() == 0
+    second = cluster.start("other", VERSION="none", **env)
+    second.wait_for("tasks run here", 40)
+    assert second.terminate() == 0

@@ -17,7 +17,7 @@ from streamapp.engine.processor import (
 )
 from streamapp.engine.punctuation import Schedule
 from streamapp.errors import StreamsError
-from streamapp.records import Headers, Record
+from streamapp.records import Headers, Record, check_timestamp
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
@@ -71,6 +71,8 @@ class BoundProcessorContext:
                 f"not {record!r:.60}"
             )
         key, value, timestamp, headers = record
+        if timestamp.__class__ is not int:
+            check_timestamp(timestamp)
         if timestamp < 0:
             raise StreamsError(
                 f"{self._ctx.name} forwarded timestamp {timestamp}; timestamps must not be negative"

@@ -36,7 +36,7 @@ from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["Survey", "fingerprint_group", "read_topics", "survey"]
+__all__ = ["Survey", "fingerprint_group", "has_records", "read_topics", "survey"]
 
 _BEGIN_ANEW = "run `streamapp reset`, then the backfill. Results that are written already come once more"
 OPEN_SECONDS = 60.0
@@ -414,7 +414,7 @@ def _drained(
         start = committed[tp].offset if tp in committed else first
         if start > end:
             first_offset(plan.config, tp, start, first, end)
-        if _has_records(plan, tp, start, end):
+        if has_records(plan, tp, start, end):
             raise ConfigError(
                 f"{tp} has records from offset {start} on that no worker has processed. Let workers run until they are "
                 "done, stop them with SIGTERM, and run this again"
@@ -461,7 +461,7 @@ def _changelogs(
                         )
                 else:
                     first, end = spans[tp]
-                    if _has_records(found.plan, tp, first, end):
+                    if has_records(found.plan, tp, first, end):
                         if not began:
                             raise ConfigError(
                                 f"{tp} has state, but the group {found.plan.application_id} has no offsets for this "
@@ -472,7 +472,7 @@ def _changelogs(
     return ranges
 
 
-def _has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
+def has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
     """True if there are records between two offsets, and not only markers of transactions."""
     if start >= end:
         return False

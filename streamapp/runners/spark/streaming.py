@@ -33,11 +33,12 @@ from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.lost_offsets import rows_without_offsets
 from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.handover_survey import read_topics
+from streamapp.runners.spark.handover_survey import has_records, read_topics
 from streamapp.runners.spark.produce import roll_back
 from streamapp.runners.spark.run_order import check_runnable, topics_of
 from streamapp.runners.spark.streaming_membership import StreamingMembership
@@ -132,7 +133,7 @@ class SparkStream:
         self._topics = {sub.id: topics_of(sub, self._partitions) for sub in plan.subtopologies}
         self._membership = StreamingMembership(self._config, sorted(self._outside()))
         self._roll_back()
-        self._find_positions()
+        self._find_positions(existing.keys())
         self._query = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
@@ -163,10 +164,11 @@ class SparkStream:
                 f"{self._config.application_id}: {error.args[0].str()}. Check the brokers, then start again"
             ) from error
 
-    def _find_positions(self) -> None:
+    def _find_positions(self, existing: Collection[str]) -> None:
         """Waits for the last commit of the members before, and finds the offsets at which this run begins.
 
         The commit of a stopped worker may still be on its way into the group, because Kafka answers before.
+        ``existing`` are the topics that this run has not made.
         """
         topics = {topic for topics in self._topics.values() for topic in topics}
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
@@ -175,6 +177,8 @@ class SparkStream:
             decode_metadata(position.metadata)  # refuses the notes of an unfinished backfill
         check_not_anew(self._group.name, self._admin, committed)
         check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()}, self._partitions)
+        if not committed:
+            self._refuse_rows(existing)
         self._topic_ids = self._ids_now()
         self._tombstones = tombstone_seconds(self._plan, self._admin)
         outside = self._outside()
@@ -184,6 +188,19 @@ class SparkStream:
             begin = first_offset(self._config, tp, offset, first, end)
             if begin != offset:
                 self._begins[tp] = begin
+
+    def _refuse_rows(self, existing: Collection[str]) -> None:
+        """Raises `TopologyError` if a table has rows. Called if the group has no committed offsets."""
+        tables = {
+            TopicPartition(topic.name, task): (f"{sub.id}_{task}", store)
+            for sub in self._plan.subtopologies
+            for store, topic in sub.changelog_topics.items()
+            if topic.name in existing and topic.name not in sub.source_topics
+            for task in range(self._task_count(sub))
+        }
+        for tp, (first, end) in KafkaRange(client_of(self._config)).committed(tables).items():
+            if has_records(self._plan, tp, first, end):
+                raise rows_without_offsets(self._group.name, *tables[tp])
 
     def _ids_now(self) -> dict[str, str]:
         """Kafka's ids of all topics that hold positions or state."""

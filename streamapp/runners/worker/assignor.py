@@ -43,7 +43,7 @@ class _Metadata(  # type: ignore[call-arg]
     - ``rack``, the member's rack;
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
-    - ``moved``, the number of changes of the member's address;
+    - ``moved``, the number of times that the member has asked for an assignment with its present data;
     - ``names``, the `Plan.task_names` of the member;
     - ``roles``, the `Plan.topic_roles` of the member.
 
@@ -76,6 +76,8 @@ class StreamsAssignor(AgentAssignor):
         self.conflict: str | None = None
         """A topic that the tasks of the group's leader read for other stores or repartition topics than the tasks here.
         """
+        self.outdated: bool = False
+        """True if the ``conflict`` may be with an earlier leader, so that the member has asked for a new assignment."""
 
     # The subscription and the assignment of a member.
 
@@ -112,13 +114,19 @@ class StreamsAssignor(AgentAssignor):
                 assignment.version, assignment.assignment, self._compress(metadata.dumps())
             )
         super().on_assignment(assignment)
-        self.conflict = _conflict(self._roles, metadata)
+        self.conflict, before = _conflict(self._roles, metadata), self.conflict
+        # Such a member may also get an assignment from before the restart, perhaps with its own earlier version.
+        named = self.app.streams.config.group_instance_id is not None
+        self.outdated = named and self.conflict is not None and before is None
         streams = _understood(metadata, self._names)
         self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
         if moved:
             logger.info("the address of this worker has changed; the worker tells the group")
+        if self.outdated:
+            logger.info("the assignment is that of another version; the worker asks for a new one")
+        if moved or self.outdated:
             # A broker starts no rebalance for an unchanged subscription. This number changes the subscription.
             self._moved += 1
             self.app.streams.rejoin()

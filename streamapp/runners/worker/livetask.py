@@ -12,8 +12,8 @@ from streamapp.engine.asynchronous import RunAsync
 from streamapp.engine.collector import Collector
 from streamapp.engine.runner_ports import StateHome, TaskEnvironment
 from streamapp.engine.task_session import TaskSession
-from streamapp.errors import TopologyError
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.lost_offsets import rows_without_offsets
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import StateBackend
@@ -68,7 +68,7 @@ class LiveTask(TaskSession):
         super().restore(store, batch)
 
     def _check_offsets(self, store: str) -> None:
-        """Raises `TopologyError` if a store has rows, but the group has lost the offsets up to which the rows go.
+        """Raises `TopologyError` if a store has rows, but the group has no offsets in the topics of this version.
 
         Rows and offsets are committed together. So a group that has never committed has no rows.
         """
@@ -78,14 +78,7 @@ class LiveTask(TaskSession):
         if not (self.without_offsets and self._group_without_offsets) or changelog is None:
             return
         if changelog.name not in self.subtopology.source_topics:
-            raise TopologyError(
-                f"task {self.id}: the table {store} has rows, but the group {self.task.plan.application_id} has no "
-                "committed offsets. The offsets have expired (offsets.retention.minutes) or were deleted, or the "
-                "inputs were created anew. The table would count the records of the inputs twice, or lack records. "
-                "Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables, choose the "
-                "next records: `streamapp offsets reset APPLICATION --to-latest --keep-tables --execute`, or with "
-                "--to-earliest or --to-time"
-            )
+            raise rows_without_offsets(self.task.plan.application_id, self.id, store)
 
     @property
     def at(self) -> str:

@@ -41,7 +41,7 @@ class Pace:
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:
         self._timeout = transaction_timeout_ms / 1000
         self._latency = 0.0
-        """The time that the last commit with few bytes took."""
+        """The time that the last commit with few bytes took, or a later commit, if that was quicker."""
         self._most = float(most_bytes)
         self._limit = min(float(_FIRST_BYTES), self._most)
         self._proved = self._limit
@@ -82,6 +82,8 @@ class Pace:
         few = waiting_bytes <= _FEW_BYTES
         if few:
             self._latency = min(seconds, self._timeout * _MOST_LATENCY)
+        elif seconds < self._latency:
+            self._latency = seconds  # the commit with few bytes had another reason, such as an outage
         in_time = (self._timeout - self._latency) * _IN_TIME
         for_bytes = seconds if few else seconds - self._latency
         # With few bytes, the limit has no part in the time, so the limit grows.

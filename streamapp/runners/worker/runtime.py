@@ -282,6 +282,8 @@ class StreamsRuntime(WorkerView):
         if self._plane is None or self._stopping:
             return
         if (conflict := self._app.assignor.conflict) is not None:
+            if self._app.assignor.outdated:
+                return  # the next assignment decides
             self._on_failure(
                 TopologyError(
                     f"tasks that read {conflict} have other stores or repartition topics in this version of the "

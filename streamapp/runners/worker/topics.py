@@ -33,7 +33,7 @@ class Topics:
     ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the topics for whose committed offsets the check of the ids has asked."""
     without_offsets: bool = False
-    """True: the group had no committed offset in any input."""
+    """True: at the start of the worker, the group had no committed offset in any input."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)

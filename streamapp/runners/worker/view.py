@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from streamapp._base.partitioning import partition_for
@@ -305,7 +305,13 @@ class WorkerView:
         return partition, self._owner(sub, partition), local
 
     async def read(
-        self, store: str, partition: int | None, fn: Callable[[Any], R], *, stale: bool = False
+        self,
+        store: str,
+        partition: int | None,
+        fn: Callable[[Any], R],
+        *,
+        stale: bool = False,
+        at_least: Mapping[TopicPartition, int] | None = None,
     ) -> R:
         """The result of ``fn(store)``. The data plane calls ``fn`` between two turns, so no batch is half done.
 
@@ -316,22 +322,43 @@ class WorkerView:
         error comes during a restore or a rebalance, and when the group has not answered for ``session_timeout_ms``.
         With ``stale``, a standby or a task in a restore also answers, even during a rebalance (KIP-535). `standbys` and
         `tasks` have the lag of these copies. Raises `InvalidStoreError` for an unknown store.
+
+        ``at_least`` has positions of inputs: partition of a topic -> the next offset, as in `tasks`. If the worker has
+        not processed all records before these offsets, the read raises `StoreNotAvailable`. To see the effect of a
+        record of its own, a caller gives the record's offset + 1. The read looks only at inputs of the same partition
+        number as the store. Raises `InvalidStoreError` for a topic that the tasks of the store do not read.
+        (``PositionBound`` of Kafka Streams, KIP-796)
         """
         plane, global_stores = self._plane, self._global_stores
         if plane is None or global_stores is None:
             raise StoreNotAvailable("the worker is starting")
         if self._is_global(store):
-            answer = plane.call(lambda: fn(global_stores.state.stores[store]))
+            _check_topics(
+                store, at_least, [each.topic for each in self.plan.global_stores if each.name == store]
+            )
+
+            def read() -> R:
+                _refuse_behind(store, global_stores.inputs, at_least)
+                return fn(global_stores.state.stores[store])
+
+            answer = plane.call(read)
         else:
             sub = self._subtopology(store)
-            answer = plane.call(lambda: self._local(plane, sub, store, partition, stale).ask(fn))
+            _check_topics(store, at_least, self._sources[sub.id])
+            answer = plane.call(lambda: self._local(plane, sub, store, partition, stale, at_least).ask(fn))
         try:
             return await asyncio.wrap_future(answer)
         except QueueClosed as exc:
             raise StoreNotAvailable(str(exc)) from exc
 
     def _local(
-        self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None, stale: bool
+        self,
+        plane: DataPlane,
+        sub: Subtopology,
+        store: str,
+        partition: int | None,
+        stale: bool,
+        at_least: Mapping[TopicPartition, int] | None = None,
     ) -> Any:
         if not stale:
             if plane.suspended:
@@ -348,9 +375,17 @@ class WorkerView:
             has = ", ".join(str(live.id.partition) for live in here) or "none"
             which = "name one partition" if partition is None else f"partition {partition} is not here"
             raise StoreNotAvailable(f"store {store}: {which}; this worker has {has}")
-        if not wanted[0].running and not stale:
-            raise StoreNotAvailable(f"partition {wanted[0].id.partition} of {store} is being restored")
-        return wanted[0].task.store(store)
+        (live,) = wanted
+        if not live.running and not stale:
+            raise StoreNotAvailable(f"partition {live.id.partition} of {store} is being restored")
+        if at_least:
+            if not live.running:
+                raise StoreNotAvailable(
+                    f"partition {live.id.partition} of {store} is a copy here, whose input positions are not "
+                    "known: ask the owner"
+                )
+            _refuse_behind(store, self._task_info(plane, live).inputs, at_least)
+        return live.task.store(store)
 
     def _is_global(self, store: str) -> bool:
         return any(each.name == store for each in self.plan.global_stores)
@@ -378,3 +413,26 @@ class WorkerView:
 def _restore_info(each: RestoreProgress) -> RestoreInfo:
     queued = each.started is None
     return RestoreInfo(each.store, each.partition, each.start, each.position, each.end, each.rate, queued)
+
+
+def _check_topics(store: str, at_least: Mapping[TopicPartition, int] | None, topics: Collection[str]) -> None:
+    """Raises `InvalidStoreError` if a position is that of a topic that no task with the store reads."""
+    for tp in at_least or ():
+        if tp.topic not in topics:
+            raise InvalidStoreError(
+                f"no task with the store {store} reads {tp.topic}, so its position says nothing; "
+                f"the tasks read {', '.join(sorted(topics)) or 'no topic'}"
+            )
+
+
+def _refuse_behind(
+    store: str, inputs: Iterable[InputInfo], at_least: Mapping[TopicPartition, int] | None
+) -> None:
+    """Raises `StoreNotAvailable` if an input has not reached the position that the caller of a read wants."""
+    for each in inputs if at_least else ():
+        wanted = (at_least or {}).get(each.partition, 0)
+        if (each.position or 0) < wanted:
+            raise StoreNotAvailable(
+                f"store {store} has the records of {each.partition} before offset {each.position or 0}, and the read "
+                f"wants those before offset {wanted}: ask again"
+            )

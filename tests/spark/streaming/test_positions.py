@@ -148,6 +148,23 @@ def test_a_run_refuses_a_topic_that_was_created_anew(cluster: Cluster) -> None:
         pass
 
 
+def test_a_run_refuses_tables_whose_offsets_are_lost(cluster: Cluster) -> None:
+    """A run counted all records a second time in its tables."""
+    app = Copy(cluster, "lost")
+    builder = StreamsBuilder(app.config)
+    counted = builder.stream(app.source, **TEXTS).group_by_key()
+    counted.count(materialized=Materialized("counts", key_serde=StringSerde()))
+    changelog = f"{app.config.application_id}-counts-changelog"
+    app.admin.ensure_topics([(changelog, 1, {"cleanup.policy": "compact"})])
+    producer = Producer({"bootstrap.servers": cluster.servers})
+    producer.produce(changelog, (0).to_bytes(8, "big") + (3).to_bytes(8, "big"), "k")
+    assert producer.flush(60) == 0
+    app.topology = builder.build  # type: ignore[method-assign]
+    lost = f"task 0_0: the table counts has rows, but the group {app.config.application_id} has no committed offsets"
+    with pytest.raises(TopologyError, match=lost), app.stream():
+        pass
+
+
 def test_a_run_refuses_an_unfinished_backfill_at_once(cluster: Cluster) -> None:
     app = Copy(cluster, "unfinished")
     app.send("abc")

@@ -6,6 +6,7 @@ import pickle
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamapp import (
@@ -136,7 +137,10 @@ def test_no_partition_is_below_zero() -> None:
         driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
 
 
-@pytest.mark.parametrize(("chosen", "partitions"), [({7, 0}, [0, 7]), ([2, 1, 2], [1, 2]), ((), [])])
+@pytest.mark.parametrize(
+    ("chosen", "partitions"),
+    [({7, 0}, [0, 7]), ([2, 1, 2], [1, 2]), (np.array([3, 1]), [1, 3]), ((), [])],
+)
 def test_a_partitioner_may_choose_several_partitions_or_none(chosen: Any, partitions: list[int]) -> None:
     """KIP-837. Each partition gets the record; a record without a partition is dropped."""
     builder = StreamsBuilder()

@@ -536,6 +536,16 @@ class TestFailures:
         with pytest.raises(StreamsError, match="^parse "):
             task.process()
 
+    def test_an_operator_with_the_name_of_a_function_of_its_kind_is_not_blamed(self) -> None:
+        """The node `matching` had the same code as the function of all filters, so it was blamed for the others."""
+        builder = StreamsBuilder()
+        stream = builder.stream("in", **TEXTS).filter(lambda key, value: bool(int(value)), name="numbers")
+        stream.filter(lambda key, value: True, name="matching").foreach(lambda key, value: None)
+        task, _ = task_of(builder)
+        feed(task, "in", [("k", "one", 1), ("k", "2", 9)])
+        with pytest.raises(StreamsError, match="^numbers "):
+            task.process()
+
     def test_the_reason_does_not_make_another_kind_of_line(self, caplog: pytest.LogCaptureFixture) -> None:
         builder = StreamsBuilder()
         builder.stream("in", **TEXTS).map_values(int, name="parse").foreach(lambda key, value: None)

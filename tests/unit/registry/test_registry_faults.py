@@ -290,6 +290,24 @@ def test_a_subject_with_another_format_is_no_outage(server: ScriptedRegistry) ->
     assert clock.now == 0
 
 
+@pytest.mark.parametrize(("status", "code"), [(503, 503), (500, 50004)])
+def test_an_outage_says_nothing_about_the_formats_of_a_subject(
+    server: ScriptedRegistry, status: int, code: int
+) -> None:
+    """A registry without a compatibility level takes schemas of several formats. The writer of the older format ended
+    with the words that the registry takes no such schema, although the registry only had no leader for a moment."""
+    client_of(server).id_of("flights-value", FLIGHT)
+    before = len(server.requests)
+
+    def troubled(number: int) -> None:
+        if number == before + 1:
+            raise Refused(status, code, "Unknown leader while forwarding the request")
+
+    server.fault = troubled
+    assert client_of(server).id_of("flights-value", {"type": "object"}, "JSON") == 2
+    assert {method for method, *_ in server.requests[before:]} == {"POST"}
+
+
 def test_another_server_of_the_registry_answers(server: ScriptedRegistry) -> None:
     clock = Clock()
     both = client_of(server, clock, url=f"http://127.0.0.1:9,{server.url}/")

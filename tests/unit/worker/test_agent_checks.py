@@ -282,3 +282,60 @@ def test_the_position_of_agents_is_their_first_record_that_is_not_finished() -> 
     assert [(each.position, each.lag, each.buffered) for each in consumer.inputs] == [(7, 5, 2)]
     consumer._member = None
     assert consumer.inputs == ()
+
+
+async def test_a_partition_that_goes_away_while_brokers_tell_its_end_gets_no_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A late answer set the positions of an assignment that was gone, and the next commit took them to the group."""
+
+    class Beginning(Seeking):
+        async def _positions_of_group(self) -> dict[TP, int]:
+            return {ORDERS: -1}
+
+        async def _commit_done(self, topics: Any) -> bool:
+            raise AssertionError("nothing to commit")
+
+    def ends(*_: Any, **__: Any) -> dict[Any, int]:
+        consumer._member = Member(8, "a")  # a rebalance
+        return {ORDERS: 20}
+
+    consumer = Beginning(Member(7, "a"))
+    consumer.app.conf = SimpleNamespace(consumer_auto_offset_reset="latest")
+    consumer.app.config = None
+    consumer._begun = {}
+    monkeypatch.setattr("streamapp.runners.worker.agents.consumer.admin_client", lambda config: None)
+    monkeypatch.setattr("streamapp.runners.worker.agents.consumer.list_offsets", ends)
+    await consumer.perform_seek()
+    assert (consumer._placed, consumer._begun, consumer._turn) == (set(), {}, 0)
+
+
+async def test_agents_that_begin_at_the_end_never_commit_an_earlier_position() -> None:
+    """A worker that ends limits positions to those that it knows. The start of the log would then be the position."""
+    consumer = Seeking(Member(7, "a"))
+    consumer.app._attachments = SimpleNamespace(
+        trim=lambda positions: None, of=lambda positions: {}, sent=nothing_sent
+    )
+    consumer.app.producer = SimpleNamespace(settle=settle)
+    consumer.app.tables = consumer.app.monitor = SimpleNamespace(
+        on_commit=lambda due: None, on_tp_commit=lambda due: None
+    )
+    consumer._committed_offset = {ORDERS: None}
+    consumer._thread = SimpleNamespace(tp_last_committed_at={})
+    consumer._transactions, consumer._begun = None, {ORDERS: 20}
+    committed: list[dict[TP, int]] = []
+
+    async def commit_alone(due: dict[TP, int], member: Member) -> bool:
+        committed.append(due)
+        return True
+
+    consumer._commit_alone = commit_alone  # type: ignore[method-assign, assignment]
+    assert await consumer._commit_positions({ORDERS: 0}, Member(7, "a"))
+    assert committed == [{ORDERS: 20}]
+    assert consumer._begun == {}
+
+
+async def settle() -> None: ...
+
+
+async def nothing_sent(messages: Any) -> None: ...

@@ -110,6 +110,24 @@ def test_a_member_whose_tasks_have_other_stores_is_told_apart() -> None:
         assert assignor.conflict == topic
 
 
+def test_a_named_member_asks_again_before_it_believes_in_another_version() -> None:
+    """Brokers give a member with a group_instance_id its assignment from before the restart, without a rebalance."""
+    assignor: Any = App(
+        "named", topology=describe, config=StreamsConfig("named", group_instance_id="a")
+    ).assignor
+    url, roles = str(assignor._url), assignor.app.streams.plan.topic_roles
+    rejoins: list[int] = []
+    assignor.app.streams.rejoin = lambda: rejoins.append(assignor._moved)
+    for leader, outdated, asked in (
+        ({"in": "other"}, True, [1]),
+        ({"in": "other"}, False, [1]),  # the answer of a leader that runs
+        (roles, False, [1]),
+        ({"in": "other"}, True, [1, 2]),
+    ):
+        assignor.on_assignment(assigned(assignor, url, roles=leader))
+        assert (assignor.outdated, rejoins) == (outdated, asked)
+
+
 def test_the_roles_of_topics_follow_stores_and_repartition_topics() -> None:
     text = StringSerde()
 

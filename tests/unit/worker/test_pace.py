@@ -205,6 +205,18 @@ def test_the_time_that_each_commit_takes_hides_no_quota(rate: int) -> None:
     assert cluster.rollbacks == first
 
 
+def test_a_quicker_commit_shows_that_an_outage_was_no_latency() -> None:
+    """A commit with few bytes had waited for an outage. Later commits that took most of the time-out were in time."""
+    pace = Pace(10_000, MOST)
+    for seconds in (5.0, 0.1):
+        pace.exceeded(pace.most_bytes)
+        pace.committed(16_000 if seconds > 1 else pace.most_bytes, seconds)
+    before = pace.most_bytes
+    pace.exceeded(before)
+    pace.committed(before, 6.0)
+    assert pace.most_bytes < before
+
+
 def test_beyond_what_has_proved_right_the_limit_grows_slowly() -> None:
     pace = Pace(10_000, MOST)
     sizes = [pace.most_bytes]

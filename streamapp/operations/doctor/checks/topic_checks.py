@@ -176,9 +176,9 @@ def table_input(survey: Survey) -> Found:
     "SA208",
     "offsets of a stopped group are deleted too soon",
     "doubles",
-    reason="Brokers delete the offsets of a group without members after offsets.retention.minutes. The "
-    "application then begins at auto.offset.reset: earliest processes all records again, latest skips all "
-    "existing records.",
+    reason="Brokers delete the offsets of a group without members after offsets.retention.minutes. A worker "
+    "whose tables have rows then ends with an error. Other readers begin at auto.offset.reset: earliest processes "
+    "all records again, latest skips all existing records.",
     remedy="On all brokers, set offsets.retention.minutes to more than the longest time for which your application is "
     "ever stopped (Kafka's default is 7 days).",
     page="https://kafka.apache.org/documentation/#brokerconfigs_offsets.retention.minutes",

@@ -368,6 +368,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             except StreamsError as exc:
                 await self.fail(exc, None)
                 return
+            if self._member is not member:
+                return  # brokers were asked meanwhile; the positions belong to an assignment that is gone
             self._committed_offset.update(committed)
             self._too_early.clear()
             self._placed.update(found)
@@ -464,7 +466,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             behind = waiting > pace.most_bytes
         messages = sends.of(positions)
         with_messages = {bound.record for bound in messages}
-        before = {tp: self._committed_offset[tp] or 0 for tp in positions}
+        before = {tp: max(self._committed_offset[tp] or 0, self._begun.get(tp, 0)) for tp in positions}
         # An agent may send from an asyncio task of its own, after the commit of its record.
         due = {
             tp: max(position, before[tp])
