@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp import StreamsConfig
+from streamapp.broker.requests import NO_TIMEOUT
+from streamapp.cli import main
 from streamapp.engine.metadata import metadata_of, topic_ids_in
 from streamapp.records import TopicPartition as Partition
 from streamapp.runners.worker.clients import find_committed
@@ -418,6 +421,44 @@ def test_offsets_of_agents_in_an_earlier_topic_end_the_worker(cluster: Cluster, 
     second = answered.start(GUARANTEE=guarantee)
     second.wait_for(f"the topic {answered.input} was deleted and created anew since the group")
     assert second.wait() != 0
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_tables_of_agents_whose_offsets_are_lost(cluster: Cluster, guarantee: str) -> None:
+    """After the offsets of a stopped group had expired, agents counted all records a second time, without a word."""
+    answered = Answered(cluster)
+    answered.ask(20)
+    first = answered.start(GUARANTEE=guarantee, TABLE="yes")
+    first.wait_for("ready")
+    answered.answered(20)
+    assert first.terminate() == 0
+    (deleted,) = cluster.admin.delete_consumer_groups([cluster.id], request_timeout=NO_TIMEOUT).values()
+    deleted.result()
+    second = answered.start("elsewhere", GUARANTEE=guarantee, TABLE="yes")
+    second.wait_for(
+        f"the table seen has rows, but the group {cluster.id} has no committed offsets in {answered.input}"
+    )
+    if guarantee == "at_least_once":
+        answered.answered(40)
+        return
+    assert second.wait() != 0
+    assert len(answered.answers()) == 20
+    command = [
+        "offsets",
+        "reset",
+        "--group",
+        cluster.id,
+        "--topic",
+        answered.input,
+        "--to-latest",
+        "--execute",
+    ]
+    moved = CliRunner().invoke(main, command, env={"STREAMAPP_BOOTSTRAP_SERVERS": cluster.bootstrap})
+    assert moved.exit_code == 0, moved.output
+    third = answered.start("elsewhere", GUARANTEE=guarantee, TABLE="yes")
+    answered.ask(10)
+    answered.answered(30)
+    assert third.terminate() == 0
 
 
 def test_records_that_were_gone_before_agents_read_them_are_told(cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError, KafkaError
+from confluent_kafka import KafkaException
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
@@ -28,6 +29,7 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.lost_offsets import agents_without_offsets
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
@@ -356,6 +358,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self.fail(exc, None)
             return
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
+        if found and not committed and (table := self._table_with_rows()) is not None:
+            try:
+                await asyncio.to_thread(self._check_offsets, table, {tp.topic for tp in found})
+            except StreamsError as exc:
+                await self.fail(exc, None)
+                return
         new = found.keys() - committed.keys()
         async with self._fetching:
             if self._member is not member:
@@ -379,6 +387,36 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             if begun:
                 # No record is fetched meanwhile. If the commit fails, the next commit tries again.
                 await self._commit_done(None)
+
+    def _table_with_rows(self) -> str | None:
+        """The name of a table that has rows here. None: no table has rows, or agents also read channels in memory,
+        whose messages have no offsets."""
+        if any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values()):
+            return None
+        tables = [table for table in self.app.tables.data.values() if not table.is_global]
+        return next((table.name for table in tables if next(iter(table.data), None) is not None), None)
+
+    def _check_offsets(self, table: str, topics: Set[str]) -> None:
+        """Looks for offsets of the group in all partitions of the topics, because a table of agents has rows.
+
+        Without any offset, raises `TopologyError` with exactly_once_v2: rows and offsets are committed together there.
+        With at_least_once, logs a warning: a worker that was killed before its first commit also leaves rows.
+        """
+        config = self.app.config
+        admin = admin_client(config)
+        try:
+            found = [admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic] for topic in topics]
+        except KafkaException as exc:
+            raise BrokerError(
+                f"the partitions of the agents' topics are not known: {exc.args[0].str()}"
+            ) from exc
+        wanted = [TopicPartition(str(each.topic), number) for each in found for number in each.partitions]
+        if any(offset >= 0 for offset, _ in find_committed(config, wanted, PATIENCE_SECONDS).values()):
+            return
+        error = agents_without_offsets(config.application_id, table, topics)
+        if config.exactly_once:
+            raise error
+        logger.warning("%s", error)
 
     def _note_removed(self, tp: TP, position: int, begin: int) -> None:
         if self.removed.note(TopicPartition(*tp), position, begin):
