@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
+import faust
 from aiokafka.errors import IllegalStateError, KafkaError
 from confluent_kafka import KafkaException
 from faust.transport.drivers import aiokafka as driver
@@ -31,6 +32,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.lost_offsets import agents_without_offsets
 from streamapp.runners.worker.agents.finished import Progress
+from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed, list_offsets
@@ -391,10 +393,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def _table_with_rows(self) -> str | None:
         """The name of a table that has rows here. None: no table has rows, or agents also read channels in memory,
         whose messages have no offsets."""
-        if any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values()):
+        agents = [agent for agent in self.app.agents.values() if isinstance(agent, faust.Agent)]
+        if any(not hasattr(agent.channel, "topics") for agent in agents):
             return None
-        tables = [table for table in self.app.tables.data.values() if not table.is_global]
-        return next((table.name for table in tables if next(iter(table.data), None) is not None), None)
+        tables: AgentTableManager = self.app.tables
+        return tables.with_rows
 
     def _check_offsets(self, table: str, topics: Set[str]) -> None:
         """Looks for offsets of the group in all partitions of the topics, because a table of agents has rows.
