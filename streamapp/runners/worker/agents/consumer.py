@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-import faust
 from aiokafka.errors import IllegalStateError, KafkaError
 from confluent_kafka import KafkaException
 from faust.transport.drivers import aiokafka as driver
@@ -393,8 +392,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def _table_with_rows(self) -> str | None:
         """The name of a table that has rows here. None: no table has rows, or agents also read channels in memory,
         whose messages have no offsets."""
-        agents = [agent for agent in self.app.agents.values() if isinstance(agent, faust.Agent)]
-        if any(not hasattr(agent.channel, "topics") for agent in agents):
+        if any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values()):
             return None
         tables: AgentTableManager = self.app.tables
         return tables.with_rows
