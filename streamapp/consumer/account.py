@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from streamapp._base.prometheus import Metric
+from streamapp.broker.removed_records import RemovedRange
 
 __all__ = ["Account", "ConsumerMetrics", "ConsumerStatus", "described"]
 
@@ -92,6 +93,9 @@ class ConsumerStatus:
 
     Brokers tell the ends of the logs every 5 s. A partition whose position or end is not known yet is left out.
     """
+
+    removed: Mapping[str, RemovedRange] = field(default_factory=dict)
+    """Records that brokers had removed before the consumer could read them, for each partition."""
 
     def as_json(self) -> dict[str, Any]:
         """This status as values of JSON, in the form of ``/status``."""
@@ -181,9 +185,21 @@ def described(statuses: Iterable[ConsumerStatus]) -> Iterable[Metric]:
         "consumer_lag",
         "gauge",
         "Offsets from the first record that is not done to the end of the log.",
+        [(labels | _place(name), lag) for labels, each in every for name, lag in each.lag.items()],
+    )
+    # The series begin with 0, because `increase` of Prometheus does not see the first value of a series.
+    yield Metric(
+        "consumer_removed_records_total",
+        "counter",
+        "Offsets that were passed over, because brokers had removed their records.",
         [
-            (labels | {"topic": topic, "partition": partition}, lag)
+            (labels | _place(name), each.removed[name].count if name in each.removed else 0)
             for labels, each in every
-            for topic, _, partition, lag in ((*name.rpartition("-"), lag) for name, lag in each.lag.items())
+            for name in sorted({*each.partitions, *each.removed})
         ],
     )
+
+
+def _place(partition: str) -> dict[str, str]:
+    topic, _, number = partition.rpartition("-")
+    return {"topic": topic, "partition": number}

@@ -227,7 +227,8 @@ class ConsumeOptions:
             **defaults,
             **client,
             "group.id": self.name,
-            "auto.offset.reset": config.auto_offset_reset,
+            # librdkafka would move the position by itself, and would not tell which records are missing.
+            "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

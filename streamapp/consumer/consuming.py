@@ -165,6 +165,7 @@ class Consuming:
             paused,
             self.options.output is not None,
             {} if self._ends is None else self._dispatcher.lag(self._ends.known),
+            {str(tp): each for tp, each in self._dispatcher.removed.found.items()},
         )
 
     def wait(self, seconds: float | None = None) -> bool:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 
+from streamapp.broker.removed_records import RemovedRecords
 from streamapp.consumer.account import Account, ConsumerMetrics
 from streamapp.consumer.batching import Batch
 from streamapp.consumer.circuit import Circuit, CircuitBreaker
@@ -51,6 +52,8 @@ class Dispatcher:
         self._outputs = WaitingOutputs()
         self._account = Account()
         self.circuit: Circuit = Circuit(options.name, options.circuit_breaker or CircuitBreaker())
+        self.removed: RemovedRecords = RemovedRecords()
+        """Records that were gone before the consumer could read them."""
         self.failure: Exception | None = None
         self.stopping: bool = False
         """True after `stop`: no further record goes to the handler."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.batches import split
@@ -15,6 +15,7 @@ from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.consumer import check_size, committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import NO_TOPIC
+from streamapp.broker.removed_records import tell_removed
 from streamapp.broker.requests import committed
 from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
@@ -39,6 +40,7 @@ _GONE_SECONDS = 15.0
 """The time without any broker after which a new client is opened, because librdkafka may never connect again (issue
 5301)."""
 _CLOSE_SECONDS = 10.0
+_ASK_SECONDS = 5.0
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -68,6 +70,8 @@ class Subscription:
 
         If the poll still returns a record of such a partition, the record is dropped.
         """
+        self._removed: dict[TopicPartition, int] = {}
+        """The positions that the logs of their partitions lack. Nothing is read there before a new position is set."""
         self._gone_since: float | None = None
         self._said = ""
         """The last error of a connection that brings unreadable bytes."""
@@ -134,6 +138,8 @@ class Subscription:
                 self._dispatcher.take_in(source, batch)
             for event in events:
                 self._check(event)
+        if self._removed:
+            self._go_on_where_there_are_records()
         self._look_for_brokers()
         self._follow_files()
         self._topics.check_ids()
@@ -155,9 +161,47 @@ class Subscription:
         if error.code() == KafkaError._PARTITION_EOF:
             self._dispatcher.reach_end(TopicPartition(event.topic(), event.partition()), event.offset())
             return
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._removed[TopicPartition(event.topic(), event.partition())] = event.offset()
+            return
         if error.fatal() or error.code() in _REFUSED:
             raise BrokerError(f"{self._options.name} cannot go on reading: {error.str()}")
         logger.warning("%s: %s", self._options.name, error.str())
+
+    def _go_on_where_there_are_records(self) -> None:
+        """Moves positions that their logs lack, to the first record that is left, or to the end
+        (``auto_offset_reset="latest"``)."""
+        for source, position in list(self._removed.items()):
+            try:
+                first, end = self._client.get_watermark_offsets(KafkaPartition(*source), timeout=_ASK_SECONDS)
+            except KafkaException as exc:
+                logger.warning(
+                    "%s: the records of %s are not known, and are asked for again: %s",
+                    self._options.name,
+                    source,
+                    exc.args[0].str(),
+                )
+                return
+            begin = end if self._options.config.auto_offset_reset == "latest" else first
+            if first <= position <= end:  # the answer of a broker that was out of date
+                begin = position
+            elif position > end:
+                logger.warning(
+                    "%s: the position in %s is %d, but the topic ends at %d: the topic was deleted and created anew, "
+                    "or has lost records. Reading begins anew at %d",
+                    self._options.name,
+                    source,
+                    position,
+                    end,
+                    begin,
+                )
+            else:
+                tell_removed(source, position, first, begin)
+                self._dispatcher.removed.note(source, position, begin)
+            # librdkafka refuses a seek in a partition whose position is gone.
+            self._client.incremental_unassign([KafkaPartition(*source)])
+            self._client.incremental_assign([KafkaPartition(*source, begin)])
+            del self._removed[source]
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._gone_since is None:
@@ -194,6 +238,7 @@ class Subscription:
         """Joins the group with a new client. Before, waits up to ``seconds`` until the old client has left the
         group."""
         self._dispatcher.forget(self._dispatcher.sources)
+        self._removed.clear()
         self._leave(seconds)
         self._gone_since = None
         self._client = self._open()
@@ -220,11 +265,13 @@ class Subscription:
         in_kafka: dict[TopicPartition, tuple[int, str]] = {}
         in_database: dict[TopicPartition, tuple[int, str]] = {}
         fences: dict[TopicPartition, int] = {}
+        unknown = OFFSET_END if self._options.config.auto_offset_reset == "latest" else OFFSET_BEGINNING
         for source, each in zip(sources, found, strict=True):
             if self._sinking is not None:
-                position, metadata, fences[source] = self._sinking.claim(source)
-                if position >= 0:
-                    in_database[source] = position, metadata
+                saved = self._sinking.claim(source)
+                fences[source] = saved.fence
+                if saved.position >= 0:
+                    in_database[source] = saved.position, saved.metadata
                     continue
             if each.offset >= 0:
                 in_kafka[source] = each.offset, committed_metadata(each)
@@ -239,7 +286,7 @@ class Subscription:
                 starts.append(KafkaPartition(*source, known[source][0]))
             else:
                 self._dispatcher.open(source, None, (), fence, topic_id)
-                starts.append(KafkaPartition(*source))
+                starts.append(KafkaPartition(*source, unknown))
         client.incremental_assign(starts)
         logger.info("%s has %s", self._options.name, ", ".join(map(str, sources)))
 
@@ -272,6 +319,8 @@ class Subscription:
         if paused := self._dispatcher.paused.intersection(sources):
             self._flow(client.resume, sorted(paused))
         self._dispatcher.forget(sources)
+        for source in sources:
+            self._removed.pop(source, None)
         client.incremental_unassign(partitions)
 
     def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:

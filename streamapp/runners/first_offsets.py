@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
+from streamapp.broker.removed_records import tell_removed
 from streamapp.config import StreamsConfig
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import TopicPartition
 
 __all__ = ["first_offset"]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 
 def first_offset(config: StreamsConfig, tp: TopicPartition, offset: int, first: int, end: int) -> int:
@@ -30,12 +27,5 @@ def first_offset(config: StreamsConfig, tp: TopicPartition, offset: int, first: 
         return offset
     begin = end if config.auto_offset_reset == "latest" else first
     if offset >= 0:
-        passed = f". auto_offset_reset is latest, so records {first} to {end - 1} are left out, too"
-        logger.warning(
-            "%s: records %d to %d are gone (retention) before they were processed%s",
-            tp,
-            offset,
-            first - 1,
-            passed if first < begin else "",
-        )
+        tell_removed(tp, offset, first, begin)
     return begin

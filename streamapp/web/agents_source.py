@@ -35,6 +35,7 @@ class AgentsSource:
             agent_inputs=() if agents is None else tuple(map(input_status, agents.inputs)),
             agent_failed_records={} if agents is None else agents.failed_records,
             has_topology=False,
+            removed_records={} if agents is None else agents.removed.found,
         )
 
     def topology(self) -> TopologyGraph:

@@ -44,6 +44,7 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     found += _standing_globals(sampler)
     found += standing_agents(sampler)
     found += _falling_behind(sampler)
+    found += _removed(sampler.status)
     found += _dropping(sampler)
     found += _open_circuits(sampler.status)
     found += slow_consumers(sampler.status)
@@ -206,7 +207,8 @@ def _standing(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
                 f"{each.topic}-{each.partition} has stood at offset {each.position} "
                 f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
             )
-            severity: Severity = "info" if each.behind_others else "warning"
+            waits = each.behind_others and _growth(sampler) <= 0
+            severity: Severity = "info" if waits else "warning"
             yield Finding(severity, f"task {task.id}", message, _why_it_stands(sampler, task, each))
 
 
@@ -233,6 +235,25 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
             f"(partition {', '.join(map(str, partitions))}).",
             f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. More workers help "
             "while there are fewer workers than partitions.",
+        )
+
+
+def _removed(status: WorkerStatus) -> Iterator[Finding]:
+    """Records that brokers had removed before tasks, agents and consumers could read them."""
+    found = [(str(tp), tp.topic, "the worker", each) for tp, each in status.removed_records.items()]
+    found += [
+        (partition, partition.rpartition("-")[0], consumer.name, each)
+        for consumer in status.consumers
+        for partition, each in consumer.removed.items()
+    ]
+    for partition, topic, reader, each in found:
+        yield Finding(
+            "warning",
+            partition,
+            f"Records of {partition} were gone before {reader} could read them: offsets {each.first:,} to "
+            f"{each.last:,}. In all, {counted(each.count, 'offset is', 'offsets are')} missing since the start.",
+            f"Retention or a deletion of records has removed them. Give {topic} a longer retention (retention.ms, "
+            "retention.bytes) than the longest stop. Produce the lost records again, or read them from an archive.",
         )
 
 
@@ -315,7 +336,7 @@ def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str
     if each.behind_others:
         return (
             f"Records of other partitions come first: the worker takes {sampler.throughput():,.0f} records/s. "
-            "No action is needed while the lag of the other partitions shrinks."
+            + _trend(sampler)
         )
     if not each.buffered:
         return (
@@ -331,6 +352,23 @@ def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str
         names = " and ".join(empty)
         return f"The task takes records in order of time, and waits for {names}, where nothing arrives."
     return "Records have arrived, but the task does not take them: one record takes long, or the thread is blocked."
+
+
+def _growth(sampler: Sampler) -> float:
+    """The growth of the lag of all inputs, in records per second."""
+    return sum(sampler.lag_growth(task, each) for task in sampler.status.tasks for each in task.inputs)
+
+
+def _trend(sampler: Sampler) -> str:
+    growth = _growth(sampler)
+    if growth > 0:
+        return (
+            f"The lag of the worker grows by {growth:,.0f} records/s, so the turn of this partition may not come. Run "
+            "more workers, up to the number of tasks."
+        )
+    if growth < 0:
+        return "The lag of the worker shrinks: no action is needed."
+    return "No action is needed unless the lag of the worker grows. The growth is known after a minute."
 
 
 def _waiting(records: int) -> str:

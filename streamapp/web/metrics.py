@@ -9,6 +9,7 @@ from aiohttp import web
 
 from streamapp._base.prometheus import Metric, exposition
 from streamapp.consumer.account import described
+from streamapp.records import TopicPartition
 from streamapp.web.sampler import Sampler
 from streamapp.web.status import StatusViews
 from streamapp.web.view_source import WorkerState, WorkerStatus
@@ -93,6 +94,15 @@ class MetricsView:
         yield Metric(
             "input_buffered", "gauge", "Records that were fetched and wait.",
             [(labels, each.buffered) for labels, each in inputs],
+        )  # fmt: skip
+        # The series begin with 0, because `increase` of Prometheus does not see the first value of a series.
+        read = [TopicPartition(each.topic, each.partition) for task in tasks for each in task.inputs]
+        read += [TopicPartition(each.topic, each.partition) for each in status.agent_inputs]
+        removed = dict.fromkeys(read, 0) | {tp: each.count for tp, each in status.removed_records.items()}
+        yield Metric(
+            "removed_records_total", "counter",
+            "Offsets that were passed over, because brokers had removed their records.",
+            [({"topic": tp.topic, "partition": str(tp.partition)}, count) for tp, count in sorted(removed.items())],
         )  # fmt: skip
         yield Metric(
             "agent_lag", "gauge", "Offsets from the first record that agents have not finished to the end of the log.",

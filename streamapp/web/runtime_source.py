@@ -66,6 +66,7 @@ class RuntimeSource:
             lost_records=streams.lost_records,
             processed=streams.processed,
             work=streams.work,
+            removed_records=streams.removed_records,
         )
 
     def topology(self) -> TopologyGraph:

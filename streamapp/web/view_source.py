@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.consumer.account import ConsumerStatus
 from streamapp.engine.operator import ParkedStatus
 from streamapp.records import TopicPartition
@@ -161,6 +162,9 @@ class WorkerStatus:
     """Records processed since the worker started, including those of tasks that have moved away."""
     work: str | None = None
     """The present work of the thread that processes records, on which reads of tables wait."""
+
+    removed_records: Mapping[TopicPartition, RemovedRange] = field(default_factory=dict)
+    """Records of tasks and agents that brokers had removed before the worker could read them."""
 
     @property
     def dropped(self) -> int:

@@ -7,12 +7,16 @@ import os
 import threading
 import time
 from collections import defaultdict
+from itertools import chain
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
 
-from streamapp import AvroSerde, JsonSerde, Retry, StringSerde
+from streamapp import AvroSerde, JsonSerde, Retry, StreamsConfig, StringSerde
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.consumer import (
     Batch,
     ConsumerMetrics,
@@ -562,3 +566,31 @@ def test_a_coroutine_that_exits_ends_the_consumer_and_not_the_event_loop(feed: F
     assert ended.status.state == "failed"
     assert ended.metrics.in_work == 0, "the end does not wait for a call that is over"
     assert feed.position() == 0
+
+
+@pytest.mark.parametrize(("reset", "begin"), [("earliest", 15), ("latest", 20)])
+def test_records_that_were_gone_before_the_consumer_read_them_are_told(
+    feed: Feed, reset: Any, begin: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka moved the position by itself, and neither the status nor the metrics told that records were missing."""
+    feed.create(1)
+    feed.send(numbers(10))
+    config = StreamsConfig("any", auto_offset_reset="earliest")
+    seen = Seen()
+    with consumer(feed, seen, config=config):
+        until(lambda: feed.committed().get(0, (0, []))[0] == 10, SECONDS, lambda: str(seen.count))
+    feed.send(numbers(20)[10:])
+    below = [KafkaPartition(feed.topic, 0, 15)]
+    admin = AdminClient({"bootstrap.servers": feed.bootstrap})  # without a name, its futures would never end
+    for future in admin.delete_records(below).values():
+        future.result()
+    seen = Seen()
+    with consumer(feed, seen, config=StreamsConfig("any", auto_offset_reset=reset)) as second:
+        until(lambda: bool(second.status.removed), SECONDS, lambda: caplog.text)
+        feed.send(numbers(21)[20:])
+        until(lambda: feed.committed()[0][0] == 21, SECONDS, lambda: f"{seen.count} {caplog.text}")
+        assert second.status.removed == {f"{feed.topic}-0": RemovedRange(begin - 10, 10, begin - 1)}
+        labels = f'application="any",consumer="{feed.group}",topic="{feed.topic}",partition="0"'
+        assert f"streamapp_consumer_removed_records_total{{{labels}}} {begin - 10}\n" in second.exposition()
+    assert sorted(chain.from_iterable(seen.by_key.values())) == list(range(begin, 21))
+    assert f"{feed.topic}-0: records 10 to 14 are gone (retention) before they were processed" in caplog.text

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from streamapp._base.prometheus import Metric
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.engine.operator import ParkedStatus
 from streamapp.producer import OutboxRelay, SqliteOutbox, SyncReliableProducer
@@ -85,6 +86,7 @@ def emitted_by_a_worker() -> set[Described]:
                 0.0,
                 (),
                 lag={"a-0": 7},
+                removed={"a-0": RemovedRange(20, 10, 29)},
             ),
         ),
         agent_inputs=inputs,

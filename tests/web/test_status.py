@@ -12,11 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.engine.operator import ParkedStatus
 from streamapp.operations.doctor.checks.worker_checks import idle_workers
 from streamapp.operations.doctor.survey import Survey
 from streamapp.operations.doctor.worker_reports import WorkerReport
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.status import SPARE
 from streamapp.web import sampler
 from streamapp.web.caller import CALLER, Caller
@@ -386,6 +388,41 @@ def test_a_partition_whose_records_come_after_those_of_others() -> None:
     (found,) = watched.found()
     assert found.severity == "info"
     assert found.hint.startswith("Records of other partitions come first: the worker takes 2,000 records/s.")
+
+
+@pytest.mark.parametrize(
+    ("growth", "hint"),
+    [
+        (-10, "The lag of the worker shrinks: no action is needed."),
+        (10, "The lag of the worker grows by 20 records/s"),
+    ],
+)
+def test_a_partition_behind_others_says_if_the_lag_grows(growth: int, hint: str) -> None:
+    """The hint was that no action is needed, also while the lag grew."""
+    watched = Watched()
+    for second in range(1, 70):
+        busy = InputStatus("in", 0, 1_000, 10_000 + 2 * growth * second, buffered=9)
+        watched.after(
+            1, task(busy, InputStatus("in", 1, 10, 500, behind_others=True), processed=1_000 * second)
+        )
+    found = next(each for each in watched.found() if "in-1 has stood" in each.message)
+    assert hint in found.hint
+    assert (found.severity == "warning") == (growth > 0)
+
+
+def test_records_that_were_gone_before_they_were_read() -> None:
+    """Only a line in the log told that records were missing."""
+    watched = Watched(task())
+    gone = {TopicPartition("flights-in", 3): RemovedRange(1_020, 1_000, 1_019)}
+    watched.source.worker = dataclasses.replace(watched.source.worker, removed_records=gone)
+    watched.after(1)
+    (found,) = watched.found()
+    assert (found.severity, found.subject) == ("warning", "flights-in-3")
+    assert found.message == (
+        "Records of flights-in-3 were gone before the worker could read them: offsets 1,000 to 1,019. In all, "
+        "1,020 offsets are missing since the start."
+    )
+    assert "Give flights-in a longer retention" in found.hint
 
 
 def test_a_record_that_takes_long() -> None:

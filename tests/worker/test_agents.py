@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, OffsetSpec
 
 from streamapp import StreamsConfig
+from streamapp.broker.requests import NO_TIMEOUT
+from streamapp.cli import main
 from streamapp.engine.metadata import metadata_of, topic_ids_in
 from streamapp.records import TopicPartition as Partition
 from streamapp.runners.worker.clients import find_committed
@@ -444,6 +447,73 @@ def test_a_topic_that_gets_partitions_ends_the_worker_of_a_table_with_the_remedy
     assert f"{cluster.id}-seen-changelog" in said
     assert "give the table as many partitions as the topic" in said
     assert "run `streamapp reset`" in said
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_tables_of_agents_whose_offsets_are_lost(cluster: Cluster, guarantee: str) -> None:
+    """After the offsets of a stopped group had expired, agents counted all records a second time, without a word."""
+    answered = Answered(cluster)
+    answered.ask(20)
+    first = answered.start(GUARANTEE=guarantee, TABLE="yes")
+    first.wait_for("ready")
+    answered.answered(20)
+    assert first.terminate() == 0
+    (deleted,) = cluster.admin.delete_consumer_groups([cluster.id], request_timeout=NO_TIMEOUT).values()
+    deleted.result()
+    second = answered.start("elsewhere", GUARANTEE=guarantee, TABLE="yes")
+    second.wait_for(
+        f"the table seen has rows, but the group {cluster.id} has no committed offsets in {answered.input}"
+    )
+    if guarantee == "at_least_once":
+        answered.answered(40)
+        return
+    assert second.wait() != 0
+    assert len(answered.answers()) == 20
+    command = [
+        "offsets",
+        "reset",
+        "--group",
+        cluster.id,
+        "--topic",
+        answered.input,
+        "--to-latest",
+        "--execute",
+    ]
+    moved = CliRunner().invoke(main, command, env={"STREAMAPP_BOOTSTRAP_SERVERS": cluster.bootstrap})
+    assert moved.exit_code == 0, moved.output
+    third = answered.start("elsewhere", GUARANTEE=guarantee, TABLE="yes")
+    answered.ask(10)
+    answered.answered(30)
+    assert third.terminate() == 0
+
+
+def test_records_that_were_gone_before_agents_read_them_are_told(cluster: Cluster) -> None:
+    """aiokafka moves the position by itself, and neither a log line nor a metric told that records were missing."""
+    answered = Answered(cluster)
+    answered.ask(20, keys=1)
+    first = answered.start()
+    answered.answered(20)
+    assert first.terminate() == 0
+    answered.ask(20, keys=1)
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap)
+    wanted = [Partition(answered.input, number) for number in range(PARTITIONS)]
+    ((tp, at),) = [(tp, at) for tp, (at, _) in find_committed(config, wanted, 30.0).items() if at >= 0]
+    for future in cluster.admin.delete_records([TopicPartition(*tp, at + 5)]).values():
+        future.result()
+    port = free_port()
+    second = answered.start(WEB_PORT=str(port))
+    answered.answered(35)
+    second.wait_for(f"{tp}: records {at} to {at + 4} are gone (retention)")
+
+    def got(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as page:
+            return str(page.read().decode())
+
+    labels = f'{{application="{cluster.id}",topic="{tp.topic}",partition="{tp.partition}"}}'
+    assert f"streamapp_removed_records_total{labels} 5\n" in got("/metrics")
+    (found,) = [each for each in json.loads(got("/status"))["findings"] if each["subject"] == str(tp)]
+    assert f"offsets {at} to {at + 4}" in found["message"]
+    assert second.terminate() == 0
 
 
 @pytest.mark.parametrize("hours", [3, -3])

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.app import App
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.cli import main
 from streamapp.config import StreamsConfig
@@ -129,6 +130,7 @@ def test_reading_goes_on_behind_records_that_retention_removed(
     given.fetcher.close()
     assert given.task.offsets == list(range(first, 51))
     assert f"{log.partition}: records 10 to 29 are gone (retention) before they were processed" in caplog.text
+    assert given.fetcher.removed.found == {log.partition: RemovedRange(first - 10, 10, first - 1)}
 
 
 def test_records_that_others_have_purged_are_not_missed_by_a_worker_that_was_replaced(

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.librdkafka import COMPILED
+from streamapp.broker.removed_records import RemovedRecords
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
@@ -71,6 +72,8 @@ class Fetcher:
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
+        self.removed: RemovedRecords = RemovedRecords()
+        """Records that were gone before this fetcher could read them."""
         self.ends: dict[TopicPartition, int] = {}
         """The ends of the logs of the inputs, as far as they are known."""
         self.without_offset: set[TopicPartition] = set()
@@ -93,7 +96,7 @@ class Fetcher:
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
         for tp, (offset, metadata) in found.items():
-            begin = self._next[tp] = first_offset(self._config, tp, offset, first[tp], end[tp])
+            begin = self._next[tp] = self._first_offset(tp, offset, first[tp], end[tp])
             result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result
 
@@ -107,8 +110,14 @@ class Fetcher:
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
         (end,) = list_offsets(self._admin, [tp], latest=True).values()
-        self._next[tp] = first_offset(self._config, tp, self._next[tp], first, end)
+        self._next[tp] = self._first_offset(tp, self._next[tp], first, end)
         self._restart(tp)
+
+    def _first_offset(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
+        begin = first_offset(self._config, tp, offset, first, end)
+        if offset >= 0:
+            self.removed.note(tp, offset, begin)
+        return begin
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         """Fetches for exactly these tasks from now on.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from streamapp._base.partitioning import partition_for
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.errors import InvalidStoreError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.commands import QueueClosed
@@ -226,6 +227,13 @@ class WorkerView:
         """`AgentConsumer.failed_records`."""
         agents = self._app._consumer
         return {} if agents is None else agents.failed_records
+
+    @property
+    def removed_records(self) -> dict[TopicPartition, RemovedRange]:
+        """Records of tasks and agents that brokers had removed before this worker could read them."""
+        agents = self._app._consumer
+        tasks = {} if self._plane is None else self._plane.fetcher.removed.found
+        return {**tasks, **({} if agents is None else agents.removed.found)}
 
     @property
     def standbys(self) -> dict[str, StandbyInfo]:

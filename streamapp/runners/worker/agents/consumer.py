@@ -12,22 +12,27 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError, KafkaError
+from confluent_kafka import KafkaException
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
+from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.engine.metadata import metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.lost_offsets import agents_without_offsets
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
+from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed, list_offsets
@@ -94,6 +99,19 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         state = assignment.state_value(tp)
         return state._position, state.lso  # `position` would raise if another thread takes the position away
 
+    def watch_removals(self, tps: Iterable[TP], note: Callable[[TP, int, int], None]) -> None:
+        """Calls ``note(tp, position, begin)`` when a partition goes on at another position than the wanted one.
+
+        aiokafka moves a position by itself if the log lacks its records, and tells nobody. The calls come from the
+        thread of this consumer.
+        """
+        assignment = self._ensure_consumer()._subscription.subscription.assignment
+        for tp in tps:
+            if assignment is not None and tp in assignment.tps:
+                state = assignment.state_value(tp)
+                if "await_reset" not in vars(state):
+                    _watch_removals(state, partial(note, tp))
+
     def on_refused(self, error: StreamsError) -> None:
         """Ends the worker, because the group refuses it as a member."""
         asyncio.run_coroutine_threadsafe(self.consumer.fail(error, None), self.consumer.loop)
@@ -105,6 +123,26 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         """
         with suppress(AssertionError):
             super().verify_event_path(now, tp)
+
+
+def _watch_removals(state: Any, note: Callable[[int, int], None]) -> None:
+    """Replaces the two methods of a partition's state that aiokafka calls after "offset out of range"."""
+    await_reset, reset_to, wanted = state.await_reset, state.reset_to, None
+
+    def note_wanted(strategy: int) -> None:
+        nonlocal wanted
+        if state._position is not None:
+            wanted = state._position
+        await_reset(strategy)
+
+    def note_begin(position: int) -> None:
+        nonlocal wanted
+        reset_to(position)
+        if wanted is not None:
+            note(wanted, position)
+        wanted = None
+
+    state.await_reset, state.reset_to = note_wanted, note_begin
 
 
 class _NoOffsets(dict[TP, Any]):
@@ -167,6 +205,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Topic -> the records that were dropped after an error, without a dead letter."""
         self.dead: Counter[str] = Counter()
         """Topic -> the records that became dead letters."""
+        self.removed: RemovedRecords = RemovedRecords()
+        """Records that were gone before agents could read them."""
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
 
@@ -319,10 +359,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self.fail(exc, None)
             return
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
+        if found and not committed and (table := self._table_with_rows()) is not None:
+            try:
+                await asyncio.to_thread(self._check_offsets, table, {tp.topic for tp in found})
+            except StreamsError as exc:
+                await self.fail(exc, None)
+                return
         new = found.keys() - committed.keys()
         async with self._fetching:
             if self._member is not member:
                 return  # the next assignment has a seek of its own
+            self._thread.watch_removals(found, self._note_removed)
             try:
                 begun = await self._place(committed, new)
             except IllegalStateError:
@@ -341,6 +388,40 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             if begun:
                 # No record is fetched meanwhile. If the commit fails, the next commit tries again.
                 await self._commit_done(None)
+
+    def _table_with_rows(self) -> str | None:
+        """The name of a table that has rows here. None: no table has rows, or agents also read channels in memory,
+        whose messages have no offsets."""
+        if any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values()):
+            return None
+        tables: AgentTableManager = self.app.tables
+        return tables.with_rows
+
+    def _check_offsets(self, table: str, topics: Set[str]) -> None:
+        """Looks for offsets of the group in all partitions of the topics, because a table of agents has rows.
+
+        Without any offset, raises `TopologyError` with exactly_once_v2: rows and offsets are committed together there.
+        With at_least_once, logs a warning: a worker that was killed before its first commit also leaves rows.
+        """
+        config = self.app.config
+        admin = admin_client(config)
+        try:
+            found = [admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic] for topic in topics]
+        except KafkaException as exc:
+            raise BrokerError(
+                f"the partitions of the agents' topics are not known: {exc.args[0].str()}"
+            ) from exc
+        wanted = [TopicPartition(str(each.topic), number) for each in found for number in each.partitions]
+        if any(offset >= 0 for offset, _ in find_committed(config, wanted, PATIENCE_SECONDS).values()):
+            return
+        error = agents_without_offsets(config.application_id, table, topics)
+        if config.exactly_once:
+            raise error
+        logger.warning("%s", error)
+
+    def _note_removed(self, tp: TP, position: int, begin: int) -> None:
+        if self.removed.note(TopicPartition(*tp), position, begin):
+            tell_removed(TopicPartition(*tp), position, begin, begin)
 
     async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> dict[TP, int]:
         """Sets the partitions to their positions. Returns the positions at the ends of ``new`` partitions, if reading

@@ -141,6 +141,12 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
             self._changelog_queue = _ChangelogQueue(self.app)
         return self._changelog_queue
 
+    @property
+    def with_rows(self) -> str | None:
+        """The name of a table with a changelog that has rows here. None: there is no such table."""
+        tables = [table for table in self._changelogs.values() if not table.is_global]
+        return next((str(table.name) for table in tables if next(iter(table.data), None) is not None), None)
+
     def restore_anew(self, changelogs: Iterable[str]) -> None:
         """Empties tables with changes that were dropped before their commit.
 
