@@ -361,7 +361,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         if found and not committed and (table := self._table_with_rows()) is not None:
             try:
-                await asyncio.to_thread(self._check_offsets, table, {tp.topic for tp in found})
+                # Other workers may have all partitions of another topic, so the topics of all agents count.
+                topics = {topic for agent in self.app.agents.values() for topic in agent.channel.topics}
+                await asyncio.to_thread(self._check_offsets, table, topics | {tp.topic for tp in found})
             except StreamsError as exc:
                 await self.fail(exc, None)
                 return
