@@ -214,7 +214,10 @@ class Seeking(AgentConsumer):
             client_only=False,
             consumer_generation_id=7,
             topics=SimpleNamespace(acks_enabled_for=lambda _: True),
+            agents={},
+            tables=SimpleNamespace(with_rows=None),
         )
+        self._thread = SimpleNamespace(watch_removals=lambda found, note: None)
         self._member, self._turn, self._batch, self._behind = member, 0, 0, False
         self._placed, self._too_early, self._committed_offset = set(), {}, {}
         self._progress: Any = {ORDERS: Progress()}
