@@ -50,9 +50,8 @@ def _parts(value: Any) -> tuple[int, Iterable[Any]]:
         return 0, chain.from_iterable(value.items())
     if isinstance(value, (list, tuple, Set)):
         return 0, value
-    if isinstance(
-        value, (type, Enum)
-    ):  # an enum's member knows its class, and the class all functions of a module
+    # A member of an enum knows its class, and a class knows all functions of its module.
+    if isinstance(value, (type, Enum)):
         return _NUMBER, ()
     if hasattr(value, "ByteSize"):
         return int(value.ByteSize()), ()

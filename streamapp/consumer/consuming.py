@@ -15,14 +15,12 @@ from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.handling import Handling
-from streamapp.consumer.log_ends import LogEnds
 from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.pump import Pump
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.subscription import Subscription
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer import SyncReliableProducer
-from streamapp.runners.connection import admin_of
 
 __all__ = ["Consuming"]
 
@@ -42,7 +40,6 @@ class Consuming:
         self.ended: threading.Event = threading.Event()
         self._state = "starting"
         self._thread: threading.Thread | None = None
-        self._ends: LogEnds | None = None
 
     @property
     def failure(self) -> Exception | None:
@@ -74,7 +71,6 @@ class Consuming:
         subscription = Subscription(options, self._dispatcher, sinking, outputs)
         handling = Handling(options, self._dispatcher, letters, sinking, outputs)
         pump = Pump(options, self._dispatcher, handling, loop, subscription.commits.commit_first)
-        self._ends = LogEnds(options.name, admin_of(options.config), lambda: self._dispatcher.sources)
         self._thread = threading.Thread(
             target=self._run, args=(subscription, pump, letters, sinking), name=options.name, daemon=True
         )
@@ -102,8 +98,6 @@ class Consuming:
                 letters.__enter__()
             subscription.check_topics()
             pump.start()
-            if self._ends is not None:
-                self._ends.start()
             self._state = "running"
             while not self._stopping.is_set() and dispatcher.failure is None:
                 subscription.poll()
@@ -132,8 +126,6 @@ class Consuming:
         dispatcher.stop()
         seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms
         with ExitStack() as stack:
-            if self._ends is not None:
-                stack.callback(self._ends.stop)
             stack.callback(subscription.close)
             stack.callback(pump.stop)
             stack.callback(subscription.commits.refuse)
@@ -164,7 +156,7 @@ class Consuming:
             round(seconds, 3),
             paused,
             self.options.output is not None,
-            {} if self._ends is None else self._dispatcher.lag(self._ends.known),
+            self._dispatcher.lag(),
             {str(tp): each for tp, each in self._dispatcher.removed.found.items()},
         )
 

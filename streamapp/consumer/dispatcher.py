@@ -54,6 +54,8 @@ class Dispatcher:
         self.circuit: Circuit = Circuit(options.name, options.circuit_breaker or CircuitBreaker())
         self.removed: RemovedRecords = RemovedRecords()
         """Records that were gone before the consumer could read them."""
+        self.log_ends: dict[TopicPartition, int] = {}
+        """The ends of the logs, as brokers have told last. The thread that polls writes them."""
         self.failure: Exception | None = None
         self.stopping: bool = False
         """True after `stop`: no further record goes to the handler."""
@@ -469,18 +471,18 @@ class Dispatcher:
                 ((unit, now - began) for unit, began in self._running.items()), key=lambda each: -each[1]
             )
 
-    def lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
+    def lag(self) -> dict[str, int]:
         """The offsets from the first record that is not done to the end of the log, for partitions whose position and
         end are known."""
         with self.changed:
-            positions = {
-                source: 0 if ends.get(source) == 0 else partition.done.position
+            found = [
+                (source, partition.done.position, self.log_ends.get(source))
                 for source, partition in sorted(self._partitions.items())
-            }
+            ]
         return {
-            str(source): max(0, ends[source] - position)
-            for source, position in positions.items()
-            if position is not None and source in ends
+            str(source): max(0, end - (position or 0))
+            for source, position, end in found
+            if end is not None and (position is not None or end == 0)
         }
 
     def look(self) -> tuple[ConsumerMetrics, tuple[str, ...], tuple[str, ...]]:

@@ -14,9 +14,9 @@ from streamapp.broker.batches import split
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.consumer import check_size, committed_metadata
 from streamapp.broker.librdkafka import opening
+from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.refused import NO_TOPIC
-from streamapp.broker.removed_records import tell_removed
-from streamapp.broker.requests import committed
+from streamapp.broker.requests import LastingAdmin, committed
 from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
@@ -26,6 +26,8 @@ from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.topics_of_consumer import TopicsOfConsumer
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of
+from streamapp.runners.first_offsets import first_offset
 
 __all__ = ["Subscription"]
 
@@ -41,6 +43,7 @@ _GONE_SECONDS = 15.0
 5301)."""
 _CLOSE_SECONDS = 10.0
 _ASK_SECONDS = 5.0
+_NO_POSITION = -1
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -79,7 +82,10 @@ class Subscription:
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
         self._files = CertificateFiles(self._settings)
         self._client = self._open()
-        self._topics = TopicsOfConsumer(options)
+        # Without a log: the answers to the client's requests have the same errors.
+        admin = LastingAdmin({**client_of(options.config), "log_level": 0})
+        self._topics = TopicsOfConsumer(options, admin)
+        self._log_ends = LogEnds(admin)
         self.commits: Commits = Commits(options, dispatcher, sinking, outputs, lambda: self._client)
 
     def _open(self) -> Consumer:
@@ -143,6 +149,7 @@ class Subscription:
         self._look_for_brokers()
         self._follow_files()
         self._topics.check_ids()
+        self._dispatcher.log_ends |= self._log_ends.look(self._dispatcher.sources)
 
     @property
     def _poll_seconds(self) -> float:
@@ -182,10 +189,11 @@ class Subscription:
                     exc.args[0].str(),
                 )
                 return
-            begin = end if self._options.config.auto_offset_reset == "latest" else first
-            if first <= position <= end:  # the answer of a broker that was out of date
-                begin = position
-            elif position > end:
+            if position <= end:  # a position that the log has is right: a broker was out of date
+                begin = first_offset(self._options.config, source, position, first, end)
+                self._dispatcher.removed.note(source, position, begin)
+            else:
+                begin = first_offset(self._options.config, source, _NO_POSITION, first, end)
                 logger.warning(
                     "%s: the position in %s is %d, but the topic ends at %d: the topic was deleted and created anew, "
                     "or has lost records. Reading begins anew at %d",
@@ -195,9 +203,6 @@ class Subscription:
                     end,
                     begin,
                 )
-            else:
-                tell_removed(source, position, first, begin)
-                self._dispatcher.removed.note(source, position, begin)
             # librdkafka refuses a seek in a partition whose position is gone.
             self._client.incremental_unassign([KafkaPartition(*source)])
             self._client.incremental_assign([KafkaPartition(*source, begin)])

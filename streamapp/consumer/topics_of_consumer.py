@@ -8,7 +8,6 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
-from streamapp.runners.connection import client_of
 from streamapp.runners.earlier_topics import committed_in_others, created_anew, ids_of
 from streamapp.runners.topic_ids import TopicIds
 
@@ -23,10 +22,8 @@ class TopicsOfConsumer:
     Commits name the id that the topic had when this consumer first got partitions of the topic.
     """
 
-    def __init__(self, options: ConsumeOptions) -> None:
-        self._options = options
-        # Without a log: the answers to the client's requests have the same errors.
-        self._admin = LastingAdmin({**client_of(options.config), "log_level": 0})
+    def __init__(self, options: ConsumeOptions, admin: LastingAdmin) -> None:
+        self._options, self._admin = options, admin
         self._ids: dict[str, str] = {}
         self._watch: TopicIds | None = None
 
@@ -42,12 +39,10 @@ class TopicsOfConsumer:
         `BrokerError` if an offset belongs to an earlier topic of the same name.
         """
         others = committed_in_others(self._admin, {**in_kafka, **in_database}, _SECONDS)
-        for source in sorted(others):
-            name, ways_out = (
-                self._options.name,
-                self._ways_out(source.topic, in_database=source in in_database),
-            )
-            raise BrokerError(f"{created_anew(source.topic, name)}. {ways_out}")
+        if others:
+            source = min(others)
+            ways_out = self._ways_out(source.topic, in_database=source in in_database)
+            raise BrokerError(f"{created_anew(source.topic, self._options.name)}. {ways_out}")
         self._ids |= ids_of(self._admin, topics - self._ids.keys(), _SECONDS)
         if self._watch is None:
             self._watch = TopicIds(self._admin, self._ids, self._ids)

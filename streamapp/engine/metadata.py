@@ -251,9 +251,9 @@ class RememberedTimes:
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
         `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
-        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, a short id takes
-        the place of the id. Times go last, from the end. The stream times of operators stand at
-        the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
+        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, a short id takes the
+        place of the id. Times go last, from the end. The stream times of operators stand at the end. Without its stream
+        time, an operator begins anew after a restart, as in Kafka Streams.
         """
         known = self._known()
         bytes_known = _HEAD.size + _INT.size + sum(map(_size, known))

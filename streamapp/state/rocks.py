@@ -278,7 +278,7 @@ def _note_time(path: str, seconds: float) -> None:
         try:
             os.write(
                 file, b"%013d" % int(seconds * 1000)
-            )  # over the earlier note, so that a full disk has room
+            )  # over the earlier note: a full disk has room for it
         finally:
             os.close(file)
 

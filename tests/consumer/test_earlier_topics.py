@@ -57,6 +57,11 @@ class Booked:
 
         return consumer(self.feed, book, guarantee="exactly_once", offsets=SqliteOffsets(self.file))
 
+    def book(self, count: int) -> None:
+        """Runs a consumer until so many numbers are booked in all."""
+        with self.consumer() as running:
+            until(lambda: self.count == count, SECONDS, lambda: running.status)
+
 
 def refusal(running: SyncReliableConsumer) -> str:
     with pytest.raises(BrokerError) as caught, running:
@@ -71,8 +76,7 @@ def test_offsets_in_a_database_are_refused_in_a_topic_that_was_created_anew(
     feed.create(1)
     feed.send(numbers(200))
     booked = Booked(feed, tmp_path / "booked.db")
-    with booked.consumer() as running:
-        until(lambda: booked.count == 200, SECONDS, lambda: running.status)
+    booked.book(200)
     recreate(feed)
     feed.send(numbers(400))
     said = refusal(booked.consumer())
@@ -80,30 +84,26 @@ def test_offsets_in_a_database_are_refused_in_a_topic_that_was_created_anew(
     assert booked.count == 200
     (statement,) = [part for part in said.split("`") if "position = 0" in part]
     booked.run(statement)
-    with booked.consumer() as running:
-        until(lambda: booked.count == 600, SECONDS, lambda: running.status)
+    booked.book(600)
 
 
 def test_offsets_in_a_database_go_on_if_the_operator_says_so(feed: Feed, tmp_path: Path) -> None:
     feed.create(1)
     feed.send(numbers(20))
     booked = Booked(feed, tmp_path / "booked.db")
-    with booked.consumer() as running:
-        until(lambda: booked.count == 20, SECONDS, lambda: running.status)
+    booked.book(20)
     recreate(feed)
     feed.send(numbers(30))
     statements = [part for part in refusal(booked.consumer()).split("`") if part.startswith("UPDATE")]
     booked.run(statements[1])
-    with booked.consumer() as running:
-        until(lambda: booked.count == 30, SECONDS, lambda: running.status)
+    booked.book(30)
 
 
 def test_an_offset_of_an_older_version_gets_an_id(feed: Feed, tmp_path: Path) -> None:
     feed.create(1)
     feed.send(numbers(20))
     booked = Booked(feed, tmp_path / "booked.db")
-    with booked.consumer() as running:
-        until(lambda: booked.count == 20, SECONDS, lambda: running.status)
+    booked.book(20)
     booked.run("UPDATE streamapp_offsets SET metadata = ''")
     with booked.consumer() as running:
         until(

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.librdkafka import COMPILED
+from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.removed_records import RemovedRecords
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
@@ -23,7 +24,6 @@ from streamapp.runners.worker.clients import (
     list_offsets,
     pass_over,
 )
-from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["Fetcher"]

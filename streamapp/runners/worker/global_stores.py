@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 
 from streamapp._base.counted import counted
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
+from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
@@ -26,7 +27,6 @@ from streamapp.runners.worker.clients import (
     list_offsets,
     pass_over,
 )
-from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.status import InputInfo

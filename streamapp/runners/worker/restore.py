@@ -15,11 +15,11 @@ from confluent_kafka import KafkaError
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
+from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
-from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]

@@ -333,18 +333,21 @@ class WorkerView:
         if plane is None or global_stores is None:
             raise StoreNotAvailable("the worker is starting")
         if self._is_global(store):
-            _check_topics(
-                store, at_least, [each.topic for each in self.plan.global_stores if each.name == store]
-            )
+            if at_least:
+                _check_topics(
+                    store, at_least, [each.topic for each in self.plan.global_stores if each.name == store]
+                )
 
             def read() -> R:
-                _refuse_behind(store, global_stores.inputs, at_least)
+                if at_least:
+                    _refuse_behind(store, global_stores.inputs, at_least)
                 return fn(global_stores.state.stores[store])
 
             answer = plane.call(read)
         else:
             sub = self._subtopology(store)
-            _check_topics(store, at_least, self._sources[sub.id])
+            if at_least:
+                _check_topics(store, at_least, self._sources[sub.id])
             answer = plane.call(lambda: self._local(plane, sub, store, partition, stale, at_least).ask(fn))
         try:
             return await asyncio.wrap_future(answer)
@@ -415,9 +418,9 @@ def _restore_info(each: RestoreProgress) -> RestoreInfo:
     return RestoreInfo(each.store, each.partition, each.start, each.position, each.end, each.rate, queued)
 
 
-def _check_topics(store: str, at_least: Mapping[TopicPartition, int] | None, topics: Collection[str]) -> None:
+def _check_topics(store: str, at_least: Iterable[TopicPartition], topics: Collection[str]) -> None:
     """Raises `InvalidStoreError` if a position is that of a topic that no task with the store reads."""
-    for tp in at_least or ():
+    for tp in at_least:
         if tp.topic not in topics:
             raise InvalidStoreError(
                 f"no task with the store {store} reads {tp.topic}, so its position says nothing; "
@@ -425,12 +428,10 @@ def _check_topics(store: str, at_least: Mapping[TopicPartition, int] | None, top
             )
 
 
-def _refuse_behind(
-    store: str, inputs: Iterable[InputInfo], at_least: Mapping[TopicPartition, int] | None
-) -> None:
+def _refuse_behind(store: str, inputs: Iterable[InputInfo], at_least: Mapping[TopicPartition, int]) -> None:
     """Raises `StoreNotAvailable` if an input has not reached the position that the caller of a read wants."""
-    for each in inputs if at_least else ():
-        wanted = (at_least or {}).get(each.partition, 0)
+    for each in inputs:
+        wanted = at_least.get(each.partition, 0)
         if (each.position or 0) < wanted:
             raise StoreNotAvailable(
                 f"store {store} has the records of {each.partition} before offset {each.position or 0}, and the read "

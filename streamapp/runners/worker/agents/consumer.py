@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError, KafkaError
-from confluent_kafka import KafkaException
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
@@ -35,7 +34,13 @@ from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed, list_offsets
+from streamapp.runners.worker.clients import (
+    PATIENCE_SECONDS,
+    admin_client,
+    find_committed,
+    find_topics,
+    list_offsets,
+)
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.status import InputInfo
@@ -406,14 +411,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         With at_least_once, logs a warning: a worker that was killed before its first commit also leaves rows.
         """
         config = self.app.config
-        admin = admin_client(config)
-        try:
-            found = [admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic] for topic in topics]
-        except KafkaException as exc:
-            raise BrokerError(
-                f"the partitions of the agents' topics are not known: {exc.args[0].str()}"
-            ) from exc
-        wanted = [TopicPartition(str(each.topic), number) for each in found for number in each.partitions]
+        existing = find_topics(config, admin_client(config), PATIENCE_SECONDS).topics
+        wanted = [
+            TopicPartition(topic, number)
+            for topic in topics & existing.keys()
+            for number in existing[topic].partitions
+        ]
         if any(offset >= 0 for offset, _ in find_committed(config, wanted, PATIENCE_SECONDS).values()):
             return
         error = agents_without_offsets(config.application_id, table, topics)
@@ -437,14 +440,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return {}
         plain, admin = [TopicPartition(*tp) for tp in new], admin_client(self.app.config)
         ends = await asyncio.to_thread(list_offsets, admin, plain, latest=True)
-        known = (
-            self._too_early | self._begun
-        )  # an earlier call may have set a partition that has no commit yet
-        begun = {
-            tp: min(known.get(tp, end), end) for tp, end in ((tp, ends[TopicPartition(*tp)]) for tp in new)
-        }
-        for tp, offset in begun.items():
-            await self.seek(tp, offset)
+        known = self._too_early | self._begun  # an earlier call may have set a partition without a commit yet
+        begun = {}
+        for tp in new:
+            end = ends[TopicPartition(*tp)]
+            begun[tp] = min(known.get(tp, end), end)
+            await self.seek(tp, begun[tp])
         return begun
 
     # Commits.

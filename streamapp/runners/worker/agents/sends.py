@@ -366,9 +366,8 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
     def _advice(self, failed: BaseException, topic: str) -> str:
         if isinstance(failed, MessageSizeTooLargeError):
             return f". {_SMALLER}"
-        if (
-            isinstance(failed, AssertionError) and str(failed) == "Unrecognized partition"
-        ):  # aiokafka has no class
+        # aiokafka has no class for this error.
+        if isinstance(failed, AssertionError) and str(failed) == "Unrecognized partition":
             of_table = topic in self.app.tables.changelog_topics
             return f"; {PARTITIONS_OF_TABLE}" if of_table else f". {_NO_PARTITION}"
         return ""

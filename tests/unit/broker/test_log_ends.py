@@ -1,0 +1,44 @@
+"""The ends of logs, from requests whose answers nobody waits for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamapp.broker import log_ends
+from streamapp.broker.log_ends import LogEnds
+from streamapp.records import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Admin:
+    """Answers each request for ends with the next of ``answers``; None: no answer yet."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.requests: list[Future[Any]] = []
+
+    def list_offsets(self, partitions: Any, **_: Any) -> dict[Any, Future[Any]]:
+        future: Future[Any] = Future()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        elif answer is not None:
+            future.set_result(SimpleNamespace(offset=answer))
+        self.requests.append(future)
+        return dict.fromkeys(partitions, future)
+
+
+def test_an_error_tells_no_ends_and_the_next_request_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_ends, "_ASK_SECONDS", 0.0)
+    admin: Any = Admin(5, KafkaException(KafkaError(KafkaError._FAIL)), None, 9, 9)
+    ends = LogEnds(admin)
+    assert [ends.look([ORDERS]) for _ in range(5)] == [{}, {ORDERS: 5}, {}, {}, {}]
+    assert len(admin.requests) == 3, "no request is sent while one is open"
+    admin.requests[-1].set_result(SimpleNamespace(offset=7))
+    assert [ends.look([ORDERS]) for _ in range(2)] == [{ORDERS: 7}, {ORDERS: 9}]
