@@ -36,6 +36,7 @@ if "APP_ID" in os.environ:
         config=StreamsConfig(
             os.environ["APP_ID"],
             bootstrap_servers=os.environ["BOOTSTRAP"],
+            processing_guarantee=os.environ.get("GUARANTEE", "at_least_once"),  # type: ignore[arg-type]
             commit_interval_ms=int(os.environ.get("COMMIT_MS", "100")),
             session_timeout_ms=6_000,
         ),

@@ -7,6 +7,7 @@ import shlex
 import signal
 import time
 
+import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewPartitions
@@ -19,10 +20,13 @@ from .conftest import Cluster
 APP = {"app": "reset_app"}
 
 
-def test_records_behind_a_begin_at_the_end_survive_a_kill_before_the_first_commit(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("guarantee", "commit_ms"), [("at_least_once", 600_000), ("exactly_once_v2", 9_000)])
+def test_records_behind_a_begin_at_the_end_survive_a_kill_before_the_first_commit(
+    cluster: Cluster, guarantee: str, commit_ms: int
+) -> None:
     cluster.feed(1_000)
-    env = {**APP, "RESET": "latest", "STATEFUL": "1"}
-    first = cluster.start(**env, COMMIT_MS="600000")
+    env = {**APP, "RESET": "latest", "STATEFUL": "1", "GUARANTEE": guarantee}
+    first = cluster.start(**env, COMMIT_MS=str(commit_ms))
     first.wait_for("ready: ")
     until(lambda: cluster.committed() == 1_000, 60, cluster.story)
     cluster.produced = 0
