@@ -22,7 +22,8 @@ MODULES = (
 """The public modules (docs/house.md) with names that `streamapp` itself does not have."""
 
 PARTS = {
-    "Application and settings": "App StreamsConfig config.MemoryShares config.check_config __version__",
+    "Application and settings": "App StreamsConfig config.MemoryShares config.OffsetReset config.check_config"
+    " __version__",
     "StreamsBuilder and Topology": "StreamsBuilder Topology compare_topologies Compatibility Need",
     "KStream": "KStream BranchedKStream JoinedKStream StreamJoined JoinWindows",
     "KTable": "KTable WindowedKTable GlobalKTable",

@@ -17,12 +17,13 @@ from typing import Any, ClassVar, Literal, TypeVar
 from streamapp._base.addresses import check_addresses
 from streamapp._base.callables import is_plain_function
 from streamapp._base.names import check_topic_name, did_you_mean
+from streamapp._base.offset_reset import OffsetReset, check_offset_reset, read_offset_reset
 from streamapp._base.secrets import Properties
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import ANSWERS, DROPS, Answer, Chooser, ErrorContext, Retry
 from streamapp.serdes.base import Serde, check_serde
 
-__all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]
+__all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "OffsetReset", "StreamsConfig", "check_config"]
 
 T = TypeVar("T")
 
@@ -172,11 +173,12 @@ class StreamsConfig:
     """A name that this worker keeps over restarts (static membership, KIP-345). A worker that comes back within
     ``session_timeout_ms`` goes on with its tasks, and the other workers do not rebalance. No two workers may have the
     same name."""
-    auto_offset_reset: Literal["earliest", "latest"] = "earliest"
-    """The place at which a topology or a consumer begins to read a partition of an input topic. This setting counts if
-    the group has no committed offset for the partition, or if Kafka has deleted the records at this offset.
-    ``earliest`` is the oldest record; with ``latest``, the application reads only records that come later. Agents
-    follow Faust's ``consumer_auto_offset_reset``."""
+    auto_offset_reset: OffsetReset = "earliest"
+    """The place at which a topology or a consumer begins to read a partition of an input topic (`OffsetReset`).
+
+    The setting counts if the group has no committed offset for the partition, or if Kafka has deleted the records at
+    this offset. A source of a topology may have a setting of its own, the argument ``offset_reset``. Agents follow
+    Faust's ``consumer_auto_offset_reset``."""
 
     state_dir: str = "./data/state"
     """The folder of the stores on disk. Workers of an application on the same machine need different folders.
@@ -271,6 +273,7 @@ class StreamsConfig:
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        check_offset_reset(self.auto_offset_reset, "auto_offset_reset")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -463,7 +466,6 @@ _ALLOWED = {
     "processing_guarantee": ("at_least_once", "exactly_once_v2"),
     "dsl_store_type": ("rocksdb", "in_memory"),
     "dsl_store_format": ("default", "headers"),
-    "auto_offset_reset": ("earliest", "latest"),
 }
 _LEAST = {
     "commit_interval_ms": 1,
@@ -552,6 +554,8 @@ def _convert(key: str, value: Any, declared: Any) -> Any:
         return value.lower() == "true"
     if key == "dsl.store.format":
         return value.lower()
+    if key == "auto.offset.reset":
+        return read_offset_reset(value)
     if value.startswith(_JAVA_PACKAGE) or "." not in value:
         return _JAVA_VALUES.get(key, {}).get(re.split(r"[.$]", value)[-1], value)
     return value

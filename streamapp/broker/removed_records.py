@@ -63,7 +63,7 @@ class RemovedRecords:
 
 def tell_removed(tp: TopicPartition, position: int, first: int, begin: int) -> None:
     """Logs that the log begins at ``first``, behind ``position``, and that reading goes on at ``begin``."""
-    passed = f". auto_offset_reset is latest, so records {first} to {begin - 1} are left out, too"
+    passed = f". Records {first} to {begin - 1} are left out, too, as the offset reset policy says"
     logger.warning(
         "%s: records %d to %d are gone (retention) before they were processed%s",
         tp,

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.batches import split
@@ -27,7 +27,7 @@ from streamapp.consumer.topics_of_consumer import TopicsOfConsumer
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
-from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.first_offsets import FirstOffsets
 
 __all__ = ["Subscription"]
 
@@ -81,6 +81,9 @@ class Subscription:
         self._asked_at = 0.0
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
         self._files = CertificateFiles(self._settings)
+        self._first_offsets = FirstOffsets(
+            options.name, lambda topic: options.config.auto_offset_reset, self._offset_at
+        )
         self._client = self._open()
         # Without a log: the answers to the client's requests have the same errors.
         admin = LastingAdmin({**client_of(options.config), "log_level": 0})
@@ -176,11 +179,12 @@ class Subscription:
         logger.warning("%s: %s", self._options.name, error.str())
 
     def _go_on_where_there_are_records(self) -> None:
-        """Moves positions that their logs lack, to the first record that is left, or to the end
-        (``auto_offset_reset="latest"``)."""
+        """Moves positions that their logs lack to the place that ``auto_offset_reset`` chooses."""
         for source, position in list(self._removed.items()):
             try:
                 first, end = self._client.get_watermark_offsets(KafkaPartition(*source), timeout=_ASK_SECONDS)
+                known = position <= end  # a position that the log has is right: a broker was out of date
+                begin = self._first_offsets.of(source, position if known else _NO_POSITION, first, end)
             except KafkaException as exc:
                 logger.warning(
                     "%s: the records of %s are not known, and are asked for again: %s",
@@ -189,11 +193,9 @@ class Subscription:
                     exc.args[0].str(),
                 )
                 return
-            if position <= end:  # a position that the log has is right: a broker was out of date
-                begin = first_offset(self._options.config, source, position, first, end)
+            if known:
                 self._dispatcher.removed.note(source, position, begin)
             else:
-                begin = first_offset(self._options.config, source, _NO_POSITION, first, end)
                 logger.warning(
                     "%s: the position in %s is %d, but the topic ends at %d: the topic was deleted and created anew, "
                     "or has lost records. Reading begins anew at %d",
@@ -270,7 +272,6 @@ class Subscription:
         in_kafka: dict[TopicPartition, tuple[int, str]] = {}
         in_database: dict[TopicPartition, tuple[int, str]] = {}
         fences: dict[TopicPartition, int] = {}
-        unknown = OFFSET_END if self._options.config.auto_offset_reset == "latest" else OFFSET_BEGINNING
         for source, each in zip(sources, found, strict=True):
             if self._sinking is not None:
                 saved = self._sinking.claim(source)
@@ -282,6 +283,7 @@ class Subscription:
                 in_kafka[source] = each.offset, committed_metadata(each)
         ids = self._topics.ids_at_assignment({source.topic for source in sources}, in_kafka, in_database)
         known = in_kafka | in_database
+        begins = self._begins([source for source in sources if source not in known])
         starts = []
         for source in sources:
             fence, topic_id = fences.get(source, 0), ids.get(source.topic)
@@ -290,10 +292,48 @@ class Subscription:
                 self._dispatcher.open(source, known[source][0], done, fence, topic_id)
                 starts.append(KafkaPartition(*source, known[source][0]))
             else:
-                self._dispatcher.open(source, None, (), fence, topic_id)
-                starts.append(KafkaPartition(*source, unknown))
+                self._dispatcher.open(source, begins.get(source), (), fence, topic_id)
+                starts.append(KafkaPartition(*source, begins.get(source, OFFSET_BEGINNING)))
         client.incremental_assign(starts)
+        if begins and not self.commits.commit(begins):
+            self._commit_at = time.monotonic()
         logger.info("%s has %s", self._options.name, ", ".join(map(str, sources)))
+
+    def _begins(self, new: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The begin of each partition without a position, if a later start would begin elsewhere.
+
+        Such a begin is committed before the first record. Otherwise a consumer that is killed before its first commit
+        would leave out the records between.
+        """
+        moving = [source for source in new if self._first_offsets.moves(source.topic)]
+        if not moving:
+            return {}
+        try:
+            topics = {
+                topic: self._client.list_topics(topic, timeout=_PATIENCE_SECONDS).topics[topic].partitions
+                for topic in {source.topic for source in moving}
+            }
+            every = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+            found = committed(self._client, every, seconds=_PATIENCE_SECONDS)
+            known = {each.topic for each in found if each.offset >= 0}
+            begins = {}
+            for source in moving:
+                span = self._client.get_watermark_offsets(KafkaPartition(*source), timeout=_PATIENCE_SECONDS)
+                begins[source] = self._first_offsets.of(
+                    source, _NO_POSITION, *span, topic_known=source.topic in known
+                )
+        except KafkaException as exc:
+            raise BrokerError(f"the logs of {self._options.name} are not known: {exc.args[0].str()}") from exc
+        return begins
+
+    def _offset_at(self, source: TopicPartition, timestamp: int) -> int:
+        (found,) = self._client.offsets_for_times(
+            [KafkaPartition(*source, timestamp)], timeout=_PATIENCE_SECONDS
+        )
+        if found.error is not None:
+            raise KafkaException(found.error)
+        offset: int = found.offset
+        return offset
 
     def _on_revoke(self, client: Consumer, partitions: list[KafkaPartition]) -> None:
         if client is not self._client:  # an old one comes to its end

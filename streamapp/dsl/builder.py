@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_topic_name, of_topics
+from streamapp._base.offset_reset import OffsetReset, check_offset_reset
 from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl.answers import answer_of_edge, refuse_retry
 from streamapp.dsl.arguments import check_materialized
@@ -70,6 +71,7 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
+        offset_reset: OffsetReset | None = None,
     ) -> KStream[K, V]:
         """A stream of the records of one or several topics, which must exist. (``StreamsBuilder.stream``)
 
@@ -80,6 +82,9 @@ class StreamsBuilder:
         ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms; a negative result drops the
         record. The default is ``default_timestamp_extractor`` of the configuration. Without any extractor, the
         timestamp of the record in Kafka counts, and a record without one raises `StreamsError`.
+
+        ``offset_reset`` is the place at which reading begins without a committed offset: ``"earliest"``, ``"latest"``,
+        a duration before now, or ``"none"`` (default: ``auto_offset_reset``; KIP-1106).
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
@@ -98,6 +103,7 @@ class StreamsBuilder:
             timestamp_extractor,
             pattern,
             answer_of_edge(on_error, where, _UNDECODABLE),
+            _checked(offset_reset, where),
         )
         self._context.graph.add(node)
         return KStream(self._context, node_name, node, frozenset((node_name,)), key_serde, value_serde)
@@ -112,6 +118,7 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
+        offset_reset: OffsetReset | None = None,
     ) -> KTable[K, V]:
         """A topic as a table with the latest value of each key. (``StreamsBuilder.table``)
 
@@ -125,6 +132,7 @@ class StreamsBuilder:
 
         ``on_error`` decides about records that the serdes cannot decode (default:
         ``deserialization_exception_handler``). If the answer drops such a record, the row of its key stays as before.
+        ``offset_reset`` is as in `stream`.
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -148,6 +156,7 @@ class StreamsBuilder:
             spec.value_serde,
             timestamp_extractor,
             answer_of_edge(on_error, where, _UNDECODABLE),
+            _checked(offset_reset, where),
         )
         node.output_versioned = spec.kind.history_ms is not None
         self._context.graph.add(node)
@@ -369,6 +378,12 @@ class StreamsBuilder:
 def _check_extractor(extractor: TimestampExtractor | None, source: str) -> None:
     if extractor is not None:
         require_function(extractor, source, "a timestamp extractor of record and partition time", 2)
+
+
+def _checked(offset_reset: OffsetReset | None, source: str) -> OffsetReset | None:
+    if offset_reset is not None:
+        check_offset_reset(offset_reset, f"{source}: offset_reset")
+    return offset_reset
 
 
 def _topics(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from streamapp._base.offset_reset import OffsetReset
 from streamapp.dsl.graph import Node
 from streamapp.dsl.steps import Fixed, JoinStep, SourceStep, Step, StreamJoinStep
 from streamapp.engine.operators.change import ChangeSerde
@@ -49,28 +50,22 @@ class SourceNode(Node):
         timestamp_extractor: Extractor | None = None,
         pattern: re.Pattern[str] | None = None,
         on_error: Answer | Chooser | None = None,
+        offset_reset: OffsetReset | None = None,
     ) -> None:
         super().__init__(name)
         self.topics: tuple[str, ...] = topics
         self.pattern: re.Pattern[str] | None = pattern
-        self.reads_by: tuple[Serde[Any], Serde[Any], Extractor | None, Answer | Chooser | None] = (
-            key_serde,
-            value_serde,
-            timestamp_extractor,
-            on_error,
-        )
+        self.reads_by: dict[str, Any] = {
+            "key_serde": key_serde,
+            "value_serde": value_serde,
+            "timestamp_extractor": timestamp_extractor,
+            "on_error": on_error,
+            "offset_reset": offset_reset,
+        }
+        """Arguments of `Topology.add_source`. Two streams of a topic share one source, so theirs have to be alike."""
 
     def write(self, topology: Topology) -> None:
-        key_serde, value_serde, timestamp_extractor, on_error = self.reads_by
-        topology.add_source(
-            self.name,
-            *self.topics,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            timestamp_extractor=timestamp_extractor,
-            pattern=self.pattern,
-            on_error=on_error,
-        )
+        topology.add_source(self.name, *self.topics, pattern=self.pattern, **self.reads_by)
 
 
 class ProcessorNode(Node):
@@ -162,6 +157,7 @@ class TableSourceNode(Node):
         value_serde: Serde[Any],
         timestamp_extractor: Extractor | None,
         on_error: Answer | Chooser | None,
+        offset_reset: OffsetReset | None,
     ) -> None:
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
@@ -169,7 +165,7 @@ class TableSourceNode(Node):
         """True if rows expire (ttl). The topic then cannot serve as the changelog, because the topic gets no tombstones
         for expired rows."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
-        self._on_error = on_error
+        self._on_error, self._offset_reset = on_error, offset_reset
 
     def write(self, topology: Topology) -> None:
         topology.add_source(
@@ -179,6 +175,7 @@ class TableSourceNode(Node):
             value_serde=self._value_serde,
             timestamp_extractor=self._extractor,
             on_error=self._on_error,
+            offset_reset=self._offset_reset,
         )
         topology.add_processor(self.name, self._step.operator(False), self._source)
         for spec in self._step.stores():

@@ -66,24 +66,20 @@ def _merge_duplicate_sources(graph: Graph) -> None:
 
 
 def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
-    """Raises `TopologyError` if two streams of a topic have different serdes, extractors or ``on_error``.
+    """Raises `TopologyError` if two streams of a topic have different serdes, extractors, ``on_error`` or
+    ``offset_reset``.
 
     They share one source, which can read a record only in one way.
     """
-    for part, one, other in zip(
-        ("key_serde", "value_serde", "timestamp_extractor", "on_error"),
-        first.reads_by,
-        second.reads_by,
-        strict=True,
-    ):
-        if not _alike(one, other):
+    for part, one in first.reads_by.items():
+        if not _alike(one, second.reads_by[part]):
             raise TopologyError(
                 f"{first.name} and {second.name} both read {what}, but not with the same {part}: a topic is read once. "
                 f"Give both streams one {part}"
                 + (
-                    ""
-                    if part in ("timestamp_extractor", "on_error")
-                    else ", or read it as BytesSerde() and convert with map() or map_values()"
+                    ", or read it as BytesSerde() and convert with map() or map_values()"
+                    if part.endswith("_serde")
+                    else ""
                 )
             )
 

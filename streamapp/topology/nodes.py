@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamapp._base.names import persistent_name
+from streamapp._base.offset_reset import OffsetReset
 from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 
@@ -30,6 +31,8 @@ class SourceNode:
     parents: tuple[str, ...] = ()
     on_error: Answer | Chooser | None = None
     """The answer to records that cannot be decoded. If None, ``deserialization_exception_handler`` decides."""
+    offset_reset: OffsetReset | None = None
+    """The place at which reading begins without a committed offset. If None, ``auto_offset_reset`` decides."""
 
 
 @dataclass(frozen=True)

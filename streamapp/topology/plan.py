@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Literal
 
 from streamapp._base.names import persistent_name
+from streamapp._base.offset_reset import OffsetReset
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
 from streamapp.state.spec import StoreSpec
@@ -191,6 +192,19 @@ class Plan:
         internal = {t.name for t in self.internal_topics}
         topics = [t for sub in self.subtopologies for t in sub.source_topics if t not in internal]
         return tuple(dict.fromkeys(topics + [g.topic for g in self.global_stores]))
+
+    def offset_reset(self, topic: str) -> OffsetReset:
+        """The place at which tasks begin to read a partition of a source topic without a committed offset.
+
+        Repartition topics begin with the oldest record, because all their records come from this application. (Kafka
+        Streams takes ``auto.offset.reset`` for these topics, too.)
+        """
+        for sub in self.subtopologies:
+            if any(topic == internal.name for internal in sub.repartition_topics):
+                return "earliest"
+            if (source := sub.source_of(topic)) is not None and source.offset_reset is not None:
+                return source.offset_reset
+        return self.config.auto_offset_reset
 
     @cached_property
     def store_subtopology(self) -> Mapping[str, Subtopology]:

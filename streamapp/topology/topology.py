@@ -13,6 +13,7 @@ from typing import Any
 
 from streamapp._base.callables import check_supplier, require_function, stores_of
 from streamapp._base.names import check_name
+from streamapp._base.offset_reset import OffsetReset, check_offset_reset
 from streamapp.config import StreamsConfig, check_config
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import Answer, Chooser
@@ -82,12 +83,14 @@ class Topology:
         timestamp_extractor: Callable[..., int] | None = None,
         pattern: re.Pattern[str] | None = None,
         on_error: Answer | Chooser | None = None,
+        offset_reset: OffsetReset | None = None,
     ) -> Topology:
         """Adds a source that reads topics, or all topics that match a pattern. (``Topology.addSource``)
 
         ``timestamp_extractor(record, partition_time)`` returns a record's timestamp in ms. The default is
         ``default_timestamp_extractor`` of the configuration, or else the timestamp of the record in Kafka. ``on_error``
-        decides about records that cannot be decoded (default: ``deserialization_exception_handler``). Raises
+        decides about records that cannot be decoded (default: ``deserialization_exception_handler``). ``offset_reset``
+        is the place at which reading begins without a committed offset (default: ``auto_offset_reset``). Raises
         `TopologyError` for a name that is in use, and for a topic that another source reads.
 
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
@@ -109,8 +112,17 @@ class Topology:
             self._check_topic_free(topic)
         if pattern is not None:
             self._check_pattern_free(pattern)
+        if offset_reset is not None:
+            check_offset_reset(offset_reset, f"source {name}: offset_reset")
         self._nodes[name] = SourceNode(
-            name, tuple(topics), pattern, key_serde, value_serde, timestamp_extractor, on_error=on_error
+            name,
+            tuple(topics),
+            pattern,
+            key_serde,
+            value_serde,
+            timestamp_extractor,
+            on_error=on_error,
+            offset_reset=offset_reset,
         )
         return self
 

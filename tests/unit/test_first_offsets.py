@@ -1,40 +1,110 @@
-"""The place at which an application begins to read after its position is gone, and the records that it leaves out."""
+"""The place at which an application begins to read, and the records that it leaves out."""
 
 from __future__ import annotations
 
 import logging
+import time
+from datetime import timedelta
 
 import pytest
 
-from streamapp import StreamsConfig, TopicPartition
-from streamapp.runners.first_offsets import first_offset
+from streamapp import StreamsConfig, StreamsError, TaskCorruptedError, TopicPartition
+from streamapp.config import OffsetReset
+from streamapp.errors import ConfigError
+from streamapp.runners.first_offsets import FirstOffsets
 
 IN = TopicPartition("in", 0)
 GONE = "in-0: records 3 to 9 are gone (retention) before they were processed"
+
+
+def first_offsets(reset: OffsetReset, at_time: int = -1) -> FirstOffsets:
+    return FirstOffsets("app", lambda topic: reset, lambda tp, timestamp: at_time)
 
 
 @pytest.mark.parametrize(
     ("reset", "end", "begin", "told"),
     [
         ("earliest", 50, 10, GONE),
-        ("latest", 50, 50, f"{GONE}. auto_offset_reset is latest, so records 10 to 49 are left out, too"),
+        ("latest", 50, 50, f"{GONE}. Records 10 to 49 are left out, too, as the offset reset policy says"),
         ("latest", 10, 10, GONE),
     ],
 )
 def test_all_records_that_are_left_out_are_told(
-    caplog: pytest.LogCaptureFixture, reset: str, end: int, begin: int, told: str
+    caplog: pytest.LogCaptureFixture, reset: OffsetReset, end: int, begin: int, told: str
 ) -> None:
-    config = StreamsConfig("app", auto_offset_reset=reset)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
-        assert first_offset(config, IN, 3, 10, end) == begin
+        assert first_offsets(reset).of(IN, 3, 10, end) == begin
     assert caplog.messages == [told]
 
 
 @pytest.mark.parametrize(("reset", "begin"), [("earliest", 10), ("latest", 50)])
 def test_a_new_application_leaves_nothing_out(
-    caplog: pytest.LogCaptureFixture, reset: str, begin: int
+    caplog: pytest.LogCaptureFixture, reset: OffsetReset, begin: int
 ) -> None:
-    config = StreamsConfig("app", auto_offset_reset=reset)  # type: ignore[arg-type]
-    assert first_offset(config, IN, -1, 10, 50) == begin
-    assert first_offset(config, IN, 20, 10, 50) == 20
+    assert first_offsets(reset).of(IN, -1, 10, 50) == begin
+    assert first_offsets(reset).of(IN, 20, 10, 50) == 20
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", timedelta(minutes=1)])
+def test_a_new_partition_of_a_known_topic_begins_with_its_first_record(reset: OffsetReset) -> None:
+    assert first_offsets(reset).of(IN, -1, 10, 50, topic_known=True) == 10
+
+
+@pytest.mark.parametrize(("found", "begin"), [(-1, 50), (4, 10), (30, 30), (50, 50)])
+def test_a_duration_begins_with_the_first_record_that_is_not_older(found: int, begin: int) -> None:
+    asked = []
+
+    def offset_at(tp: TopicPartition, timestamp: int) -> int:
+        asked.append(timestamp)
+        return found
+
+    before = time.time() * 1000
+    chosen = FirstOffsets("app", lambda topic: timedelta(hours=1), offset_at).of(IN, -1, 10, 50)
+    assert chosen == begin
+    assert before - 1 <= asked[0] + 3_600_000 <= time.time() * 1000
+
+
+@pytest.mark.parametrize(
+    ("offset", "told"), [(-1, "no offset in in-0"), (3, "offset 3 in in-0, which begins at 10")]
+)
+def test_none_chooses_no_place(offset: int, told: str) -> None:
+    with pytest.raises(
+        StreamsError, match=f"the group app has {told}, and .* --group app --topic in --to-earliest"
+    ):
+        first_offsets("none").of(IN, offset, 10, 50)
+    assert first_offsets("none").of(IN, 20, 10, 50) == 20
+
+
+def test_a_position_beyond_the_end_is_refused() -> None:
+    with pytest.raises(TaskCorruptedError, match="in-0 is 51, but the topic ends at 50"):
+        first_offsets("earliest").of(IN, 51, 10, 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "reset"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("none", "none"),
+        ("by_duration:PT1H", 3_600_000),
+        ("by_duration:P2DT3H4M5.6S", 183_845_600),
+        ("by_duration:PT0S", 0),
+    ],
+)
+def test_the_names_of_kafka_are_understood(text: str, reset: OffsetReset) -> None:
+    assert StreamsConfig.from_properties({"auto.offset.reset": text}).auto_offset_reset == reset
+
+
+@pytest.mark.parametrize(
+    "text", ["by_duration:", "by_duration:P", "by_duration:1h", "by_duration:-PT1H", "newest"]
+)
+def test_other_names_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"auto.offset.reset"):
+        StreamsConfig.from_properties({"auto.offset.reset": text})
+
+
+@pytest.mark.parametrize("reset", [timedelta(seconds=-1), -1, 1.5, None, timedelta(microseconds=1)])
+def test_other_durations_are_refused(reset: OffsetReset) -> None:
+    with pytest.raises(ConfigError, match="auto_offset_reset"):
+        StreamsConfig(auto_offset_reset=reset)

@@ -161,6 +161,10 @@ class KafkaRange:
         end = self._offsets(asked, OffsetSpec.latest())
         return {tp: (first[tp], end[tp]) for tp in asked}
 
+    def offset_at(self, tp: TopicPartition, timestamp: int) -> int:
+        """The first offset of a record that is not older than ``timestamp`` (ms); negative: there is no such record."""
+        return self._offsets([tp], OffsetSpec.for_timestamp(timestamp))[tp]
+
     def settle(
         self, partitions: Collection[TopicPartition], seconds: float = SETTLE_SECONDS
     ) -> set[TopicPartition]:

@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from streamapp._base.counted import counted
-from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
-from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.first_offsets import check_within
 from streamapp.runners.spark.batch_source import (
     Bound,
     KafkaRange,
@@ -162,7 +161,7 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         _check_fingerprint(plan, committed, there)
         outside = [tp for tp in inputs if tp.topic not in internal]
         check_named(until, outside, "until", f"the application {plan.application_id}")
-        ranges = _ranges(plan.config, kafka, outside, committed, until, history or {})
+        ranges = _ranges(kafka, outside, committed, until, history or {})
         ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     if metadata:
@@ -363,7 +362,6 @@ def _check_fingerprint(
 
 
 def _ranges(
-    config: StreamsConfig,
     kafka: KafkaRange,
     inputs: list[TopicPartition],
     committed: Mapping[TopicPartition, Position],
@@ -376,8 +374,7 @@ def _ranges(
     for tp, (first, end) in there.items():
         earliest, after = history.get(tp, (first, first))
         start = committed[tp].offset if tp in committed else min(earliest, first)
-        if start > end:
-            first_offset(config, tp, start, first, end)
+        check_within(tp, start, end)
         if earliest > max(start, first):
             raise ConfigError(
                 f"the files have {tp} only from offset {earliest} on, but Kafka keeps it from {first} on. The records "
@@ -412,8 +409,7 @@ def _drained(
     found = dict.fromkeys(inputs, (0, 0))
     for tp, (first, end) in there.items():
         start = committed[tp].offset if tp in committed else first
-        if start > end:
-            first_offset(plan.config, tp, start, first, end)
+        check_within(tp, start, end)
         if has_records(plan, tp, start, end):
             raise ConfigError(
                 f"{tp} has records from offset {start} on that no worker has processed. Let workers run until they are "

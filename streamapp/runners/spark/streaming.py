@@ -32,7 +32,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
-from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.first_offsets import FirstOffsets, check_within
 from streamapp.runners.lost_offsets import rows_without_offsets
 from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange, Ranges
@@ -107,6 +107,11 @@ class SparkStream:
         self._one_batch = threading.Lock()
         self._stopped = False
         self._group = Group(self._config)
+        self._first_offsets = FirstOffsets(
+            self._plan.application_id,
+            self._plan.offset_reset,
+            lambda tp, timestamp: KafkaRange(client_of(self._config)).offset_at(tp, timestamp),
+        )
         self._admin = admin_of(self._config)
         self._purge = Purge(self._admin, self._config.repartition_purge_interval_ms)
         self._membership: StreamingMembership | None = None
@@ -181,11 +186,11 @@ class SparkStream:
             self._refuse_rows(existing)
         self._topic_ids = self._ids_now()
         self._tombstones = tombstone_seconds(self._plan, self._admin)
-        outside = self._outside()
+        outside, known = self._outside(), {tp.topic for tp in committed}
         read = [tp for tp in every if tp.topic in outside]
         for tp, (first, end) in KafkaRange(client_of(self._config)).committed(read).items():
             offset = committed[tp].offset if tp in committed else -1
-            begin = first_offset(self._config, tp, offset, first, end)
+            begin = self._first_offsets.of(tp, offset, first, end, topic_known=tp.topic in known)
             if begin != offset:
                 self._begins[tp] = begin
 
@@ -226,7 +231,7 @@ class SparkStream:
         if beyond:
             self._check_same_topics()
         for tp, (position, end) in sorted(beyond.items()):
-            first_offset(self._config, tp, position, 0, end)
+            check_within(tp, position, end)
 
     def _proof(self) -> bytes:
         """The proof of membership. Raises `StreamsError` if the membership is lost.
@@ -330,10 +335,10 @@ class SparkStream:
         for tp, (first, end) in self._spans(every).items():
             start = max(committed[tp].offset if tp in committed else -1, self._begins.get(tp, -1))
             if start < first:
-                start = self._begins[tp] = first_offset(self._config, tp, start, first, end)
+                start = self._begins[tp] = self._first_offsets.of(tp, start, first, end)
             if start > end:
                 beyond[tp] = start, end
-            if start < end:
+            if start < end or (tp not in committed and self._first_offsets.moves(tp.topic)):
                 found[tp] = min(end, start + self._most)
                 if found[tp] < end:
                     more.add(tp)

@@ -8,7 +8,7 @@ outputs, the changelog records and the offsets. So after a crash at any time, st
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from streamapp.engine.task_session import TaskSession, commit
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
-from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.first_offsets import FirstOffsets
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.batch_rules import BATCH_RULES
 from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges
@@ -130,6 +130,9 @@ class _Attempt:
         self._process = _of_process(stage)
         self._admin, self._kafka = self._process.admin, self._process.kafka
         self._group = Group(self._config)
+        self._first_offsets = FirstOffsets(
+            self._config.application_id, stage.plan.offset_reset, self._kafka.offset_at
+        )
         self._inputs = [TopicPartition(t, partition) for t in stage.topics if partition < stage.partitions[t]]
 
     def run(self) -> _Outcome:
@@ -165,6 +168,8 @@ class _Attempt:
         )
         session, restored = self._open(transaction, committed, ranges)
         with closing(session):
+            for tp in self._begins_to_commit(committed):
+                session.task.skip_to(tp, ranges[tp][0])
             readers = {
                 tp: KafkaReader(self._client, tp, *span, partial(self._first_left, tp))
                 for tp, span in ranges.items()
@@ -186,7 +191,7 @@ class _Attempt:
     def _first_left(self, tp: TopicPartition, offset: int) -> int:
         """The offset at which an input goes on if its records at ``offset`` are deleted, as on workers."""
         first, end = self._kafka.committed([tp])[tp]
-        return first_offset(self._config, tp, offset, first, end)
+        return self._first_offsets.of(tp, offset, first, end)
 
     def _global_letters(self) -> GlobalLetters:
         """The dead letters of global records to write in the commit of this task. Only the first task writes any."""
@@ -212,7 +217,16 @@ class _Attempt:
         first = self._kafka.committed([tp for tp in self._inputs if tp not in starts])
         starts |= {tp: span[0] for tp, span in first.items()}
         ranges = {tp: (starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in self._inputs}
-        return ranges if any(start < end for start, end in ranges.values()) else {}
+        work = any(start < end for start, end in ranges.values()) or self._begins_to_commit(committed)
+        return ranges if work else {}
+
+    def _begins_to_commit(self, committed: Collection[TopicPartition]) -> list[TopicPartition]:
+        """The inputs without a committed offset whose begin a restart would choose anew (`FirstOffsets.moves`)."""
+        return [
+            tp
+            for tp in self._inputs
+            if tp in self._stage.begins and tp not in committed and self._first_offsets.moves(tp.topic)
+        ]
 
     def _open(
         self,

@@ -256,7 +256,20 @@ def list_offsets(
     Records of open transactions and transaction markers count. Raises `BrokerError` after ``timeout`` seconds, for an
     unknown topic after at most 30 s, and at once for lasting errors.
     """
-    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+    return _ask_offsets(admin, partitions, OffsetSpec.latest() if latest else OffsetSpec.earliest(), timeout)
+
+
+def offset_at(admin: LastingAdmin, tp: TopicPartition, timestamp: int) -> int:
+    """The first offset of a record that is not older than ``timestamp`` (ms); negative: there is no such record.
+
+    Raises the errors of `list_offsets`.
+    """
+    return _ask_offsets(admin, [tp], OffsetSpec.for_timestamp(timestamp), PATIENCE_SECONDS)[tp]
+
+
+def _ask_offsets(
+    admin: LastingAdmin, partitions: Iterable[TopicPartition], spec: OffsetSpec, timeout: float
+) -> dict[TopicPartition, int]:
     return ask_offsets(
         admin,
         partitions,

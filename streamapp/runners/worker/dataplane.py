@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from streamapp._base import failpoints
+from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError, TopologyError
@@ -65,7 +66,7 @@ class DataPlane(threading.Thread):
     The producer ``outputs`` writes results, and ``ledger`` writes changelogs and offsets (`Committer`). ``open_task``
     makes a `LiveTask` for an id. If an exception ends the thread, the thread calls ``on_failure`` with the exception.
     ``topic_ids`` watches the topics with input, and the changelogs. If one of these topics is deleted, the thread ends
-    with `TopologyError`.
+    with `TopologyError`. ``reset_of`` gives the offset reset policy of a topic.
 
     The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
     their commands out in order, between two turns.
@@ -82,6 +83,7 @@ class DataPlane(threading.Thread):
         topic_ids: TopicIds,
         open_task: Callable[[TaskId], LiveTask],
         on_failure: Callable[[BaseException], None],
+        reset_of: Callable[[str], OffsetReset],
         repartition_topics: Collection[str],
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
@@ -110,6 +112,8 @@ class DataPlane(threading.Thread):
         """The running tasks of the last turn."""
         self._commit_requested = False
         """True if a processor has requested a commit since the last one."""
+        self._begins_wait = False
+        """True if a started task has a begin to commit before its first record (`Fetcher.to_commit`)."""
         self._held_back = False
         """True if a task has processed its full share of the last turn, so more of its records may wait."""
         self._done = 0
@@ -119,7 +123,7 @@ class DataPlane(threading.Thread):
         self._draining = False
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
-        self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member, repartition_topics)
+        self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member, reset_of, repartition_topics)
         self.restorer: Restorer = Restorer(config, admin)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
@@ -309,6 +313,9 @@ class DataPlane(threading.Thread):
                 self._commit()
             self._committer.poll()
             return
+        if self._begins_wait:
+            self._begins_wait = False
+            self._commit()
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
         if not self._held_back:
             fed = self.fetcher.poll(0 if self._done or self.restorer.active else idle)
@@ -324,8 +331,10 @@ class DataPlane(threading.Thread):
                 self._commit()
 
     def _start_restored(self) -> None:
-        if self.tasks.start_restored() and not self.suspended:
-            self.fetcher.assign(self.tasks.running)
+        if started := self.tasks.start_restored():
+            self._begins_wait |= any(live.task.commit_needed for live in started)
+            if not self.suspended:
+                self.fetcher.assign(self.tasks.running)
 
     def _send_in_time(self) -> None:
         now = time.monotonic()

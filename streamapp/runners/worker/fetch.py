@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from confluent_kafka import KafkaError
 
+from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.librdkafka import COMPILED
@@ -16,12 +18,14 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
 from streamapp.records import TopicPartition
-from streamapp.runners.first_offsets import first_offset
+from streamapp.runners.first_offsets import FirstOffsets
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
     find_committed,
+    find_topics,
     list_offsets,
+    offset_at,
     pass_over,
 )
 from streamapp.runners.worker.livetask import LiveTask
@@ -44,6 +48,7 @@ class Fetcher:
 
     If the log lacks the records at a position, the fetcher first calls ``confirm_member``. This function raises
     `StaleMemberError` if the group has given the partitions to other members, which may have purged the log.
+    ``reset_of`` gives the offset reset policy of a topic.
     """
 
     def __init__(
@@ -51,11 +56,16 @@ class Fetcher:
         config: StreamsConfig,
         admin: LastingAdmin,
         confirm_member: Callable[[], None],
+        reset_of: Callable[[str], OffsetReset],
         repartition_topics: Collection[str] = (),
     ) -> None:
         self._confirm_member = confirm_member
         self._config = config
         self._admin = admin
+        self._first_offsets = FirstOffsets(config.application_id, reset_of, partial(offset_at, admin))
+        self._chosen: dict[TopicPartition, int] = {}
+        """Offsets that the policy has chosen, until the group has offsets of these partitions. If tasks begin again
+        before their first commit, they begin here, too."""
         settings, ends = consumer_settings(config), LogEnds(admin).look
         self._unread_ends = LogEnds(admin)
         if repartition_topics and COMPILED:  # other clients have one queue
@@ -78,16 +88,18 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
         self.without_offset: set[TopicPartition] = set()
         """The partitions for which the last call of `committed` has found no offset."""
+        self.to_commit: set[TopicPartition] = set()
+        """Partitions of `without_offset` whose begin has to be committed before their first record, because a later
+        start would choose another one (`FirstOffsets.moves`)."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """The positions at which tasks begin: the group's committed positions.
 
-        A partition without a committed position begins at the start or end of the log, as ``auto_offset_reset`` says.
-        If retention has deleted the records at a committed position, reading begins at the first record that is left,
-        or at the end (``auto_offset_reset="latest"``).
+        The offset reset policy chooses a position if the group has committed none, or if retention has deleted the
+        records at the committed position.
 
         The call waits until no open transaction can still commit offsets of these partitions. Raises `BrokerError`
-        after five minutes, and `TaskCorruptedError` for a position beyond the end of its log.
+        after five minutes, and the errors of `FirstOffsets.of`.
         """
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
@@ -95,17 +107,34 @@ class Fetcher:
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
+        self.to_commit = {tp for tp in self.without_offset if self._first_offsets.moves(tp.topic)}
+        known = self._topics_with_offsets({tp.topic for tp in self.to_commit - self._chosen.keys()})
         for tp, (offset, metadata) in found.items():
-            begin = self._next[tp] = self._first_offset(tp, offset, first[tp], end[tp])
+            if offset >= 0:
+                self._chosen.pop(tp, None)
+            wanted = max(offset, self._chosen.get(tp, -1))
+            begin = self._next[tp] = self._first_offset(
+                tp, wanted, first[tp], end[tp], topic_known=tp.topic in known
+            )
+            if tp in self.to_commit:
+                self._chosen[tp] = begin
             result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result
+
+    def _topics_with_offsets(self, topics: set[str]) -> set[str]:
+        """The subset of the topics in which the group has committed an offset."""
+        if not topics:
+            return set()
+        existing = find_topics(self._config, self._admin, PATIENCE_SECONDS).topics
+        every = [TopicPartition(topic, number) for topic in topics for number in existing[topic].partitions]
+        found = find_committed(self._config, every, PATIENCE_SECONDS, self._consumer)
+        return {tp.topic for tp, (offset, _) in found.items() if offset >= 0}
 
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
         """Moves a position whose records were deleted from the log.
 
         Raises `StaleMemberError` if other workers have the tasks now, because these may have purged the log. Otherwise
-        reading continues at the first remaining record, or at the end (``auto_offset_reset="latest"``). Raises
-        `TaskCorruptedError` if the log ends before the position.
+        the offset reset policy chooses the position (`FirstOffsets.of`, with its errors).
         """
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
@@ -113,8 +142,10 @@ class Fetcher:
         self._next[tp] = self._first_offset(tp, self._next[tp], first, end)
         self._restart(tp)
 
-    def _first_offset(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-        begin = first_offset(self._config, tp, offset, first, end)
+    def _first_offset(
+        self, tp: TopicPartition, offset: int, first: int, end: int, *, topic_known: bool = False
+    ) -> int:
+        begin = self._first_offsets.of(tp, offset, first, end, topic_known=topic_known)
         if offset >= 0:
             self.removed.note(tp, offset, begin)
         return begin

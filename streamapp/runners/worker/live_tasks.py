@@ -62,6 +62,8 @@ class LiveTasks(dict[TaskId, LiveTask]):
             live.continue_from(
                 {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
             )
+            for tp in self._fetcher.to_commit.intersection(live.inputs):
+                live.task.skip_to(tp, starts[tp].offset)
             self._count_on(live)
         self._restorer.add(opened)
 
@@ -74,10 +76,10 @@ class LiveTasks(dict[TaskId, LiveTask]):
             metrics.dropped_results, metrics.lost_records = before.dropped_results, before.lost_records
         self._metrics[live.id] = metrics
 
-    def start_restored(self) -> bool:
-        """Starts the tasks whose state is restored. True: at least one was started."""
+    def start_restored(self) -> list[LiveTask]:
+        """Starts the tasks whose state is restored, and returns them."""
         if not self._global_stores.ready or len(self.running) == len(self):
-            return False
+            return []
         restoring = self._restorer.restoring
         ready = [live for live in self.values() if not live.running and live not in restoring]
         for live in ready:
@@ -91,7 +93,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
             self._note_running()
         if ready and len(self.running) == len(self):
             logger.info("ready: %s here", counted(len(self), "task runs", "tasks run"))
-        return bool(ready)
+        return ready
 
     def drop(self, ids: Iterable[TaskId]) -> None:
         """Closes tasks. Their changes since the last commit are dropped."""

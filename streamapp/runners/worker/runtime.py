@@ -97,10 +97,14 @@ class StreamsRuntime(WorkerView):
         }
         watched = {*self._source_names, *stores}
         ids = await self._loop.run_in_executor(None, topics.ids_of, admin, watched)
+        # Without stores, no row is in the wrong partition after a topic has got more partitions.
+        of_stores = {
+            topic for sub in self.plan.subtopologies if sub.stores for topic in topics.sources[sub.id]
+        }
         self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
         self._directory.check(
             fingerprint=self.plan.fingerprint,
-            partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
+            partition_counts={topic: topics.partitions[topic] for topic in sorted(of_stores)},
             changelog_ids={topic: ids[topic] for topic in stores if topic in ids},
             topology=snapshot(self.plan),
             compare=self._changes_since,
@@ -133,6 +137,7 @@ class StreamsRuntime(WorkerView):
                 ids,
             ),
             self._on_failure,
+            self.plan.offset_reset,
             {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
         )
         # The objects that exist by now stay. The garbage collector need not visit them while records are processed.

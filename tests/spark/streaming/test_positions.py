@@ -116,6 +116,24 @@ def test_a_run_begins_where_the_configuration_says(cluster: Cluster) -> None:
     app.run([b"new", b"newer"])
 
 
+def test_the_begin_of_a_source_lasts_without_a_record(cluster: Cluster) -> None:
+    """A run that ended before its first record left out the records that came before the next run."""
+    app = Copy(cluster, "begin")
+    builder = StreamsBuilder(app.config)
+    builder.stream(app.source, **TEXTS, offset_reset="latest").to(app.target, **TEXTS)
+    app.topology = builder.build  # type: ignore[method-assign]
+    app.send(["old"])
+    source, group = TopicPartition(app.source, 0), Group(app.config)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with app.stream() as running:
+        while source not in (found := group.read([source])):
+            assert time.monotonic() < deadline
+            assert not running.wait(0.2)
+    assert found[source].offset == 1
+    app.send(["between"])
+    app.run([b"between"])
+
+
 def test_a_run_goes_on_behind_records_that_retention_has_removed(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

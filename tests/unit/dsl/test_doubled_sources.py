@@ -146,3 +146,12 @@ def test_one_topic_with_two_timestamp_extractors_is_refused(second: Any) -> None
         TopologyError, match=r"not with the same timestamp_extractor: .*one timestamp_extractor$"
     ):
         builder.build()
+
+
+@pytest.mark.parametrize("second", [None, "earliest", 5])
+def test_one_topic_with_two_offset_reset_policies_is_refused(second: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXTS, offset_reset="latest")
+    builder.stream("in", **TEXTS, offset_reset=second)
+    with pytest.raises(TopologyError, match=r"not with the same offset_reset: .*one offset_reset$"):
+        builder.build()

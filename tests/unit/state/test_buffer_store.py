@@ -412,3 +412,21 @@ def test_a_record_that_no_version_has_written_is_refused(value, version, message
 def test_a_buffered_change_reads_back(values, headers, time):
     change = BufferedChange(*values, RecordContext("tópic", 2, 1, time, tuple(headers)))
     assert BufferedChange.unpack(change.pack(time)) == (change, time)
+
+
+def test_a_changelog_record_of_kafka_streams_4_4_with_its_further_header_is_restored():
+    """From the case random_wide/w1_0221: with dsl_store_format="headers", 4.4.0 adds the headers of the old value."""
+    data = bytes.fromhex(
+        "00000000000000860000000000000000000000036e756d0000000000000002000000016800000001330000000179000000017a"
+        "000000080000000000000000fffffffe0000000800000000000000010000000000000090"
+    )
+    key = bytes.fromhex("610000000000000086")
+    further = ("v", b"\3"), ("vh.old", b"\0" + b"\xff" * 8)
+    life = suppress_life()
+    life.store.restore(RecordBatch([key], [data], [7], [0], [further]), WriteSet())
+    found: list[tuple[Any, ...]] = []
+    life.store.evict_while(lambda: not found, lambda *row: found.append(row))
+    window, new, old, context = found[0]
+    assert (window.key, window.start, new, old) == ("a", 134, 1, 0)
+    assert (context.topic, context.offset, context.timestamp) == ("num", 0, 134)
+    assert context.headers == (("h", b"3"), ("y", b"z"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 
 from streamapp import (
+    ConfigError,
     CopartitionError,
     JoinWindows,
     LongSerde,
@@ -153,3 +156,32 @@ class TestRefusals:
     def test_a_topic_name_that_kafka_would_refuse(self) -> None:
         with pytest.raises(TopologyError, match='topic "bad name" is illegal'):
             Topology().add_source("a", "bad name", **TEXTS)
+
+
+def test_each_source_has_its_offset_reset_policy() -> None:
+    builder = StreamsBuilder()
+    builder.stream("orders", **TEXTS, offset_reset=timedelta(hours=1)).select_key(lambda k, v: v).repartition(
+        name="by-value", **TEXTS
+    ).foreach(print)
+    builder.stream(re.compile("shop-.*"), **TEXTS, offset_reset="none").foreach(print)
+    builder.table("gates", **TEXTS, offset_reset="earliest")
+    builder.stream("flights", **TEXTS).foreach(print)
+    plan = builder.build().plan(StreamsConfig("app", auto_offset_reset="latest"))
+    topics = ["orders", "shop-1", "gates", "flights", "app-by-value-repartition"]
+    assert [plan.offset_reset(topic) for topic in topics] == [
+        timedelta(hours=1),
+        "none",
+        "earliest",
+        "latest",
+        "earliest",
+    ]
+
+
+@pytest.mark.parametrize("reset", ["newest", -1, 1.5])
+def test_an_offset_reset_policy_that_is_none_is_refused_in_the_call(reset: Any) -> None:
+    with pytest.raises(ConfigError, match=r"\(topic in\): offset_reset"):
+        StreamsBuilder().stream("in", **TEXTS, offset_reset=reset)
+    with pytest.raises(ConfigError, match=r"\(topic in\): offset_reset"):
+        StreamsBuilder().table("in", **TEXTS, offset_reset=reset)
+    with pytest.raises(ConfigError, match="source s: offset_reset"):
+        Topology().add_source("s", "in", **TEXTS, offset_reset=reset)

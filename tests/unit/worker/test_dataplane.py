@@ -53,6 +53,7 @@ def counting(*, asynchronous: bool = False, behind: bool = False) -> Plan:
 class Fetcher:
     at_end = True
     without_offset: frozenset[TopicPartition] = frozenset()
+    to_commit: frozenset[TopicPartition] = frozenset()
 
     def __init__(self, *_: Any) -> None:
         self.assigned: set[TaskId] = set()
@@ -183,6 +184,7 @@ class Plane(DataPlane):
             self,
             self._make,
             self._failed,
+            plan.offset_reset,
             (),
         )
 
@@ -969,3 +971,15 @@ def test_a_function_that_exits_ends_the_worker_with_the_place(
     plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
     with pytest.raises(StreamsError, match=r"task 0_0: .* ended with SystemExit\(0\)"):
         plane.run()
+
+
+def test_a_begin_is_committed_before_its_first_record(plane: Plane) -> None:
+    plane.fetcher.to_commit = frozenset({TopicPartition("in", 0)})  # type: ignore[misc]
+    plane.assign(Member(1, "m"), [TaskId(0, 0), TaskId(0, 1)], {})
+    polled: list[int] = []
+    plane.fetcher.poll = lambda timeout: polled.append(plane.commits) or []  # type: ignore[func-returns-value,method-assign]
+    for _ in range(3):
+        plane._turn()
+    assert plane.commits == 1
+    assert polled
+    assert set(polled) == {1}

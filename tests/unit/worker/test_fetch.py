@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
@@ -81,6 +82,10 @@ class Brokers:
         return -1  # it has not fetched yet
 
 
+def earliest(topic: str) -> OffsetReset:
+    return "earliest"
+
+
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
@@ -96,7 +101,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 @pytest.fixture
 def fetcher(brokers: Brokers) -> Fetcher:
-    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm)  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, earliest)  # type: ignore[arg-type]
     live: Any = SimpleNamespace(
         inputs=(ONE, TWO), starts={ONE: 0, TWO: 0}, task=SimpleNamespace(enqueue=lambda tp, batch: None)
     )
@@ -182,7 +187,7 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
     monkeypatch.setattr(clients, "open_consumer", lambda settings: consumers.pop(0))
     monkeypatch.setattr(clients.time, "sleep", lambda seconds: None)
     first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]
-    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm)  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm, earliest)  # type: ignore[arg-type]
     assert fetcher.committed([ONE])[ONE].offset == 0
     assert (first.errors, consumers, first.open, second.open) == ([], [], 1, 0)
 
@@ -206,7 +211,7 @@ def test_an_input_is_paused_by_the_bytes_that_wait_but_never_the_one_that_is_wai
     monkeypatch.setattr(brokers, "pause", paused.add, raising=False)
     monkeypatch.setattr(brokers, "resume", paused.discard, raising=False)
     config = StreamsConfig("app", state_memory_bytes=32 << 20)
-    fetcher = Fetcher(config, brokers, lambda: None)  # type: ignore[arg-type]
+    fetcher = Fetcher(config, brokers, lambda: None, earliest)  # type: ignore[arg-type]
     task = _Holding()
     fetcher.assign([task])  # type: ignore[list-item]
     task.buffered[ONE], task.buffered_bytes[ONE] = 5, config.memory.waiting
