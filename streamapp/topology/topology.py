@@ -291,6 +291,46 @@ class Topology:
         self._global_stores[spec.name] = GlobalStore(spec, topic, source_node, node)
         return self
 
+    def add_read_only_state_store(
+        self,
+        spec: StoreSpec,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Any,
+        *,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[..., int] | None = None,
+        on_error: Answer | Chooser | None = None,
+    ) -> Topology:
+        """Adds a store that a task fills from its partition of a topic. (``Topology.addReadOnlyStateStore``, KIP-813)
+
+        ``supplier`` returns the processor that writes the records to the store, as they are. The topic serves as the
+        changelog, so the store needs no other one, and a restore reads the topic without the processor. Further
+        processors may read the store (`connect_processor_and_state_stores`). A new group reads the topic from its
+        oldest record.
+
+        >>> spec = Stores.key_value("rates", StringSerde(), StringSerde())
+        >>> list(Topology().add_read_only_state_store(spec, "read", "rates", "keep", Pass, **text).stores)
+        ['rates']
+        """
+        if not isinstance(spec, StoreSpec):
+            raise TopologyError(f"a read-only store takes a StoreSpec, as Stores makes them, not {spec!r}")
+        self.add_source(
+            source,
+            topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
+            on_error=on_error,
+            offset_reset="earliest",
+        )
+        self.add_processor(processor, supplier, source)
+        self.add_state_store(replace(spec, logged=False), processor)
+        self.connect_source_store_and_topic(spec.name, topic)
+        return self
+
     # ------------------------------------------------------------------ what only the DSL needs
 
     def add_internal_topic(self, name: str, partitions: int | None = None) -> None:

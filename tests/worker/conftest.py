@@ -134,9 +134,11 @@ class Cluster:
         logs = "\n".join(f"--- {worker.log.name}\n{worker.text()[-3000:]}" for worker in self.workers)
         return f"{self.totals()} of {self.produced}\n{logs}"
 
-    def committed(self) -> int:
+    def committed(self, topic: str | None = None) -> int:
+        """The sum of the group's offsets in a topic (default: the source)."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.id})
-        found = consumer.committed([TopicPartition(self.source, p) for p in range(PARTITIONS)], timeout=10)
+        asked = [TopicPartition(topic or self.source, p) for p in range(PARTITIONS)]
+        found = consumer.committed(asked, timeout=10)
         consumer.close()
         return sum(max(tp.offset, 0) for tp in found)
 
