@@ -277,3 +277,10 @@ def test_agents_send_messages_as_large_as_other_clients(tmp_path: Path) -> None:
     """With at_least_once, Faust's own limit stayed at 1,000,000 bytes."""
     assert app_with(tmp_path, **{"message.max.bytes": "5000000"}).conf.producer_max_request_size == 5_000_000
     assert app_with(tmp_path).conf.producer_max_request_size == 1_000_000
+
+
+async def test_agents_read_from_brokers_of_their_rack() -> None:
+    app = App("racks", config=StreamsConfig("racks", client_rack="eu-1a"))
+    thread = app._new_consumer()._thread
+    consumer = thread._create_consumer(asyncio.get_running_loop())
+    assert consumer._client_rack == "eu-1a"
