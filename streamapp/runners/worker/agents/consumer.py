@@ -431,7 +431,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _note_removed(self, tp: TP, position: int, begin: int) -> None:
         if self.removed.note(TopicPartition(*tp), position, begin):
-            tell_removed(TopicPartition(*tp), position, begin, begin)
+            latest = self.app.conf.consumer_auto_offset_reset == "latest"
+            tell_removed(TopicPartition(*tp), position, None if latest else begin, begin)
 
     async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> dict[TP, int]:
         """Sets the partitions to their positions. Returns the positions at the ends of ``new`` partitions, if reading
