@@ -111,9 +111,10 @@ class WriteBehindStore(Store):
     def open_writes(self) -> None:
         """Makes `put_row` from the steps of a write. Only this method knows all steps.
 
-        Each step is a function that wraps the step before. The innermost step lets the row wait for the commit. Then
-        follow the steps of `_write_steps`, such as expiry. If the rows have headers (`StoreSpec.headers_format`), the
-        outermost step notes the headers of tombstones for the changelog.
+        The steps are nested: each step calls the next inner one. The innermost step lets the row wait for the commit.
+        Around it are the steps of `_write_steps`, such as expiry. Rows may have headers (`StoreSpec.headers_format`).
+        The outermost step then keeps the headers of a tombstone for its changelog record, because a deleted row has no
+        place for them.
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():
