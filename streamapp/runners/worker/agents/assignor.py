@@ -9,15 +9,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from faust.assignor.client_assignment import ClientMetadata
-
 from streamapp.runners.worker.membership import FaustMembership
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Faust's classes have no types
+
+    class ClientMetadata:
+        url: str
+        assignment: Any
+
+        def __init_subclass__(cls, **options: Any) -> None: ...
+        def __init__(self, **values: Any) -> None: ...
+        @classmethod
+        def loads(cls, data: bytes) -> Any: ...
+        def dumps(self) -> bytes: ...
+        def asdict(self) -> dict[str, Any]: ...
 
     class PartitionAssignor:
-        """Faust's has no types."""
-
         def __getattr__(self, name: str) -> Any: ...
 
         app: Any
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
         _protocol_assignments: Any
         _update_member_urls: Any
 else:
+    from faust.assignor.client_assignment import ClientMetadata
     from faust.assignor.partition_assignor import PartitionAssignor
 
 __all__ = ["AgentAssignor", "MemberMetadata"]
@@ -35,12 +43,7 @@ __all__ = ["AgentAssignor", "MemberMetadata"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class MemberMetadata(  # type: ignore[call-arg]
-    ClientMetadata,  # type: ignore[misc]
-    serializer="json",
-    include_metadata=False,
-    namespace="@StreamsMetadata",
-):
+class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, namespace="@StreamsMetadata"):
     """The user data of Faust's members, with ``streams`` for the data of workers.
 
     In a subscription ``streams`` has ``moved``, and for a worker with a topology also the others:
