@@ -99,8 +99,9 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Any
 
     Returns such an object, or the supplier itself if it is a class.
 
-    The needed methods are ``method``, ``init`` and ``close``. Each task needs a new object, because tasks must not
-    share one. A class is such a supplier, and is not called here. Any other supplier is called twice.
+    The object needs ``init``, ``close``, and the method with the name ``method``. Each task needs a new object, because
+    tasks must not share one. A class makes a new object at each call by nature, so this function does not call the
+    class. Any other supplier is called twice.
     """
     if not callable(supplier):
         hint = f"; give {type(supplier).__name__} itself" if hasattr(supplier, method) else ""

@@ -306,8 +306,9 @@ def passes(error: KafkaError) -> bool:
 def next_message(consumer: Consumer, what: str, seconds: float) -> Message:
     """The next record of a consumer that never joins its group, or the end of a partition (``_PARTITION_EOF``).
 
-    Reads on after errors that `passes` allows. Raises `BrokerError` for any other error, and if neither a record nor
-    the end comes within ``seconds``. The texts of these errors begin with ``what``, the name of the topic or partition.
+    Reads on after errors that pass by themselves (`passes`), for example of a broker that is away. Raises `BrokerError`
+    for any other error, and if neither a record nor the end comes within ``seconds``. The texts of these errors begin
+    with ``what``, the name of the topic or partition.
     """
     deadline = time.monotonic() + seconds
     why = "brokers have not answered"

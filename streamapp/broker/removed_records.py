@@ -61,8 +61,20 @@ class RemovedRecords:
         return begin > first
 
 
-def tell_removed(tp: TopicPartition, position: int, first: int, begin: int) -> None:
-    """Logs that the log begins at ``first``, behind ``position``, and that reading goes on at ``begin``."""
+def tell_removed(tp: TopicPartition, position: int, first: int | None, begin: int) -> None:
+    """Logs that the log begins at ``first``, behind ``position``, and that reading goes on at ``begin``.
+
+    None: the reader goes on at the end of the log, and does not know where the log begins.
+    """
+    if first is None:
+        logger.warning(
+            "%s: records %d to %d are left out. The first of them are gone (retention) before they were processed, and "
+            "reading goes on at the end of the log, because consumer_auto_offset_reset is latest",
+            tp,
+            position,
+            begin - 1,
+        )
+        return
     passed = f". Records {first} to {begin - 1} are left out, too, as the offset reset policy says"
     logger.warning(
         "%s: records %d to %d are gone (retention) before they were processed%s",

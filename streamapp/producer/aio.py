@@ -16,7 +16,7 @@ from streamapp._base.counted import counted
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
 from streamapp.producer.in_order import InOrder, Make, Place
-from streamapp.producer.report import DeliveryError, DeliveryReport, UnsentRecords
+from streamapp.producer.report import BufferFull, DeliveryError, DeliveryReport, UnsentRecords
 from streamapp.records import NO_HEADERS, Headers, OutputRecord
 
 __all__ = ["ReliableProducer", "Transaction"]
@@ -167,6 +167,8 @@ class ReliableProducer(ProducerFace[K, V]):
             free()
             parcel = await self._order.post([record])
         except Exception as exc:
+            if not isinstance(exc, BufferFull):  # counted as refused
+                self._core.failed_before()
             if not report.done():
                 report.set_exception(exc)
         else:
@@ -184,7 +186,10 @@ class ReliableProducer(ProducerFace[K, V]):
         self._later.discard(later)
         free()
         place.leave()
-        if later.cancelled() and not report.done():
+        if not later.cancelled():
+            return
+        self._core.failed_before()
+        if not report.done():
             reason = "the producer stopped while the record waited for the schema registry or for space in the buffer"
             report.set_exception(DeliveryError(topic, reason, False))
 

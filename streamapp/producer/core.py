@@ -164,6 +164,10 @@ class Core:
         """Frees the buffer space of a parcel that is not sent after all."""
         self._buffer.release(len(parcel.records), parcel.size)
 
+    def failed_before(self) -> None:
+        """Counts a record whose report is an error, and which was never put."""
+        self._counts.failed_before(1)
+
     def put(self, parcel: Parcel) -> None:
         """Sends a parcel whose buffer space is reserved."""
         channel = self.check_open()

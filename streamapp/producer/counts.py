@@ -68,6 +68,12 @@ class Counts:
             self._events += records
             self._unconfirmed += records
 
+    def failed_before(self, records: int) -> None:
+        """Counts records whose report is an error, and which no channel has got."""
+        with self._changed:
+            self._events += records
+            self._failed += records
+
     def inherited(self, records: int) -> None:
         """Counts the records that an earlier process left in the local log."""
         with self._changed:

@@ -84,8 +84,8 @@ class IdempotentChannel:
         """Records of refused requests, by topic and partition."""
         self._told_apart: set[tuple[str, int]] = set()
         """Partitions for which brokers have named the records that are the cause of a refusal."""
-        self._guilty = 0
-        """The number of records that brokers have refused while `_send_alone` sends each record alone."""
+        self._guilty: set[tuple[str, int]] = set()
+        """Partitions of which brokers have refused a record while `_send_alone` sends each record alone."""
         self._topics: tuple[frozenset[str] | None, float] = (None, -math.inf)
         """The topics that brokers have named, and when. None: brokers did not answer."""
         self._files = CertificateFiles(self._settings)
@@ -197,7 +197,8 @@ class IdempotentChannel:
         elif client.together and code in OF_A_REQUEST:
             self._refused.setdefault(where, []).append(_Refused(waiting, error))
         else:
-            self._guilty += is_refusal(error)
+            if is_refusal(error):
+                self._guilty.add(where)
             self._fail(parcel, error, written=False if code in _NOT_WRITTEN else None)
 
     def _fail(self, parcel: Parcel, error: KafkaError, written: bool | None) -> None:
@@ -239,17 +240,17 @@ class IdempotentChannel:
         self._client = self._open(together=True)
         self._hand_over()
 
-    def _judge(self) -> list[list[_Refused]]:
+    def _judge(self) -> dict[tuple[str, int], list[_Refused]]:
         """Fails the records that are the cause of a refused request. Returns the records of requests whose cause is not
-        known."""
-        suspects: list[list[_Refused]] = []
+        known, by topic and partition."""
+        suspects: dict[tuple[str, int], list[_Refused]] = {}
         for where, group in self._refused.items():
             if len(group) > 1 and where not in self._told_apart:
                 logger.info(
                     "%s: brokers refuse a request for %s: %s. Each of its %s goes alone",
                     self._name, where[0], group[0].error.str(), counted(len(group), "record"),
                 )  # fmt: skip
-                suspects.append(group)
+                suspects[where] = group
                 continue
             for waiting, error in group:
                 self._fail(waiting.parcel, error, written=False)
@@ -257,14 +258,15 @@ class IdempotentChannel:
         self._told_apart.clear()
         return suspects
 
-    def _send_alone(self, suspects: list[list[_Refused]]) -> None:
+    def _send_alone(self, suspects: dict[tuple[str, int], list[_Refused]]) -> None:
         """Sends each record in a request of its own, and waits for the reports.
 
-        If brokers take every record, a request was too large only as a whole. Later requests are then smaller.
+        If brokers take every record of a partition, its batch was too large only as a whole. Later batches are then
+        smaller.
         """
-        self._guilty = 0
+        self._guilty.clear()
         self._client = self._open(together=False)
-        if not self._send_in_order([waiting for group in suspects for waiting, _ in group]):
+        if not self._send_in_order([waiting for group in suspects.values() for waiting, _ in group]):
             return
         while len(self._client) and not self._closed:
             if self._client.ended:
@@ -273,10 +275,10 @@ class IdempotentChannel:
                 self._client.poll(_POLL_SECONDS)
         sizes = [
             sum(waiting.parcel.size for waiting, _ in group)
-            for group in suspects
-            if group[0].error.code() in OF_THE_BATCH
+            for where, group in suspects.items()
+            if group[0].error.code() in OF_THE_BATCH and where not in self._guilty
         ]
-        if sizes and not self._guilty:
+        if sizes:
             self._batch_size = max(1, min(self._batch_size, *sizes) // _SPLIT)
 
     def _hand_over(self) -> None:

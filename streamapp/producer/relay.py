@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError
 
 from streamapp._base.failpoints import hit
 from streamapp._base.prometheus import Metric, metrics_text
+from streamapp._base.repeated_failures import RepeatedFailures
 from streamapp.broker.refused import OF_THE_TOPIC, advised
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
@@ -112,6 +113,7 @@ class OutboxRelay:
         """The largest id of the rows that go out alone, because one of them was refused; 0: none."""
         self._most_rows = _MOST_ROWS
         self._relayed = self._found_sent = self._refused = self._failures = 0
+        self._trouble = RepeatedFailures(logger, f"relay {name}")
         self._working_since: float | None = None
         """The time at which the present work on rows began, while `run` runs."""
 
@@ -177,7 +179,7 @@ class OutboxRelay:
                         self._relay()
                     except self._passing as exc:
                         self._failures += 1
-                        logger.warning("relay %s: %s; it tries again", self._options.name, str(exc).strip())
+                        self._trouble.failed(str(exc).strip())
                         self._stopping.wait(_PAUSE_SECONDS)
         finally:
             self._working_since = None
@@ -189,7 +191,7 @@ class OutboxRelay:
         """
         database = self._database
         while not database.lead():
-            self._working_since = time.monotonic()
+            self._note_work()
             if self._stopping.wait(_PAUSE_SECONDS):
                 return
         session = BookmarkedSession(
@@ -213,7 +215,7 @@ class OutboxRelay:
                     if not self._send(session, rows):
                         return
                 else:
-                    self._working_since = time.monotonic()
+                    self._note_work()
                     session.idle()
                     self._stopping.wait(self._poll_seconds)
         finally:
@@ -249,11 +251,16 @@ class OutboxRelay:
                 self._refuse_record(rows[0], exc.errors[0])
             return False
         self._database.delete(ids)
-        self._working_since = time.monotonic()
+        self._note_work()
         hit("outbox-deleted")
         self._most_rows = min(2 * self._most_rows, _MOST_ROWS)
         self._relayed += len(ids)
         return True
+
+    def _note_work(self) -> None:
+        """Notes that the relay has nothing to wait for: neither the database nor brokers."""
+        self._working_since = time.monotonic()
+        self._trouble.over()
 
     def _delete_sent(self, note: str) -> int:
         """Deletes the rows of a committed bookmark that are still in the table, and returns their number.

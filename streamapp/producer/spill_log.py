@@ -182,7 +182,7 @@ class SpillLog:
             yield RefusedParcel(*parcel, reason.decode())
 
     def retry(self, parcel: RefusedParcel) -> None:
-        """Puts a refused parcel behind all waiting parcels, to be sent again.
+        """Puts a refused parcel, whose records are sent together, behind all waiting parcels, to be sent again.
 
         The order changes: records that were sent after the parcel may already be in the topic.
         """

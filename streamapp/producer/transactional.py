@@ -20,6 +20,7 @@ from typing import Protocol
 
 from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
+from streamapp._base.repeated_failures import RepeatedFailures
 from streamapp.broker.refused import advised
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.producer.buffer import Buffer
@@ -174,6 +175,7 @@ class TransactionalChannel:
     # The sender.
 
     def _send_all(self) -> None:
+        trouble = RepeatedFailures(logger, self._options.name)
         while batch := self._next_batch():
             try:
                 self._send(batch)
@@ -187,10 +189,11 @@ class TransactionalChannel:
                 self._limit = max(_LEAST_PARCELS, self._limit // 2)
                 self._counts.retried(1)
                 unforeseen = None if isinstance(exc, BrokerError) else exc
-                logger.warning("%s: %s; it tries again", self._options.name, exc, exc_info=unforeseen)
+                trouble.failed(str(exc), unforeseen)
                 self._ending.wait(_PAUSE_SECONDS)
             else:
                 self._limit = min(_MOST_PARCELS, self._limit * 2)
+                trouble.over()
         if self._session is not None:
             self._session.abandon()
 

@@ -50,6 +50,8 @@ _MOST_ASKED_AGAIN = 5
 The values of the topic then probably do not begin with ids at all."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
+_MOST_COMPARED = 20
+"""The number of a subject's newest versions whose formats are compared with the format of a refused schema."""
 
 
 class ConfluentSchemaRegistry:
@@ -319,16 +321,25 @@ class ConfluentSchemaRegistry:
         return self.client.ask("POST", path, body, patient=patient, has=has, in_trouble=check)
 
     def _check_format(self, subject: str, format: SchemaFormat) -> None:
-        """Raises `SchemaRegistryError` if the subject has schemas of another format.
+        """Raises `SchemaRegistryError` if the subject has schemas of another format only.
 
-        Some registries answer with the status 500 to such a schema, as if they were in trouble.
+        Some registries answer with the status 500 to such a schema, as if they were in trouble. Other registries take
+        several formats, so they are really in trouble.
         """
+
+        def format_of(version: int | str) -> SchemaFormat:
+            path = path_of("subjects", subject, "versions", version)
+            return read_schema(self._described(subject, path, False), self._referenced)[0]
+
         try:
-            path = path_of("subjects", subject, "versions", "latest")
-            latest = read_schema(self._described(subject, path, False), self._referenced)[0]
+            latest = format_of("latest")
+            if latest == format:
+                return
+            versions = self.client.ask("GET", path_of("subjects", subject, "versions"), patient=False)
+            several = any(format_of(version) == format for version in reversed(versions[-_MOST_COMPARED:]))
         except (SchemaRegistryError, SerializationError):
             return
-        if latest != format:
+        if not several:
             raise SchemaRegistryError(
                 f"{subject} has schemas of {latest}, so the registry takes no schema of {format}. Write the new "
                 "format to another topic, or give the serde another subject_strategy"

@@ -214,8 +214,10 @@ class CachedStore(WriteBehindStore):
         new key needs."""
         return self._write
 
-    def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
-        first = super()._folder(initializer, aggregator)
+    def _folder(
+        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], keep_old: bool
+    ) -> Fold:
+        first = super()._folder(initializer, aggregator, keep_old)
         if self._silent:
             return first
         put_row = self.put_row

@@ -78,8 +78,10 @@ class CachedWindowStore(CachedTimes, WindowStore):
 
         return rewrite_and_wait
 
-    def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
-        fold = super()._folder(initializer, aggregator)
+    def _folder(
+        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], keep_old: bool
+    ) -> Fold:
+        fold = super()._folder(initializer, aggregator, keep_old)
         if not self._indexed:
             return fold
 

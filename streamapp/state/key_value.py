@@ -121,10 +121,14 @@ class TimestampedKeyValueStore(KeyValueStore):
         return row if self._shown else (self._values.show(row[0]), row[1])
 
     def folder(
-        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+        keep_old: bool = False,
     ) -> Callable[[Any, Any, int], tuple[Any, Any, int]]:
         """A function of key, value and timestamp that adds the value to the aggregate of the key (`Fold`)."""
-        key_class, keep_key, fold = self._key_class, self._keep_key, self._folder(initializer, aggregator)
+        key_class, keep_key = self._key_class, self._keep_key
+        fold = self._folder(initializer, aggregator, keep_old)
 
         def fold_value(key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             return fold(key if key.__class__ is key_class else keep_key(key), key, value, timestamp)

@@ -274,10 +274,13 @@ class TimestampedWindowStore(WindowStore):
         return row if self._shown else (self._values.show(row[0]), row[1])
 
     def folder(
-        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+        keep_old: bool = False,
     ) -> Callable[[Any, int, Any, int], tuple[Any, Any, int]]:
         """A function of key, window start, value and timestamp that adds a value to a window's aggregate (`Fold`)."""
-        kept, fold = self.row_folder(initializer, aggregator)
+        kept, fold = self.row_folder(initializer, aggregator, keep_old)
 
         def fold_value(key: Any, start: int, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             return fold((kept(key), start, 0), key, value, timestamp)
@@ -285,7 +288,10 @@ class TimestampedWindowStore(WindowStore):
         return fold_value
 
     def row_folder(
-        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+        keep_old: bool = False,
     ) -> tuple[Callable[[Any], Any], Fold]:
         """Two functions: the first gives the kept form of a key, the second adds a value to a row's aggregate (`Fold`).
 
@@ -297,7 +303,7 @@ class TimestampedWindowStore(WindowStore):
         def kept(key: Any) -> Any:
             return key if key.__class__ is key_class else keep_key(key)
 
-        return kept, self._folder(initializer, aggregator)
+        return kept, self._folder(initializer, aggregator, keep_old)
 
     def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
         show = self._values.show

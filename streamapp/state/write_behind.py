@@ -111,9 +111,10 @@ class WriteBehindStore(Store):
     def open_writes(self) -> None:
         """Makes `put_row` from the steps of a write. Only this method knows all steps.
 
-        Each step is a function that wraps the step before. The innermost step lets the row wait for the commit. Then
-        follow the steps of `_write_steps`, such as expiry. If the rows have headers (`StoreSpec.headers_format`), the
-        outermost step notes the headers of tombstones for the changelog.
+        The steps are nested: each step calls the next inner one. The innermost step lets the row wait for the commit.
+        Around it are the steps of `_write_steps`, such as expiry. Rows may have headers (`StoreSpec.headers_format`).
+        The outermost step then keeps the headers of a tombstone for its changelog record, because a deleted row has no
+        place for them.
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():
@@ -204,11 +205,16 @@ class WriteBehindStore(Store):
         row_bytes, key_of = self._ROW_BYTES, self._key_of
         return lambda row_key, row: row_bytes + kept_size(key_of(row_key)) + kept_size(row[0])
 
-    def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
+    def _folder(
+        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], keep_old: bool
+    ) -> Fold:
         """A function for each record of an aggregation: reads the row, calls the aggregator, writes the row.
 
         One function saves calls. A row's timestamp is the largest timestamp of its records. If the aggregator returns
         None, the row is deleted, with the timestamp of the record.
+
+        The aggregator may change the old value in place. With ``keep_old``, the function therefore returns another
+        object as the old value. A record cache has no use for ``keep_old``, because its flush decodes old values.
         """
         (rows, row_of), put_row = self._rows_to_fold(), self.put_row
         show, keep, value_class, sound = (
@@ -228,7 +234,10 @@ class WriteBehindStore(Store):
                 old = show(kept)
                 if timestamp > latest:
                     latest = timestamp
-            new = kept = aggregator(key, value, old)
+            new = aggregator(key, value, old)
+            if keep_old:
+                old = initializer() if kept is None else show(kept)
+            kept = new
             if new is None:
                 put_row(row_key, (None, timestamp))
             else:

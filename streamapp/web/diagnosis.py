@@ -239,7 +239,7 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
 
 
 def _removed(status: WorkerStatus) -> Iterator[Finding]:
-    """Records that brokers had removed before tasks, agents and consumers could read them."""
+    """Records that brokers had removed before tasks, global tables, agents and consumers could read them."""
     found = [(str(tp), tp.topic, "the worker", each) for tp, each in status.removed_records.items()]
     found += [
         (partition, partition.rpartition("-")[0], consumer.name, each)

@@ -97,7 +97,8 @@ class MetricsView:
         )  # fmt: skip
         # The series begin with 0, because `increase` of Prometheus does not see the first value of a series.
         read = [TopicPartition(each.topic, each.partition) for task in tasks for each in task.inputs]
-        read += [TopicPartition(each.topic, each.partition) for each in status.agent_inputs]
+        beside_tasks = (*status.agent_inputs, *status.global_inputs)
+        read += [TopicPartition(each.topic, each.partition) for each in beside_tasks]
         removed = dict.fromkeys(read, 0) | {tp: each.count for tp, each in status.removed_records.items()}
         yield Metric(
             "removed_records_total", "counter",

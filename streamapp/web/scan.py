@@ -63,9 +63,11 @@ class Row(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The rows of one partition for a page, in the order of `Position`; for a query with ``newest``, the newest first.
+    """The rows that one partition adds to the page of an answer, in the order of `Position`, such as key and window.
 
-    ``more`` is True if the partition has further rows for the query. ``scanned`` is the number of rows that were read.
+    For a query with ``newest``, the newest of the first `NEWEST_SCAN` rows come first. ``scanned`` is then the number
+    of rows that were read, otherwise that of ``rows``. ``more`` is True if the partition has rows for the query behind
+    these rows.
     """
 
     rows: list[Row]

@@ -374,6 +374,7 @@ def test_a_relay_says_that_its_database_stands_still(
         until(lambda: relay.metrics.relayed == 20, 60, lambda: relay.metrics)
         assert relay.metrics.stalled_seconds < 60
     assert "has answered neither a statement for 1 s nor a new connection for 2 s" in caplog.text
+    assert "relay orders works again, after" in caplog.text
     assert topics.values(topic) == [b"%d" % number for number in range(20)]
 
 

@@ -66,6 +66,28 @@ def test_only_the_record_that_is_too_large_fails(topics: Topics) -> None:
     assert numbers(topics.values(topic)) == [each for each in range(COUNT) if each not in guilty]
 
 
+def test_batches_are_smaller_also_if_another_topic_refuses_a_record_at_the_same_moment(
+    topics: Topics,
+) -> None:
+    small, other = topics.create(1, max_message_bytes="2000"), topics.create(1, max_message_bytes="20000")
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, **TOGETHER) as producer:
+
+        def send_small() -> list[Future[DeliveryReport]]:
+            return [producer.send_soon(small, key=b"k", value=padded(each, 150)) for each in range(20)]
+
+        sent = send_small()
+        reports = [
+            producer.send_soon(other, key=b"k", value=padded(each, 30_000 if each == 3 else 20))
+            for each in range(20)
+        ]
+        assert (failed(sent), failed(reports)) == ([], [3])
+        until(lambda: producer.metrics.retries > 0, 30, lambda: f"{producer.metrics}")
+        retries = producer.metrics.retries
+        assert failed(send_small()) == []
+        assert failed([producer.send_soon(small, value=b"the last")]) == []
+        assert producer.metrics.retries == retries
+
+
 def test_only_the_record_with_the_refused_timestamp_fails(topics: Topics) -> None:
     topic = topics.create(1, message_timestamp_before_max_ms="3600000")
     guilty = [7, 111]

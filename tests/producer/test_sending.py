@@ -356,6 +356,11 @@ async def test_calls_that_wait_for_a_registry_share_its_failure(topics: Topics) 
         outcomes = await asyncio.gather(*sends, return_exceptions=True)
         assert [type(each) for each in outcomes] == [RegistryAway] * 5
         assert registry.asked == 1
+        assert (producer.metrics.events, producer.metrics.failed) == (0, 0)  # the calls have raised
+        reports = [producer.send_soon(topic, value=str(number)) for number in range(3)]
+        outcomes = await asyncio.gather(*reports, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [RegistryAway] * 3
+        assert (producer.metrics.events, producer.metrics.failed) == (3, 3)
         registry.away = False
         await producer.send(topic, value="5")
     assert len(topics.values(topic)) == 1
@@ -436,6 +441,8 @@ async def test_send_soon_waits_for_a_registry_beside_the_event_loop(topics: Topi
         await asyncio.gather(*reports)
         last = producer.send_soon(topic, value="5")
     assert last.done()
+    metrics = producer.metrics
+    assert (metrics.events, metrics.confirmed, metrics.failed) == (4, 3, 1)  # the wrong one, too
     read = serde.bind(topic, False).deserialize
     assert [read(value or b"") for value in topics.values(topic)] == ["0", "1", "5"]
 

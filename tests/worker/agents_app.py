@@ -28,10 +28,11 @@ if "APP_ID" in env:
         bootstrap_servers=env["BOOTSTRAP"] if env.get("ADDRESS", "config") == "config" else None,
         processing_guarantee=guarantee,  # type: ignore[arg-type]
         commit_interval_ms=int(env.get("COMMIT_MS", "100")),
-        session_timeout_ms=6_000,
+        session_timeout_ms=int(env.get("SESSION_MS", "6000")),
         processing_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
         deserialization_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
         dead_letter_queue_topic=env.get("DEAD_LETTERS"),
+        group_instance_id=env.get("INSTANCE"),
     )
     topology = counting(env["SOURCE"], env["SINK"]) if env.get("TOPOLOGY") == "yes" else None
     broker = {"broker": f"kafka://{env['BOOTSTRAP']}"} if env.get("ADDRESS") == "broker" else {}

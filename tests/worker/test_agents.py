@@ -309,6 +309,52 @@ def test_a_worker_that_hangs_and_is_replaced_commits_nothing_any_more(cluster: C
     assert sum(map(len, counted.values())) == 900
 
 
+def test_the_one_whose_name_was_taken_ends(cluster: Cluster) -> None:
+    """Two workers with the same group_instance_id drove each other out of the group again and again."""
+    answered = Answered(cluster)
+    first = answered.start(TABLE="yes", INSTANCE="same")
+    answered.ask(10)
+    answered.answered(10)
+    second = answered.start("b", TABLE="yes", INSTANCE="same")
+    assert first.wait() == 1
+    assert "another worker has joined the group with group_instance_id='same'" in first.text()
+    answered.ask(10)
+    answered.answered(20)
+    assert second.terminate() == 0
+
+
+def test_another_address_of_a_named_worker_is_told_to_the_others(cluster: Cluster) -> None:
+    """The broker gave the worker its assignment from before the restart, and the worker ended at the old address."""
+    answered = Answered(cluster)
+
+    def start(name: str) -> tuple[Worker, int]:
+        port = free_port()
+        return answered.start(name, TABLE="yes", INSTANCE=name, SESSION_MS="45000", WEB_PORT=str(port)), port
+
+    (first, _), (second, other_port) = start("a"), start("b")
+    answered.ask(30)
+    answered.answered(30)
+
+    def owners(port: int) -> set[str]:
+        status, found = asked_over_http(port, "/router/seen/")
+        return set(found) if status == 200 else set()
+
+    until(lambda: len(owners(other_port)) == 2, 60, answered.story)
+    assert first.terminate() == 0
+    first, new_port = start("a")
+    first.wait_for("Worker ready")
+    wanted = {f"{new_port}", f"{other_port}"}
+    until(
+        lambda: {owner.rpartition(":")[2].strip("/") for owner in owners(other_port)} == wanted,
+        60,
+        answered.story,
+    )
+    answered.ask(30)
+    answered.answered(60)
+    for worker in (first, second):
+        assert worker.terminate() == 0
+
+
 def test_workers_that_come_and_go_repeat_nothing(cluster: Cluster) -> None:
     answered = Answered(cluster)
     env = {"TABLE": "yes", "DELAY": "0.003", "CONCURRENCY": "3"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
-from streamapp.engine.operators.forward import NOT_PUT, table_forwarder
+from streamapp.engine.operators.forward import NOT_PUT, copier_for_old, table_forwarder
 from streamapp.records import Headers
 
 __all__ = ["StreamAggregate", "StreamReduce"]
@@ -39,7 +39,8 @@ class StreamAggregate(Operator):
         if store.versioned:
             return self._bind_versioned(ctx, store)
         drop, forward = ctx.drop, table_forwarder(ctx, store, self.send_old)
-        fold = store.folder(self.initializer, self.aggregator)
+        keep_old = copier_for_old(store, self.send_old) is not None
+        fold = store.folder(self.initializer, self.aggregator, keep_old)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -58,6 +59,7 @@ class StreamAggregate(Operator):
             ctx.forward,
             self.send_old,
         )
+        copy = copier_for_old(store, send_old)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -65,10 +67,13 @@ class StreamAggregate(Operator):
                 return
             row = store.get(key)
             if row is None:
-                old = initializer()
+                before = old = initializer()
+                if copy is not None:
+                    before = initializer()
             else:
                 old, timestamp = row[0], max(row[1], timestamp)
-            new = aggregator(key, value, old)
+                before = old if copy is None else copy(old)
+            new = aggregator(key, value, before)
             valid_to = store.put(key, new, timestamp)
             if valid_to != NOT_PUT:
                 forward(key, (new, old if send_old else None, valid_to is None), timestamp, headers)
@@ -96,6 +101,7 @@ class StreamReduce(Operator):
         get, put = store.get, store.put
         versioned, forward_all = store.versioned, ctx.forward
         forward = None if versioned else table_forwarder(ctx, store, send_old)
+        copy = copier_for_old(store, send_old)
 
         def reduce(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -107,7 +113,7 @@ class StreamReduce(Operator):
                 old, new = None, value
             else:
                 old = row[0]
-                new = reducer(old, value)
+                new = reducer(old if copy is None else copy(old), value)
                 if row[1] > timestamp:
                     latest = row[1]
             if forward is not None:

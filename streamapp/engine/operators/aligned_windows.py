@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from streamapp.engine.operators.forward import TableForward, emit_nothing
+from streamapp.engine.operators.forward import TableForward, copier_for_old, emit_nothing
 from streamapp.engine.operators.window_aggregate import Place, WindowedAggregate
 from streamapp.records import Headers, Windowed
 from streamapp.windows import Windows
@@ -38,8 +38,9 @@ class WindowAggregate(WindowedAggregate):
         size, starts_of = self.windows.span_ms, self.windows.windows_for
         if self.all_or_none and not self.windows.tumbling:
             return self._bind_all_or_none(store, forward)
-        kept, fold = store.row_folder(self.initializer, self.aggregator)
         emits = forward is not emit_nothing
+        keep_old = copier_for_old(store, self.send_old and emits) is not None
+        kept, fold = store.row_folder(self.initializer, self.aggregator, keep_old)
 
         def place_in_one(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
             start = timestamp - timestamp % size

@@ -11,8 +11,11 @@ from streamapp.state.versioned import NOT_PUT
 
 __all__ = [
     "NOT_PUT",
+    "Copy",
     "TableForward",
     "TableWrite",
+    "copier",
+    "copier_for_old",
     "emit_nothing",
     "nowhere",
     "table_forwarder",
@@ -21,6 +24,10 @@ __all__ = [
 
 TableForward = Callable[[Any, Any, Any, int, Headers], None]
 """Takes one update: key, new value, old value, timestamp in ms, headers."""
+
+
+Copy = Callable[[Any], Any]
+"""Gives another object with the same value."""
 
 
 class TableWrite(Protocol):
@@ -42,6 +49,27 @@ def nowhere(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
 def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
     """The forward function of an operator whose updates are forwarded elsewhere: at the flush of a record cache, or at
     the close of a window."""
+
+
+def copier(store: Any) -> Copy | None:
+    """The function that copies a value of a store. None if no function can change such a value in place.
+
+    A user's function may change an aggregate in place and return the same object. So an operator that needs the
+    aggregate afterwards gives the function a copy.
+    """
+    serde = store.spec.value_serde
+    if serde.immutable:
+        return None
+    serialize, deserialize = serde.serialize, serde.deserialize
+    return lambda value: deserialize(serialize(value))
+
+
+def copier_for_old(store: Any, send_old: bool) -> Copy | None:
+    """`copier` for an operator that hands on the aggregate as the old value of a change.
+
+    None if no operator needs old values, or if the store has a record cache, whose flush decodes the old values anew.
+    """
+    return copier(store) if send_old and not store.cached else None
 
 
 def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ProcessFn
-from streamapp.engine.operators.forward import TableForward, nowhere
+from streamapp.engine.operators.forward import TableForward, copier_for_old, emit_nothing, nowhere
 from streamapp.engine.operators.window_aggregate import Place, WindowedAggregate
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import SessionWindows
@@ -41,13 +41,14 @@ class SessionWindowAggregate(WindowedAggregate):
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         find, put, remove = store.find_sessions, store.put, store.remove
         gap = self.windows.gap_ms
+        copy = copier_for_old(store, self.send_old and forward is not emit_nothing)
 
         def place(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
             start = end = timestamp
             result = initializer()
             merged = list(find(key, timestamp - gap, timestamp + gap))
             for session_start, session_end, session in merged:
-                result = merger(key, result, session)
+                result = merger(key, result, session if copy is None else copy(session))
                 start, end = min(start, session_start), max(end, session_end)
             if end < close_time:
                 return 1

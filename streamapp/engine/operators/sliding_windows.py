@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from streamapp.engine.operators.forward import TableForward
+from streamapp.engine.operators.forward import TableForward, copier, copier_for_old, emit_nothing
 from streamapp.engine.operators.window_aggregate import Place, WindowedAggregate
 from streamapp.errors import StreamsError
 from streamapp.records import Headers, Windowed
@@ -83,6 +83,8 @@ class _WindowUpdate:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
         self.scan_key, self.put, self.forward = store.scan_key, store.put, forward
+        self.copy = copier(store)
+        self.keep_old = copier_for_old(store, operator.send_old and forward is not emit_nothing) is not None
         self.writes: list[tuple[int, Any, Any, int, int]] = []
         """For each window: start, new and old aggregate, time of the row, time of the result."""
 
@@ -137,11 +139,11 @@ class _WindowUpdate:
                 left, previous = (aggregate, latest), latest
                 break
         if previous is not None and previous + 1 not in starts and previous + 1 + difference >= timestamp:
-            self.add_to(previous + 1, (self.initializer(), timestamp))
+            self.add_to(previous + 1, None)
         if not left_exists:
             joins_previous = left is not None and previous is not None and timestamp - difference <= previous
-            base = left[0] if joins_previous and left is not None else self.initializer()
-            self.add_to(timestamp - difference, (base, timestamp))
+            base = (left[0], timestamp) if joins_previous and left is not None else None
+            self.add_to(timestamp - difference, base)
         if not right_exists:
             self.open_right(right)
 
@@ -169,8 +171,8 @@ class _WindowUpdate:
         if not right_exists:
             self.open_right(right)
         if previous is not None and previous + 1 not in starts:
-            self.add_to(previous + 1, (self.initializer(), timestamp))
-        self.add_to(0, combined or (self.initializer(), timestamp))
+            self.add_to(previous + 1, None)
+        self.add_to(0, combined)
 
     def open_right(self, right: _Row | None) -> None:
         """Opens the right window of t with the aggregate of ``right``, if ``right`` has a record later than t."""
@@ -178,8 +180,11 @@ class _WindowUpdate:
             return
         self.writes.append((self.timestamp + 1, right[0], None, right[1], right[1]))
 
-    def add_to(self, start: int, row: _Row) -> None:
-        """Adds the record to the aggregate of one window."""
+    def add_to(self, start: int, row: _Row | None) -> None:
+        """Adds the record to the aggregate of one window. None: the aggregate is the initializer's value.
+
+        `open_right` may need the same aggregate without the record, but only of a row with a later record.
+        """
         end = start + self.difference
         if end <= start:
             raise StreamsError(
@@ -189,7 +194,14 @@ class _WindowUpdate:
         if end < self.close_time:
             self.closed += 1
             return
-        old = row[0]
-        new = self.aggregator(self.key, self.value, old)
-        timestamp = self.timestamp if old is None else max(self.timestamp, row[1])
+        if row is None:
+            old, latest = self.initializer(), self.timestamp
+            before = self.initializer() if self.keep_old else old
+        else:
+            old, latest = row
+            before = old
+            if self.copy is not None and (self.keep_old or latest > self.timestamp):
+                before = self.copy(old)
+        new = self.aggregator(self.key, self.value, before)
+        timestamp = self.timestamp if old is None else max(self.timestamp, latest)
         self.writes.append((start, new, old, self.timestamp if new is None else timestamp, timestamp))

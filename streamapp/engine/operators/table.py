@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from streamapp.engine.equality import same
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
-from streamapp.engine.operators.forward import table_writer
+from streamapp.engine.operators.forward import copier_for_old, table_writer
 from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.transformer import ValueTransformer, bind_transformer
 from streamapp.errors import StreamsError
@@ -246,7 +246,7 @@ class TableAggregate(Operator):
         initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
         store = ctx.store(self.store)
         get, write = store.reader_before_put(), table_writer(ctx, store, self.send_old)
-        name = ctx.name
+        name, copy = ctx.name, copier_for_old(store, self.send_old)
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -254,9 +254,9 @@ class TableAggregate(Operator):
             new, old, _ = value
             row = get(key)
             before, at_least = (None, timestamp) if row is None else (row[0], max(timestamp, row[1]))
-            aggregate, at = before, timestamp
+            aggregate, at = before if copy is None or before is None else copy(before), timestamp
             if old is not None and before is not None:
-                aggregate, at = subtractor(key, old, before), at_least
+                aggregate, at = subtractor(key, old, aggregate), at_least
             if new is not None:
                 aggregate = adder(key, new, initializer() if aggregate is None else aggregate)
                 at = at_least
@@ -280,7 +280,7 @@ class TableReduce(Operator):
         adder, subtractor = self.adder, self.subtractor
         store = ctx.store(self.store)
         get, write = store.reader_before_put(), table_writer(ctx, store, self.send_old)
-        name = ctx.name
+        name, copy = ctx.name, copier_for_old(store, self.send_old)
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -288,9 +288,9 @@ class TableReduce(Operator):
             new, old, _ = value
             row = get(key)
             before, at_least = (None, timestamp) if row is None else (row[0], max(timestamp, row[1]))
-            aggregate, at = before, timestamp
+            aggregate, at = before if copy is None or before is None else copy(before), timestamp
             if old is not None and before is not None:
-                aggregate, at = subtractor(before, old), at_least
+                aggregate, at = subtractor(aggregate, old), at_least
             if new is not None:
                 if aggregate is None:
                     aggregate = new

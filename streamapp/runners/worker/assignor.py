@@ -16,10 +16,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from faust.assignor.client_assignment import ClientMetadata
-
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.agents.assignor import AgentAssignor
+from streamapp.runners.worker.agents.assignor import AgentAssignor, MemberMetadata
 from streamapp.runners.worker.placement import Candidate, Placement, TaskId, place
 
 __all__ = ["RUNNING", "StreamsAssignor"]
@@ -30,40 +28,11 @@ RUNNING = -2
 """The offset that a member reports for a task that it runs, as in Kafka Streams' subscriptions."""
 
 
-class _Metadata(  # type: ignore[call-arg]
-    ClientMetadata,  # type: ignore[misc]
-    serializer="json",
-    include_metadata=False,
-    namespace="@StreamsMetadata",
-):
-    """The user data of Faust's members, with ``streams`` for the data of workers.
-
-    In a subscription ``streams`` has:
-
-    - ``rack``, the member's rack;
-    - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
-    - ``warm``, the tasks whose copies had caught up at the member's last look;
-    - ``moved``, the number of times that the member has asked for an assignment with its present data;
-    - ``names``, the `Plan.task_names` of the member;
-    - ``roles``, the `Plan.topic_roles` of the member.
-
-    In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
-    addresses of the workers with a copy. ``names`` and ``roles`` are those of the leader.
-
-    During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
-    standbys, offsets and copies from members with other ``names``, and the leader gives such members no standbys.
-    If a topic of both versions has another role in the other version, the member ends, and gets no tasks of the leader.
-    Members of earlier releases have no ``names`` or no ``roles``.
-    """
-
-    streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
-
-
 class StreamsAssignor(AgentAssignor):
     """Faust's assignor for the topics of agents, and `place` for the source topics of the topology."""
 
     _partition_counts: dict[str, int]
-    _clients: dict[str, _Metadata]
+    _clients: dict[str, MemberMetadata]
     _subscriptions: Mapping[str, list[str]]
     _placement: Placement
 
@@ -72,7 +41,6 @@ class StreamsAssignor(AgentAssignor):
         self.standbys: dict[TaskId, bool] = {}
         """The tasks of which this member keeps a copy. True: a warm-up, which becomes the running task."""
         self._copies: dict[TaskId, tuple[str, ...]] = {}
-        self._moved = 0
         self.conflict: str | None = None
         """A topic that the tasks of the group's leader read for other stores or repartition topics than the tasks here.
         """
@@ -82,14 +50,14 @@ class StreamsAssignor(AgentAssignor):
     # The subscription and the assignment of a member.
 
     @property
-    def _metadata(self) -> _Metadata:
+    def _metadata(self) -> MemberMetadata:
         runtime = self.app.streams
         offsets = {str(task): offset for task, offset in runtime.task_offsets().items()}
         mine = super()._metadata
         warm = sorted(map(str, runtime.warm_tasks()))
-        streams = {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm, "moved": self._moved}
-        streams["names"], streams["roles"] = self._names, self._roles
-        return _Metadata(**mine.asdict(), streams=streams)
+        mine.streams |= {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm}
+        mine.streams |= {"names": self._names, "roles": self._roles}
+        return mine
 
     @property
     def _names(self) -> str:
@@ -100,36 +68,26 @@ class StreamsAssignor(AgentAssignor):
         return self.app.streams.plan.topic_roles  # type: ignore[no-any-return]
 
     @classmethod
-    def _get_client_metadata(cls, metadata: Any) -> _Metadata:
-        return _Metadata.loads(metadata.user_data)  # type: ignore[no-any-return]
+    def _get_client_metadata(cls, metadata: Any) -> MemberMetadata:
+        return MemberMetadata.loads(metadata.user_data)  # type: ignore[no-any-return]
 
     def on_assignment(self, assignment: Any) -> None:
-        metadata = _Metadata.loads(self._decompress(assignment.user_data))
-        # A static member comes back without a rebalance (KIP-345), so the others still have its address from before
-        # the restart.
-        moved = metadata.url != str(self._url)
-        if moved:
-            metadata.url = str(self._url)
-            assignment = type(assignment)(
-                assignment.version, assignment.assignment, self._compress(metadata.dumps())
-            )
         super().on_assignment(assignment)
+        metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
         self.conflict, before = _conflict(self._roles, metadata), self.conflict
-        # Such a member may also get an assignment from before the restart, perhaps with its own earlier version.
+        # A static member may get an assignment from before its restart, perhaps with its own earlier version.
         named = self.app.streams.config.group_instance_id is not None
         self.outdated = named and self.conflict is not None and before is None
         streams = _understood(metadata, self._names)
         self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
-        if moved:
-            logger.info("the address of this worker has changed; the worker tells the group")
         if self.outdated:
             logger.info("the assignment is that of another version; the worker asks for a new one")
-        if moved or self.outdated:
-            # A broker starts no rebalance for an unchanged subscription. This number changes the subscription.
-            self._moved += 1
-            self.app.streams.rejoin()
+            self._ask_anew()
+
+    def _rejoin(self) -> None:
+        self.app.streams.rejoin()
 
     def url_of(self, partition: TopicPartition) -> str | None:
         """The address of the worker that has a source partition. None: no worker has the partition."""
@@ -207,7 +165,7 @@ class StreamsAssignor(AgentAssignor):
         copies = {str(task): [urls[m] for m in placement.copies(task)] for task in sorted(with_copies)}
         result = super()._protocol_assignments(assignments, *distributions)
         for member, told in result.items():
-            metadata = _Metadata.loads(self._decompress(told.user_data))
+            metadata = MemberMetadata.loads(self._decompress(told.user_data))
             metadata.streams = {
                 "standby": sorted(map(str, placement.standby.get(member, ()))),
                 "warmup": sorted(map(str, placement.warmup.get(member, ()))),
@@ -219,12 +177,12 @@ class StreamsAssignor(AgentAssignor):
         return result
 
 
-def _same_tasks(metadata: _Metadata, names: str) -> bool:
+def _same_tasks(metadata: MemberMetadata, names: str) -> bool:
     """True if the ids of tasks mean the same tasks for another worker as here."""
     return (metadata.streams or {}).get("names", names) == names  # type: ignore[no-any-return]
 
 
-def _conflict(roles: Mapping[str, str], metadata: _Metadata) -> str | None:
+def _conflict(roles: Mapping[str, str], metadata: MemberMetadata) -> str | None:
     """A topic that has another role for another worker than here. None: the two workers may share all topics."""
     others = (metadata.streams or {}).get("roles", {})
     return min(
@@ -232,13 +190,13 @@ def _conflict(roles: Mapping[str, str], metadata: _Metadata) -> str | None:
     )
 
 
-def _understood(metadata: _Metadata, names: str) -> Mapping[str, Any]:
+def _understood(metadata: MemberMetadata, names: str) -> Mapping[str, Any]:
     """The data of another worker; none if the ids of tasks in the data have another meaning than here."""
     return metadata.streams or {} if _same_tasks(metadata, names) else {}
 
 
 def _candidate(
-    client: _Metadata,
+    client: MemberMetadata,
     names: str,
     topics: Mapping[int, list[str]],
     ends: Mapping[TaskId, int],

@@ -16,7 +16,6 @@ from faust.types import TP
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread, AgentTransport
 from streamapp.runners.worker.group import listen_to_heartbeats
-from streamapp.runners.worker.static import hold_identity
 
 __all__ = ["StreamsTransport"]
 
@@ -39,9 +38,6 @@ class _ConsumerThread(AgentConsumerThread):
         # agents or without partitions fetches nothing here. The watchdog looks for code that hangs.
         coordinator._max_poll_interval = math.inf
         listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)
-        instance_id = self.app.conf.consumer_group_instance_id
-        if instance_id is not None:
-            hold_identity(coordinator, instance_id, self.on_refused)
 
     def on_refused(self, error: StreamsError) -> None:
         self.app.streams.on_fenced(error)

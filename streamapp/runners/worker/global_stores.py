@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 from streamapp._base.counted import counted
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.log_ends import LogEnds
+from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
@@ -62,6 +63,7 @@ class GlobalStores:
         self.state: GlobalState = GlobalState(
             plan, wall_clock_ms=now_ms, rows=rows, letters=self._letters.take
         )
+        self.removed: RemovedRecords = RemovedRecords()
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
         self._consumer: LastingConsumer | None = None
@@ -139,8 +141,11 @@ class GlobalStores:
         Raises `BrokerError` for a position beyond the end: the rows in the store are not those of the topic.
         """
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
-        if consumer.position(tp) > first:
+        position = consumer.position(tp)
+        if position > first:
             raise _recreated(tp.topic)
+        if self.removed.note(tp, position, first):
+            tell_removed(tp, position, first, first)
         consumer.remove([tp])
         consumer.add({tp: first})
 

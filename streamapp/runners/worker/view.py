@@ -230,10 +230,13 @@ class WorkerView:
 
     @property
     def removed_records(self) -> dict[TopicPartition, RemovedRange]:
-        """Records of tasks and agents that brokers had removed before this worker could read them."""
-        agents = self._app._consumer
-        tasks = {} if self._plane is None else self._plane.fetcher.removed.found
-        return {**tasks, **({} if agents is None else agents.removed.found)}
+        """Records of tasks, global tables and agents that brokers had removed before this worker could read them."""
+        tasks = None if self._plane is None else self._plane.fetcher
+        found: dict[TopicPartition, RemovedRange] = {}
+        for reader in (tasks, self._global_stores, self._app._consumer):
+            if reader is not None:
+                found |= reader.removed.found
+        return found
 
     @property
     def standbys(self) -> dict[str, StandbyInfo]:

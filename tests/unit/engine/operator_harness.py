@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+from streamapp import LongSerde
 from streamapp.engine.operator import Operator, ProcessFn
 
 
@@ -23,6 +25,7 @@ class FakeStore:
     def __init__(self, **rows: tuple[Any, int]) -> None:
         self.rows: dict[Any, tuple[Any, int]] = dict(rows)
         self.listener: Any = None
+        self.spec = SimpleNamespace(value_serde=LongSerde())
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         return self.rows.get(key)

@@ -290,6 +290,20 @@ def test_a_subject_with_another_format_is_no_outage(server: ScriptedRegistry) ->
     assert clock.now == 0
 
 
+def test_a_subject_that_has_both_formats_is_an_outage(server: ScriptedRegistry) -> None:
+    """The error said that the registry takes no schema of JSON, although the subject has one."""
+    client_of(server).id_of("flights-value", {"type": "object"}, "JSON")
+    client_of(server).id_of("flights-value", FLIGHT)
+
+    def troubled(number: int) -> None:
+        if server.requests[-1][0] == "POST":
+            raise Refused(500, 50001, "Error in the backend data store")
+
+    server.fault = troubled
+    with pytest.raises(SchemaRegistryError, match="answers 500: Error in the backend data store"):
+        client_of(server).id_of("flights-value", {"type": "object"}, "JSON")
+
+
 @pytest.mark.parametrize(("status", "code"), [(503, 503), (500, 50004)])
 def test_an_outage_says_nothing_about_the_formats_of_a_subject(
     server: ScriptedRegistry, status: int, code: int

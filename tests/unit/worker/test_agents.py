@@ -277,3 +277,26 @@ def test_agents_send_messages_as_large_as_other_clients(tmp_path: Path) -> None:
     """With at_least_once, Faust's own limit stayed at 1,000,000 bytes."""
     assert app_with(tmp_path, **{"message.max.bytes": "5000000"}).conf.producer_max_request_size == 5_000_000
     assert app_with(tmp_path).conf.producer_max_request_size == 1_000_000
+
+
+async def test_agents_read_from_brokers_of_their_rack() -> None:
+    app = App("racks", config=StreamsConfig("racks", client_rack="eu-1a"))
+    thread = app._new_consumer()._thread
+    consumer = thread._create_consumer(asyncio.get_running_loop())
+    assert consumer._client_rack == "eu-1a"
+
+
+@pytest.mark.parametrize(
+    ("reset", "told"),
+    [
+        ("earliest", "in-0: records 3 to 9 are gone (retention) before they were processed"),
+        ("latest", "in-0: records 3 to 9 are left out. The first of them are gone (retention)"),
+    ],
+)
+async def test_records_that_agents_pass_over_are_called_by_their_name(
+    reset: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With latest, the line called records gone that the topic still has."""
+    app = App("passes", config=StreamsConfig("passes"), consumer_auto_offset_reset=reset)
+    app._new_consumer()._note_removed(TP("in", 0), 3, 10)
+    assert caplog.text.count(told) == 1

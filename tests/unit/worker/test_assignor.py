@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from faust.assignor.client_assignment import ClientAssignment
 
 from streamapp import App, KStream, Materialized, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.runners.worker.assignor import _candidate, _Metadata
+from streamapp.runners.worker.agents.assignor import MemberMetadata
+from streamapp.runners.worker.assignor import _candidate
+from streamapp.runners.worker.membership import FaustMembership
 from streamapp.runners.worker.placement import Candidate, TaskId, place
 
 
@@ -21,7 +24,7 @@ def describe(builder: StreamsBuilder) -> None:
 
 def assigned(assignor: Any, url: str, **streams: Any) -> ConsumerProtocolMemberAssignment:
     """No partitions, to a member at that address."""
-    metadata = _Metadata(
+    metadata = MemberMetadata(
         assignment=ClientAssignment(actives={}, standbys={}),
         url=url,
         changelog_distribution={},
@@ -50,6 +53,22 @@ def test_a_member_under_another_address_says_something_new() -> None:
     assert assignor.metadata({"in"}).user_data == second
 
 
+def test_a_member_without_a_topology_tells_another_address_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The assignor failed: the assignment from before the restart has the earlier address."""
+    app = App("agents")
+    app.Table("rows")
+    assignor: Any = app.assignor
+    asked: list[None] = []
+    monkeypatch.setattr(FaustMembership, "rejoin", lambda membership: asked.append(None))
+
+    first = assignor.metadata({"in"}).user_data
+    assignor.on_assignment(assigned(assignor, "http://elsewhere:6066"))
+    assert asked == [None]
+    assert assignor.metadata({"in"}).user_data != first
+    assignor.on_assignment(assigned(assignor, str(assignor._url)))
+    assert asked == [None]
+
+
 def test_the_standbys_of_another_version_are_other_tasks() -> None:
     """A worker of a new version opened the state of a task twice and ended: its task 0_0 was another one than the
     leader's."""
@@ -68,7 +87,7 @@ def test_the_standbys_of_another_version_are_other_tasks() -> None:
 def test_the_offsets_of_another_version_belong_to_other_tasks() -> None:
     task = TaskId(0, 0)
     for sender, lags in (("mine", {task: 5}), ("other", {}), (None, {task: 5})):
-        metadata = _Metadata(
+        metadata = MemberMetadata(
             assignment=ClientAssignment(actives={}, standbys={}),
             url="",
             changelog_distribution={},

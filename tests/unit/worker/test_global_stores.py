@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
+from streamapp.broker.removed_records import RemovedRange
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners import topic_ids
@@ -268,11 +269,13 @@ def test_a_position_that_the_new_topic_does_not_reach_ends_the_worker(cluster: C
 
 
 def test_reading_goes_on_behind_rows_that_retention_deleted(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = opened(cluster)
     monkeypatch.setattr(global_stores, "list_offsets", lambda *_, **__: {RATES: 40})
     cluster.events = [ConsumerEvent(RATES, 0, GONE)]
     stores.poll(0)
     assert cluster.added == [{RATES: 40}]
+    assert f"{RATES}: records 0 to 39 are gone (retention)" in caplog.text
+    assert stores.removed.found == {RATES: RemovedRange(40, 0, 39)}
     stores.close()

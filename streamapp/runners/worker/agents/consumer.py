@@ -43,6 +43,7 @@ from streamapp.runners.worker.clients import (
 )
 from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
+from streamapp.runners.worker.static import hold_identity
 from streamapp.runners.worker.status import InputInfo
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
@@ -64,6 +65,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> Any:
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
+        consumer._client_rack = self.app.config.client_rack  # Faust has no setting for it
         return consumer
 
     async def on_start(self) -> None:
@@ -72,6 +74,9 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             coordinator = self._ensure_consumer()._coordinator
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
+            instance_id = self.app.conf.consumer_group_instance_id
+            if instance_id is not None:
+                hold_identity(coordinator, instance_id, self.on_refused)
 
     def _crash(self, reason: BaseException) -> None:
         """Notes the crash of another service, after which this thread serves on until the worker stops it.
@@ -118,7 +123,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                     _watch_removals(state, partial(note, tp))
 
     def on_refused(self, error: StreamsError) -> None:
-        """Ends the worker, because the group refuses it as a member."""
+        """Ends the worker, because the group refuses it, or because another process has its ``group_instance_id``."""
         asyncio.run_coroutine_threadsafe(self.consumer.fail(error, None), self.consumer.loop)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
@@ -426,7 +431,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _note_removed(self, tp: TP, position: int, begin: int) -> None:
         if self.removed.note(TopicPartition(*tp), position, begin):
-            tell_removed(TopicPartition(*tp), position, begin, begin)
+            latest = self.app.conf.consumer_auto_offset_reset == "latest"
+            tell_removed(TopicPartition(*tp), position, None if latest else begin, begin)
 
     async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> dict[TP, int]:
         """Sets the partitions to their positions. Returns the positions at the ends of ``new`` partitions, if reading

@@ -19,11 +19,11 @@ __all__ = ["FlowControl"]
 
 
 class FlowControl(FlowControlEvent):
-    """Faust's flow control, with a `resume` that keeps the queues of a flow that is not suspended.
+    """Faust's flow control, with a `resume` that empties the queues of agents only if the agents were suspended.
 
-    Faust's ``resume`` always empties the queues of agents. Faust's recovery calls ``resume`` once more after the
-    partitions were set to their positions, so the recovery could empty a queue with a new record. No agent would ever
-    finish this record, so no later record could be committed.
+    Faust's ``resume`` always empties the queues. After a rebalance, Faust's "recovery" sets the partitions to their
+    positions, and then calls ``resume`` once more. So the recovery could empty a queue with a new record. No agent
+    would ever finish this record, so no later record could be committed.
     """
 
     def resume(self) -> None:

@@ -12,8 +12,9 @@ __all__ = ["worker_state"]
 def worker_state(app: Any) -> tuple[WorkerState, str | None]:
     """The state of an `App` without a topology, and the reason of the states ``failed`` and ``stuck``.
 
-    The worker is ``running`` if the group has accepted the worker for its agents, and all consumers (`App.consume`)
-    run. The states ``failed``, ``stopping`` and ``stuck`` come first. Any thread may ask.
+    The worker is ``running`` if it is a member of the group of its agents, and all consumers (`App.consume`) run. An
+    `App` without agents needs no group. If ``failed``, ``stopping`` or ``stuck`` applies, too, this state is the
+    answer. Any thread may ask.
     """
     consumer, watchdog = app._consumer, app._watchdog
     consumers = app.consumers
