@@ -13,13 +13,11 @@ workers of all standbys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
-from faust.assignor.client_assignment import ClientMetadata
-
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.agents.assignor import AgentAssignor
+from streamapp.runners.worker.agents.assignor import AgentAssignor, AgentMetadata
 from streamapp.runners.worker.placement import Candidate, Placement, TaskId, place
 
 __all__ = ["RUNNING", "StreamsAssignor"]
@@ -31,12 +29,12 @@ RUNNING = -2
 
 
 class _Metadata(  # type: ignore[call-arg]
-    ClientMetadata,  # type: ignore[misc]
+    AgentMetadata,
     serializer="json",
     include_metadata=False,
     namespace="@StreamsMetadata",
 ):
-    """The user data of Faust's members, with ``streams`` for the data of workers.
+    """The user data of members with agents, with ``streams`` for the data of workers.
 
     In a subscription ``streams`` has:
 
@@ -146,8 +144,12 @@ class StreamsAssignor(AgentAssignor):
     def _source_topics(self) -> dict[int, tuple[str, ...]]:
         return self.app.streams.source_topics  # type: ignore[no-any-return]
 
+    @property
+    def _placed_as_tasks(self) -> Set[str]:
+        return {topic for names in self._source_topics.values() for topic in names}
+
     def _get_copartitioned_groups(self, topics: set[str], cluster: Any, subscriptions: Any) -> Any:
-        ours = {topic for names in self._source_topics.values() for topic in names}
+        ours = self._placed_as_tasks
         self._partition_counts = {
             topic: len(cluster.partitions_for_topic(topic) or ()) for topic in sorted(topics & ours)
         }
