@@ -514,6 +514,24 @@ def test_offsets_of_agents_that_are_lost_beside_others(cluster: Cluster, other: 
     assert len(answered.answers()) == 20
 
 
+def test_records_that_an_agent_with_an_old_name_has_left_are_told(cluster: Cluster) -> None:
+    """The name of an agent is in the name of its topic of ``group_by``, so the records of the old topic were lost."""
+    answered = Answered(cluster)
+    left = f"old-name-{answered.input}-user-repartition"
+    cluster.create(left)
+    cluster.producer.produce(left, b"first", b"k", 1)
+    cluster.producer.produce(left, b"second", b"k", 1)
+    cluster.producer.flush()
+    commit_offsets(cluster.bootstrap, cluster.id, [TopicPartition(left, 1, 1)])
+    answered.ask(20)
+    worker = answered.start()
+    worker.wait_for(
+        f"the topic {left} of group_by has records of an earlier version, from offset 1 of partition 1 on"
+    )
+    answered.answered(20)
+    assert worker.terminate() == 0
+
+
 def test_rows_of_an_agent_that_reads_a_channel_need_no_offsets(cluster: Cluster) -> None:
     answered = Answered(cluster)
     for _ in range(2):

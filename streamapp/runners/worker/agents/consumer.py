@@ -43,6 +43,7 @@ from streamapp.runners.worker.clients import (
     list_offsets,
 )
 from streamapp.runners.worker.group import close_while_joining, watch_membership
+from streamapp.runners.worker.leftovers import tell_left_by_agents
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.status import InputInfo
 
@@ -329,6 +330,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
         self._ids |= ids_of(admin, topics - self._ids.keys())
 
+    def _tell_left(self) -> None:
+        config = self.app.config
+        tell_left_by_agents(config, admin_client(config), self.app.topics.acks_enabled_for, PATIENCE_SECONDS)
+
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
         return bool(self.app.topics.acks_enabled_for(tp.topic))
@@ -361,6 +366,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         found = await self._positions_of_group()
         try:
             await asyncio.to_thread(self._learn_ids, {tp.topic for tp in found})
+            if found:
+                await asyncio.to_thread(self._tell_left)
         except StreamsError as exc:
             await self.fail(exc, None)
             return
