@@ -75,7 +75,7 @@ def acls(
 
 
 def _of_app(app: Any) -> set[Acl]:
-    from streamapp.runners.worker.faust_names import changelogs_of_agents, topics_of_agents
+    from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 
     found = acls_of_consumers(app.config, app.consumers)
     found |= acls_of_agents(topics_of_agents(app), changelogs_of_agents(app))

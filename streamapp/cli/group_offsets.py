@@ -269,7 +269,7 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
 
 def _left_out(app: Any, copy: str) -> list[str]:
     """The readers of an application that would begin at the first record in a copy, with the commands against this."""
-    from streamapp.runners.worker.faust_names import topics_of_agents
+    from streamapp.runners.worker.agents.topics import topics_of_agents
 
     agents, runs_topology = topics_of_agents(app), hasattr(app, "streams")
     lines = []

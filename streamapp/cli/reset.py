@@ -31,8 +31,8 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
     """
     # Imported here, so that the other commands do not load the worker's libraries.
     from streamapp.app import COMMAND_LINE_DATADIR
+    from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
     from streamapp.runners.worker.clients import admin_client
-    from streamapp.runners.worker.faust_names import changelogs_of_agents, topics_of_agents
     from streamapp.runners.worker.reset import plan_reset
 
     if datadir is not None:

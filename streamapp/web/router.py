@@ -13,7 +13,8 @@ from faust.web.apps import tables
 from faust.web.exceptions import NotFound, ServiceUnavailable
 from yarl import URL
 
-from streamapp.runners.worker.faust_names import StoreTable, channels_of_agents
+from streamapp.runners.worker.agents.topics import channels_of_agents
+from streamapp.runners.worker.faust_names import StoreTable
 from streamapp.runners.worker.status import TableInfo
 from streamapp.runners.worker.view import StoreNotAvailable
 from streamapp.web.keys import parse_key

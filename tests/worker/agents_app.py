@@ -78,6 +78,20 @@ if "APP_ID" in env:
             await answers.send(key=event.key, value=b"sent " + value + number)
             yield b"yielded " + value
 
+    if "CHANNEL" in env:
+        notes = app.channel()
+
+        @app.agent(notes)
+        async def note(stream):  # type: ignore[no-untyped-def]
+            """Notes each message in the table, which has no other rows before the first question."""
+            async for _ in stream:
+                counts["noted"] += 1
+                print("noted in the table", flush=True)
+
+        @app.timer(0.2)
+        async def remind() -> None:
+            await notes.send(value="note")
+
     if "BATCH" in env:
         topic = app.topic(env["BATCH"], value_serializer="raw", key_serializer="raw")
 

@@ -533,6 +533,59 @@ def test_tables_of_agents_whose_offsets_are_lost(cluster: Cluster, guarantee: st
     assert third.terminate() == 0
 
 
+@pytest.mark.parametrize("other", ["a topology with offsets", "a channel in memory"])
+def test_offsets_of_agents_that_are_lost_beside_others(cluster: Cluster, other: str) -> None:
+    """Offsets of the topology hid the loss, also those that the operator had chosen as the error said. An agent that
+    reads a channel in memory hid the loss, too. Agents then counted all records a second time."""
+    answered = Answered(cluster, other == "a topology with offsets")
+    env = {"TABLE": "yes"} | ({} if answered.topology else {"CHANNEL": "yes"})
+    answered.ask(20)
+    first = answered.start(**env)
+    first.wait_for("ready")
+    answered.answered(20)
+    assert first.terminate() == 0
+    (deleted,) = cluster.admin.delete_consumer_groups([cluster.id], request_timeout=NO_TIMEOUT).values()
+    deleted.result()
+    if answered.topology:
+        ends = cluster.admin.list_offsets(
+            {TopicPartition(cluster.source, number): OffsetSpec.latest() for number in range(PARTITIONS)}
+        )
+        moved = [TopicPartition(tp.topic, tp.partition, end.result().offset) for tp, end in ends.items()]
+        commit_offsets(cluster.bootstrap, cluster.id, moved)
+    second = answered.start("elsewhere", **env)
+    second.wait_for(
+        f"the table seen has rows, but the group {cluster.id} has no committed offsets in {answered.input}"
+    )
+    assert second.wait() != 0
+    assert len(answered.answers()) == 20
+
+
+def test_records_that_an_agent_with_an_old_name_has_left_are_told(cluster: Cluster) -> None:
+    """The name of an agent is in the name of its topic of ``group_by``, so the records of the old topic were lost."""
+    answered = Answered(cluster)
+    left = f"old-name-{answered.input}-user-repartition"
+    cluster.create(left)
+    cluster.producer.produce(left, b"first", b"k", 1)
+    cluster.producer.produce(left, b"second", b"k", 1)
+    cluster.producer.flush()
+    commit_offsets(cluster.bootstrap, cluster.id, [TopicPartition(left, 1, 1)])
+    answered.ask(20)
+    worker = answered.start()
+    worker.wait_for(
+        f"the topic {left} of group_by has records of an earlier version, from offset 1 of partition 1 on"
+    )
+    answered.answered(20)
+    assert worker.terminate() == 0
+
+
+def test_rows_of_an_agent_that_reads_a_channel_need_no_offsets(cluster: Cluster) -> None:
+    answered = Answered(cluster)
+    for _ in range(2):
+        worker = answered.start(TABLE="yes", CHANNEL="yes")
+        worker.wait_for("noted in the table")
+        assert worker.terminate() == 0
+
+
 def test_records_that_were_gone_before_agents_read_them_are_told(cluster: Cluster) -> None:
     """aiokafka moves the position by itself, and neither a log line nor a metric told that records were missing."""
     answered = Answered(cluster)

@@ -26,7 +26,7 @@ from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.operations.offsets.positions import Position, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.faust_names import changelogs_of_agents, outputs_of_agents, topics_of_agents
+from streamapp.runners.worker.agents.topics import changelogs_of_agents, outputs_of_agents, topics_of_agents
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Broker", "Partition", "Role", "Survey", "Topic"]

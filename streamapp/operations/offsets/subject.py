@@ -17,7 +17,7 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
-from streamapp.runners.worker.faust_names import topics_of_agents
+from streamapp.runners.worker.agents.topics import topics_of_agents
 from streamapp.topology.plan import Plan
 
 __all__ = ["Subject"]

@@ -13,7 +13,7 @@ workers of all standbys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from streamapp.records import TopicPartition
@@ -67,10 +67,6 @@ class StreamsAssignor(AgentAssignor):
     def _roles(self) -> Mapping[str, str]:
         return self.app.streams.plan.topic_roles  # type: ignore[no-any-return]
 
-    @classmethod
-    def _get_client_metadata(cls, metadata: Any) -> MemberMetadata:
-        return MemberMetadata.loads(metadata.user_data)  # type: ignore[no-any-return]
-
     def on_assignment(self, assignment: Any) -> None:
         super().on_assignment(assignment)
         metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
@@ -104,8 +100,12 @@ class StreamsAssignor(AgentAssignor):
     def _source_topics(self) -> dict[int, tuple[str, ...]]:
         return self.app.streams.source_topics  # type: ignore[no-any-return]
 
+    @property
+    def _placed_as_tasks(self) -> Set[str]:
+        return {topic for names in self._source_topics.values() for topic in names}
+
     def _get_copartitioned_groups(self, topics: set[str], cluster: Any, subscriptions: Any) -> Any:
-        ours = {topic for names in self._source_topics.values() for topic in names}
+        ours = self._placed_as_tasks
         self._partition_counts = {
             topic: len(cluster.partitions_for_topic(topic) or ()) for topic in sorted(topics & ours)
         }

@@ -6,7 +6,7 @@ records: the data plane does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import faust
 from mode import Service
 
 from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp.runners.worker.agents.topics import topics_of_agents
 from streamapp.state.directory import delete_state
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.plan import Plan, Subtopology
@@ -23,12 +24,7 @@ __all__ = [
     "StreamsTableManager",
     "SubtopologyAgent",
     "agents_snapshot",
-    "changelogs_of_agents",
-    "channels_of_agents",
-    "outputs_of_agents",
     "register",
-    "regrouped_by_agents",
-    "topics_of_agents",
 ]
 
 
@@ -128,51 +124,6 @@ def register(app: faust.App, plan: Plan) -> None:
             app.tables.show(StoreTable(app, spec, changelog.name if changelog else None))
     for store in plan.global_stores:
         app.tables.show(StoreTable(app, store.spec, store.topic, is_global=True))
-
-
-def topics_of_agents(app: faust.App) -> list[str]:
-    """The topics that the agents of an application read, without the sub-topologies."""
-    return [topic for channel in channels_of_agents(app) for topic in channel.topics]
-
-
-def channels_of_agents(app: faust.App) -> list[faust.Topic]:
-    """The channels from which agents read topics. A channel in memory has no topics, and is left out."""
-    return [agent.channel for agent in _agents(app) if hasattr(agent.channel, "topics")]
-
-
-def outputs_of_agents(app: faust.App) -> list[str]:
-    """The topics that are sinks of agents. Topics to which the code of an agent sends are not known."""
-    return [topic for agent in _agents(app) for sink in agent._sinks for topic in getattr(sink, "topics", ())]
-
-
-def regrouped_by_agents(app: faust.App, topics: Iterable[str]) -> list[str]:
-    """The topics, among ``topics``, that Faust has made for ``group_by`` of an agent of this application.
-
-    Faust makes such a topic when the agent runs. The topic's name ends with ``-repartition``. The name begins with the
-    agent's name, or with the application id and the agent's name.
-    """
-    agents = [agent.name for agent in _agents(app)]
-    begin = (*(f"{name}-" for name in agents), *(f"{app.conf.id}-{name}-" for name in agents))
-    known = {topic for agent in app.agents.values() for topic in getattr(agent.channel, "topics", ())}
-    return sorted(
-        topic
-        for topic in topics
-        if topic.endswith("-repartition") and topic.startswith(begin) and topic not in known
-    )
-
-
-def _agents(app: faust.App) -> list[Any]:
-    """The agents with code of their own. Their channels may be in memory, and then have no topics."""
-    return [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
-
-
-def changelogs_of_agents(app: faust.App) -> list[str]:
-    """The changelogs of the tables of agents, without the stores of the topology."""
-    return [
-        table.changelog_topic.get_topic_name()
-        for table in app.tables.values()
-        if not isinstance(table, StoreTable)
-    ]
 
 
 def agents_snapshot(app: faust.App) -> dict[str, Any]:

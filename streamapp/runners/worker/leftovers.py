@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import Consumer
@@ -14,10 +15,12 @@ from streamapp.config import StreamsConfig
 from streamapp.engine.store_notes import by_task
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, find_committed, list_offsets
+from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics, list_offsets
 from streamapp.topology.plan import Plan
 
-__all__ = ["check_nothing_left"]
+__all__ = ["check_nothing_left", "tell_left_by_agents"]
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 
@@ -37,12 +40,8 @@ def check_nothing_left(
         for name in existing
         if name.startswith(f"{plan.application_id}-") and name.endswith("-repartition") and name not in read
     ]
-    partitions = [TopicPartition(name, number) for name in names for number in range(existing[name])]
-    committed = {
-        tp: offset
-        for tp, (offset, metadata) in find_committed(plan.config, partitions, timeout).items()
-        if offset >= 0 and by_task(metadata)
-    }
+    partitions = {name: existing[name] for name in names}
+    committed = _committed(plan.config, partitions, timeout, of_tasks=True)
     for tp in sorted(_with_records(plan.config, admin, committed)):
         raise TopologyError(
             f"the repartition topic {tp.topic} has records of an earlier version, from offset {committed[tp]} of "
@@ -51,6 +50,48 @@ def check_nothing_left(
             "inputs, and run the version before. Stop all workers when `streamapp offsets show --group "
             f"{plan.application_id}` shows no lag of the topic. To give the records up, delete the topic"
         )
+
+
+def tell_left_by_agents(
+    config: StreamsConfig, admin: LastingAdmin, is_read: Callable[[str], bool], timeout: float = 60.0
+) -> None:
+    """Logs a warning if an earlier version has left records in a topic of ``group_by`` that no agent reads now.
+
+    The name of such a topic has the name of the agent. So a new name of the agent leaves the records in the old topic.
+    The warning is no error, because a worker of the earlier version may still run, and process the records.
+    """
+    existing = find_topics(config, admin, timeout).topics
+    counts = {
+        name: len(topic.partitions)
+        for name, topic in existing.items()
+        if name.endswith("-repartition") and not is_read(name)
+    }
+    committed = _committed(config, counts, timeout, of_tasks=False)
+    left = {tp.topic: tp for tp in sorted(_with_records(config, admin, committed), reverse=True)}
+    for topic, tp in sorted(left.items()):
+        logger.warning(
+            "the topic %s of group_by has records of an earlier version, from offset %s of partition %s on. No agent "
+            "of this version reads the topic. A worker of the earlier version that still runs will process the "
+            "records. Otherwise give the agent its old name: `app.agent(topic, name=...)`. Or run the version before "
+            "until `streamapp offsets show --group %s` shows no lag of the topic. To give the records up, delete the "
+            "topic",
+            topic,
+            committed[tp],
+            tp.partition,
+            config.application_id,
+        )
+
+
+def _committed(
+    config: StreamsConfig, counts: Mapping[str, int], timeout: float, *, of_tasks: bool
+) -> dict[TopicPartition, int]:
+    """The offsets that tasks, or else agents, have committed in topics with these numbers of partitions."""
+    partitions = [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
+    return {
+        tp: offset
+        for tp, (offset, metadata) in find_committed(config, partitions, timeout).items()
+        if offset >= 0 and by_task(metadata) == of_tasks
+    }
 
 
 def _with_records(

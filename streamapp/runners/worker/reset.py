@@ -16,8 +16,8 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
+from streamapp.runners.worker.agents.topics import changelogs_of_agents, regrouped_by_agents, topics_of_agents
 from streamapp.runners.worker.clients import unreachable
-from streamapp.runners.worker.faust_names import changelogs_of_agents, regrouped_by_agents, topics_of_agents
 from streamapp.state.directory import delete_state
 from streamapp.topology.plan import Plan
 
@@ -125,7 +125,7 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
     left = plan is not None and look_at_group(admin, plan.backfill_group).state != "dead"
     every = [TopicPartition(name, p) for name, topic in existing.items() for p in topic.partitions]
     committed = {tp.topic for tp in read_committed_offsets(client_of(config), group, every)}
-    regrouped = regrouped_by_agents(app, committed)
+    regrouped = regrouped_by_agents(app, existing, committed)
     changelogs = changelogs_of_agents(app)
     return Reset(
         group,

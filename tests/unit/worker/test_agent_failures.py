@@ -410,6 +410,24 @@ def test_a_table_with_another_number_of_partitions_names_the_remedy(monkeypatch:
     assert app.sent == []
 
 
+def test_the_remedy_fits_a_failure_behind_group_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker advised to handle the exception in the agent, although no agent can change numbers of partitions."""
+
+    monkeypatch.setattr(Stream, "get_active_stream", lambda stream: SimpleNamespace(channel="grouped"))
+    for error, remedy in (
+        (
+            PartitionsMismatch("the topic has 8 partitions, the changelog has 4"),
+            "partitions= of the table, or of group_by",
+        ),
+        (ValueError("no"), "handle the exception in the agent"),
+        (BrokerError("stop all of them"), "behind group_by or through: BrokerError: stop all of them"),
+    ):
+        app = Application(processing_exception_handler="continue")
+        app.raised(monkeypatch, error)
+        assert remedy in str(app.failed)
+        assert ("handle the exception" in str(app.failed)) == isinstance(error, ValueError)
+
+
 @pytest.mark.parametrize("revoked", [True, False])
 async def test_only_an_actor_that_still_has_its_partition_is_missed(
     caplog: pytest.LogCaptureFixture, revoked: bool

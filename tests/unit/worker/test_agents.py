@@ -22,6 +22,7 @@ from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer, BoundSends
 from streamapp.runners.worker.agents.taken_batches import note_batch
+from streamapp.runners.worker.agents.topics import regrouped_by_agents
 
 offsets = st.lists(st.integers(1, 40), min_size=1, max_size=8).map(
     lambda steps: [sum(steps[:n]) for n in range(1, len(steps) + 1)]
@@ -238,7 +239,7 @@ def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
             await producer.send("flights-seen-changelog", b"k", b"v", 0, None, None)
 
         channel = SimpleNamespace(get_topic_name=lambda: "flights-seen-changelog", publish_message=publish)
-        fut = FutureMessage(SimpleNamespace(channel=channel))
+        fut = FutureMessage(SimpleNamespace(channel=channel, partition=0))
         producer.send_soon(fut)
         await producer.buffer._send_pending(fut)
         await producer.settle()
@@ -246,6 +247,56 @@ def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
     match = "flights-seen-changelog .*3000096 bytes.* Raise max.message.bytes of the topic"
     with pytest.raises(BrokerError, match=match):
         asyncio.run(judge())
+
+
+@pytest.mark.parametrize(
+    "case", ["another worker has it", "this worker has it", "the record has moved", "a channel"]
+)
+def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The row began anew, because this worker had not restored it. The changelog then had the wrong row for good."""
+    record = SimpleNamespace(topic="in", partition=3, offset=7, tp=TP("in", 3), generation_id=1, acked=False)
+    monkeypatch.setattr(
+        "streamapp.runners.worker.agents.sends.current_event", lambda: SimpleNamespace(message=record)
+    )
+
+    async def judge() -> None:
+        app: Any = app_with(tmp_path)
+        app.Table("seen", partitions=4)
+        app.topics = SimpleNamespace(acks_enabled_for=lambda topic: case != "a channel")
+        app.consumer = SimpleNamespace(has=lambda message: case != "the record has moved")
+        app.assignor._active_tps = (
+            {TP("flights-seen-changelog", 3)} if case == "this worker has it" else set()
+        )
+        producer = AgentProducer(app.transport)
+        changelog = SimpleNamespace(get_topic_name=lambda: "flights-seen-changelog")
+        producer.send_soon(FutureMessage(SimpleNamespace(channel=changelog, partition=3)))
+
+    if case != "another worker has it":
+        asyncio.run(judge())
+        return
+    match = "record of in-3 at offset 7 changes a table, but this worker does not have partition 3 of flights-seen-c"
+    with pytest.raises(BrokerError, match=match):
+        asyncio.run(judge())
+
+
+def test_the_topics_of_group_by_are_known_without_an_offset() -> None:
+    """A worker had failed at the first record behind `group_by`, so a reset left the topic, and its records counted
+    twice afterwards."""
+    app = App("shop")
+
+    @app.agent(app.topic("orders"), name="spend")
+    async def spend(stream: Any) -> None: ...
+
+    topics = [
+        "spend-orders-user-repartition",
+        "spend-other-repartition",
+        "shop-spend-more-repartition",
+        "orders",
+    ]
+    assert regrouped_by_agents(app, topics, set()) == topics[:1]
+    assert regrouped_by_agents(app, topics, set(topics)) == sorted(topics[:3])
 
 
 def test_a_letter_that_fails_after_its_agent_was_cancelled_holds_the_commit_back(

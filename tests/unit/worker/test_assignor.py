@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -82,6 +84,91 @@ def test_the_standbys_of_another_version_are_other_tasks() -> None:
         assert assignor.copies_of(TaskId(0, 0)) == (("http://elsewhere:6066",) if standbys else ())
     assignor.on_assignment(assigned(assignor, url, **told))  # a leader of an earlier release
     assert assignor.standbys
+
+
+PARTITIONS = 4
+
+
+class FourEach:
+    """A cluster in which each topic has four partitions."""
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(PARTITIONS))
+
+
+def of_agents(
+    *topics: str, regrouped: Sequence[str] = (), topology: bool = False, counts_all: bool = False
+) -> tuple[Any, set[str]]:
+    """The assignor of a worker whose agents read the topics and have a table, and the topics of its subscription."""
+    app = App("rolling", topology=describe if topology else None, web_port=next(PORTS))
+    for topic in topics:
+        app.agent(app.topic(topic), name=f"read-{topic}")(nothing)
+    tables = [app.Table("seen", partitions=PARTITIONS)]
+    if counts_all:
+        tables += [app.Table("more", partitions=PARTITIONS), app.GlobalTable("all", partitions=PARTITIONS)]
+    changelogs = {table.changelog_topic.get_topic_name() for table in tables}
+    return app.assignor, {*topics, *regrouped, *changelogs, *(["in"] if topology else [])}
+
+
+async def nothing(stream: Any) -> None: ...
+
+
+PORTS = count(7000)
+VERSIONS: dict[str, dict[str, Any]] = {
+    "another topic": {"topics": ("orders", "returns")},
+    "a topic with a new name": {"topics": ("sales",)},
+    "a new table": {"topics": ("orders",), "counts_all": True},
+    "another agent that groups": {"topics": ("orders",), "regrouped": ["new-orders-shop-repartition"]},
+}
+
+
+@pytest.mark.parametrize("topology", [False, True], ids=["agents-only", "beside-a-topology"])
+@pytest.mark.parametrize("new_leads", [False, True], ids=["old-leads", "new-leads"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_members_of_two_versions_never_part_a_topic_from_the_changelog_of_a_table(
+    version: str, new_leads: bool, topology: bool
+) -> None:
+    """A worker of the new version got a topic, and a worker of the old version the changelog with the rows. So the rows
+    began anew, and the changelog had wrong rows from then on. With a new table, an AssertionError ended both workers."""
+    old = of_agents("orders", regrouped=["old-orders-shop-repartition"], topology=topology)
+    settings = dict(VERSIONS[version])
+    new = of_agents(*settings.pop("topics"), topology=topology, **settings)
+    members = {f"{name}-{number}": each for name, each in (("old", old), ("new", new)) for number in (1, 2)}
+    told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    leader = (new if new_leads else old)[0]
+    if topology:
+        leader.app.streams.changelog_ends = lambda tasks: {}
+    answers = leader.assign(FourEach(), told)
+    placed: Counter[tuple[str, int]] = Counter()
+    for name, answer in answers.items():
+        assignor, _ = members[name]
+        assignor.on_assignment(answer)
+        active: dict[str, list[int]] = assignor._assignment.actives
+        of_agents_here = {topic: sorted(found) for topic, found in active.items() if topic not in ("in", ALL)}
+        assert len({str(found) for found in of_agents_here.values()}) <= 1
+        assert (name.split("-")[0] == ("new" if new_leads else "old")) == (of_agents_here != {})
+        placed.update(
+            (topic, partition) for topic, found in active.items() if topic != ALL for partition in found
+        )
+    assert set(placed.values()) == {1}
+    assert {topic for topic, _ in placed} >= {"rolling-seen-changelog", *(["in"] if topology else [])}
+
+
+ALL = "rolling-all-changelog"
+
+
+def test_members_of_one_version_share_the_partitions() -> None:
+    """A reply topic, or a topic that only the leader reads, makes no other version."""
+    members = {
+        str(number): of_agents("orders", regrouped=["a-orders-shop-repartition"]) for number in range(2)
+    }
+    members["0"][1].add("f-reply-of-0")
+    told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    answers = members["0"][0].assign(FourEach(), told)
+    for name, answer in answers.items():
+        assignor, _ = members[name]
+        assignor.on_assignment(answer)
+        assert len(assignor._assignment.actives["rolling-seen-changelog"]) == PARTITIONS // 2
 
 
 def test_the_offsets_of_another_version_belong_to_other_tasks() -> None:

@@ -1,14 +1,23 @@
-"""Faust's assignor, changed for global tables whose changelog is new, and for static members (KIP-345).
+"""Faust's assignor, changed for new changelogs of global tables, for static members, and for workers of two versions.
 
-Faust's own assignor fails while aiokafka's list of topics does not have the new changelog. The assignor also fails if a
-static member comes back with another address.
+Faust's own assignor fails while aiokafka's list of topics does not have the changelog of a global table. The assignor
+also fails if a static member (KIP-345) comes back with another address.
+
+A worker counts in the rows of a table that it has restored. So the worker that reads a partition of a topic must also
+have the same partition of the changelogs of the tables. Faust places only those topics together to which the same
+members subscribe. While a new version replaces an old one, the members may subscribe to other topics. Faust would then
+part a topic from the changelog, and rows would begin anew on another worker. So only members with the same topics as
+the leader get topics that tables may need. The others wait until a member of their version leads the group.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
+from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.membership import FaustMembership
 
 if TYPE_CHECKING:  # Faust's classes have no types
@@ -25,13 +34,16 @@ if TYPE_CHECKING:  # Faust's classes have no types
         def asdict(self) -> dict[str, Any]: ...
 
     class PartitionAssignor:
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
 
         app: Any
         _metadata: Any
+        metadata: Any
         on_assignment: Any
         _get_copartitioned_groups: Any
         _global_table_standby_assignments: Any
+        _perform_assignment: Any
         _protocol_assignments: Any
         _update_member_urls: Any
 else:
@@ -44,7 +56,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, namespace="@StreamsMetadata"):
-    """The user data of Faust's members, with ``streams`` for the data of workers.
+    """The user data of Faust's members, with ``agents`` and ``streams`` for the data of workers.
+
+    ``agents`` is the digest of the topics that the member's agents need. Members of earlier releases have no digest,
+    and count as members of the same version.
 
     In a subscription ``streams`` has ``moved``, and for a worker with a topology also the others:
 
@@ -64,6 +79,7 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     Members of earlier releases have no ``names`` or no ``roles``.
     """
 
+    agents: str = ""
     streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
 
 
@@ -71,10 +87,20 @@ class AgentAssignor(PartitionAssignor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._moved = 0
+        self._agents = ""
+        """The digest of the topics that the agents of this worker need."""
+        self._others: Set[str] = frozenset()
+        """The members of another version, whose agents need other topics."""
 
     @property
     def _metadata(self) -> MemberMetadata:
-        return MemberMetadata(**super()._metadata.asdict(), streams={"moved": self._moved})
+        return MemberMetadata(
+            **super()._metadata.asdict(), agents=self._agents, streams={"moved": self._moved}
+        )
+
+    @classmethod
+    def _get_client_metadata(cls, metadata: Any) -> MemberMetadata:
+        return MemberMetadata.loads(metadata.user_data)  # type: ignore[no-any-return]
 
     def on_assignment(self, assignment: Any) -> None:
         metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
@@ -102,10 +128,49 @@ class AgentAssignor(PartitionAssignor):
     def _rejoin(self) -> None:
         FaustMembership(self.app).rejoin()
 
+    def metadata(self, topics: set[str]) -> Any:
+        regrouped = {topic for topic in topics - self._placed_as_tasks if topic.endswith("-repartition")}
+        names = regrouped.union(topics_of_agents(self.app), changelogs_of_agents(self.app))
+        self._agents = hashlib.blake2s("\n".join(sorted(names)).encode(), digest_size=8).hexdigest()
+        return super().metadata(topics)
+
+    @property
+    def _placed_as_tasks(self) -> Set[str]:
+        """The topics that another assignor places."""
+        return frozenset()
+
+    # The work of the leader.
+
+    def _perform_assignment(self, cluster: Any, member_metadata: Mapping[str, Any]) -> Any:
+        told = {member: self._get_client_metadata(each) for member, each in member_metadata.items()}
+        self._others = {m for m, each in told.items() if each.agents not in ("", self._agents)}
+        if self._others:
+            logger.warning(
+                "the agents of some workers need other topics than here: %s. These workers run another version, and "
+                "get no topic that a table may need, until no worker of this version is left",
+                ", ".join(sorted(told[member].url for member in self._others)),
+            )
+        every = {topic for each in member_metadata.values() for topic in each.subscription}
+        counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in every}
+        # A table takes changes only from topics with as many partitions as its changelog.
+        of_tables = {counts[topic] for topic in every if topic.endswith("-changelog")}
+        reduced = {
+            member: type(each)(
+                each.version,
+                [t for t in each.subscription if t in self._placed_as_tasks or counts[t] not in of_tables],
+                each.user_data,
+            )
+            for member, each in member_metadata.items()
+            if member in self._others
+        }
+        return super()._perform_assignment(cluster, {**member_metadata, **reduced})
+
     def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
         created = {
             table.changelog_topic.get_topic_name(): table.partitions or self.app.conf.topic_partitions
             for table in self._table_manager.data.values()
             if table.is_global
         }
-        return super()._global_table_standby_assignments(assignments, {**created, **partitions_by_topic})
+        same = {member: each for member, each in assignments.items() if member not in self._others}
+        super()._global_table_standby_assignments(same, {**created, **partitions_by_topic})
+        return assignments

@@ -33,6 +33,7 @@ from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import AgentProducer
+from streamapp.runners.worker.agents.topics import topics_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
@@ -42,6 +43,7 @@ from streamapp.runners.worker.clients import (
     list_offsets,
 )
 from streamapp.runners.worker.group import close_while_joining, watch_membership
+from streamapp.runners.worker.leftovers import tell_left_by_agents
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.static import hold_identity
 from streamapp.runners.worker.status import InputInfo
@@ -333,6 +335,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
         self._ids |= ids_of(admin, topics - self._ids.keys())
 
+    def _tell_left(self) -> None:
+        config = self.app.config
+        tell_left_by_agents(config, admin_client(config), self.app.topics.acks_enabled_for, PATIENCE_SECONDS)
+
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
         return bool(self.app.topics.acks_enabled_for(tp.topic))
@@ -365,15 +371,19 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         found = await self._positions_of_group()
         try:
             await asyncio.to_thread(self._learn_ids, {tp.topic for tp in found})
+            if found:
+                await asyncio.to_thread(self._tell_left)
         except StreamsError as exc:
             await self.fail(exc, None)
             return
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
-        if found and not committed and (table := self._table_with_rows()) is not None:
+        tables: AgentTableManager = self.app.tables
+        if found and not committed and (table := tables.with_rows) is not None:
             try:
-                # Other workers may have all partitions of another topic, so the topics of all agents count.
-                topics = {topic for agent in self.app.agents.values() for topic in agent.channel.topics}
-                await asyncio.to_thread(self._check_offsets, table, topics | {tp.topic for tp in found})
+                # Other workers may have all partitions of another topic, so the topics of all agents count. Topics of
+                # the topology do not count, because their offsets may be there although the others are lost.
+                topics = {*topics_of_agents(self.app), *(tp.topic for tp in found)}
+                await asyncio.to_thread(self._check_offsets, table, topics)
             except StreamsError as exc:
                 await self.fail(exc, None)
                 return
@@ -401,28 +411,26 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 # No record is fetched meanwhile. If the commit fails, the next commit tries again.
                 await self._commit_done(None)
 
-    def _table_with_rows(self) -> str | None:
-        """The name of a table that has rows here. None: no table has rows, or agents also read channels in memory,
-        whose messages have no offsets."""
-        if any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values()):
-            return None
-        tables: AgentTableManager = self.app.tables
-        return tables.with_rows
-
     def _check_offsets(self, table: str, topics: Set[str]) -> None:
         """Looks for offsets of the group in all partitions of the topics, because a table of agents has rows.
 
         Without any offset, raises `TopologyError` with exactly_once_v2: rows and offsets are committed together there.
         With at_least_once, logs a warning: a worker that was killed before its first commit also leaves rows.
+
+        The rows may also come from an agent that reads a channel in memory, whose messages have no offsets. So in such
+        an application, topics without a record raise no error.
         """
-        config = self.app.config
-        existing = find_topics(config, admin_client(config), PATIENCE_SECONDS).topics
+        config, admin = self.app.config, admin_client(self.app.config)
+        existing = find_topics(config, admin, PATIENCE_SECONDS).topics
         wanted = [
             TopicPartition(topic, number)
             for topic in topics & existing.keys()
             for number in existing[topic].partitions
         ]
         if any(offset >= 0 for offset, _ in find_committed(config, wanted, PATIENCE_SECONDS).values()):
+            return
+        in_memory = any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values())
+        if in_memory and not any(list_offsets(admin, wanted, latest=True).values()):
             return
         error = agents_without_offsets(config.application_id, table, topics)
         if config.exactly_once:

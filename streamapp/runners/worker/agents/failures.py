@@ -111,7 +111,10 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
                 f"agent {self.name}: {_where(self.app, record)} failed {cannot}: {said(exc, self.app.config)}"
             )
             remedy = "a worker cannot go on without this record: handle the exception in the agent"
-            await self.app.consumer.fail(ProcessingFailed(f"{story}; {remedy}"), record)
+            if isinstance(exc, PartitionsMismatch):
+                remedy = PARTITIONS_OF_TABLE
+            end = "" if no_fault_of_the_record(exc) else f"; {remedy}"
+            await self.app.consumer.fail(ProcessingFailed(story.rstrip() + end), record)
             return
         await _decide(
             self.app,

@@ -47,8 +47,9 @@ __all__ = [
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
 PARTITIONS_OF_TABLE = (
-    "give the table as many partitions as the topic (partitions=). If the changelog has another number, stop all "
-    "workers and run `streamapp reset`, which deletes the changelog; agents then read their topics anew"
+    "give the table as many partitions as the topic (partitions= of the table, or of group_by). If the changelog or "
+    "the topic of group_by has another number, stop all workers and run `streamapp reset`, which deletes both; agents "
+    "then read their topics anew"
 )
 """The remedy if a topic of agents has another number of partitions than the changelog of a table."""
 _SMALLER = REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]
@@ -297,9 +298,28 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         self._failure: BrokerError | None = None
 
     def send_soon(self, fut: FutureMessage) -> None:
+        topic = fut.message.channel.get_topic_name()
+        if topic in self.app.tables.changelog_topics and fut.message.partition is not None:
+            self._check_owner(TP(topic, fut.message.partition))
         if not self.app._attachments.take_over(fut):
-            self._watch(fut, fut.message.channel.get_topic_name())
+            self._watch(fut, topic)
             super().send_soon(fut)
+
+    def _check_owner(self, changelog: TP) -> None:
+        """Raises `BrokerError` for a change of a table's partition that another worker has.
+
+        This worker has not restored the partition, so the row would begin anew.
+        """
+        record = _current_record()
+        if record is None or not self.app.topics.acks_enabled_for(record.topic):
+            return
+        if self.app.consumer.has(record) and not self.app.assignor.is_active(changelog):
+            raise BrokerError(
+                f"{record_at(record.topic, record.partition, record.offset)} changes a table, but this worker does not "
+                f"have partition {changelog.partition} of {changelog.topic}, so the row would begin anew. Only some "
+                f"workers read {record.topic}. If workers of another version run, stop all of them before this version "
+                "starts. Otherwise let an agent, which all workers run, read the topic"
+            )
 
     async def create_topic(
         self,
