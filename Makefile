@@ -11,6 +11,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The tests start some hundred processes. With this variable, which images of containers often set, each process would
+# compile streamapp and the tests anew before it does anything.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test faults chaos bench check clean site release-check
 
 run: $(VENV)/installed
