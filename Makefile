@@ -11,7 +11,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The tests start some hundred processes. With this variable, which images of containers often set, each process would
+# compile streamapp and the tests anew before it does anything.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test faults chaos bench check clean site release-check
+.PHONY: test-packages collection ruff mypy public-types prose imports
+
+# The steps before the tests keep one core busy each, so two of them run at a time.
+MAKEFLAGS += --jobs=2
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
@@ -19,9 +27,16 @@ run: $(VENV)/installed
 # More processes than cores, because most tests wait for something. tests/conftest.py says which tests each process gets. A
 # process that crashes is not replaced, because xdist would wait for the new process for ever (pytest-xdist#1323). The test of
 # the crashed process counts as failed.
-test: check
-	scripts/test-packages
+test: test-packages check collection
 	$(BIN)/pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
+
+test-packages:
+	scripts/test-packages
+
+# pytest compiles the asserts of each test anew, and Hypothesis searches streamapp for constants. Both keep the results, so
+# one process does this work here, beside the checks, and not each process of the tests. The tests themselves tell errors.
+collection: $(VENV)/installed
+	-@$(BIN)/pytest --collect-only --quiet --quiet >/dev/null
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)
@@ -32,12 +47,22 @@ chaos: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(or $(ARGS),throughput)
 
-check: $(VENV)/installed
+check: mypy public-types ruff prose imports
+
+mypy: $(VENV)/installed
+	$(BIN)/mypy
+
+public-types: $(VENV)/installed
+	$(BIN)/python scripts/verify_types.py
+
+ruff: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/mypy
-	$(BIN)/python scripts/verify_types.py
+
+prose: $(VENV)/installed
 	$(BIN)/python scripts/prose.py
+
+imports: $(VENV)/installed
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config .importlinter-cycles
 

@@ -183,11 +183,12 @@ def _encode(z: int) -> bytes:
     return bytes(out)
 
 
-_SMALL = tuple(_encode(z) for z in range(1 << 14))
+_LAST, _NOT_LAST = (tuple(bytes((z,)) for z in codes) for codes in (range(128), range(128, 256)))
+_SMALL = (*_LAST, *(first + last for last in _LAST[1:] for first in _NOT_LAST))
 _CODES = _SMALL[::2]
 """The codes of the numbers 0 to 8191. A look-up also works for NumPy's small ints, which would overflow in a
 computation."""
-_MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
+_MORE = tuple(first + second for second in _NOT_LAST for first in _NOT_LAST)
 
 
 def encode_boolean(x: Any) -> bytes:

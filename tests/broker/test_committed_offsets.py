@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from streamapp.broker import LocalKafka
 from streamapp.broker.consumer_groups import read_committed_offsets
 from streamapp.broker.requests import LastingAdmin
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
+from tests.brokers import LightKafka
 
 pytestmark = pytest.mark.broker
 
@@ -26,7 +26,7 @@ print(read_committed_offsets({"bootstrap.servers": sys.argv[1]}, "unseen", [Topi
 
 def test_the_first_look_at_a_new_cluster_does_not_crash_the_process(tmp_path: Path) -> None:
     """The request of an admin client crashed, because the coordinator is loading at this moment (librdkafka#5040)."""
-    with LocalKafka(tmp_path, port=0) as kafka:
+    with LightKafka(tmp_path, port=0) as kafka:
         asked = subprocess.run(
             [sys.executable, "-c", READ, kafka.bootstrap_servers], capture_output=True, text=True, timeout=120
         )

@@ -22,6 +22,7 @@ from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
 from streamapp.broker.broker_process import BrokerProcess
 from streamapp.broker.cli import broker_group
 from streamapp.errors import BrokerError
+from tests.brokers import LightKafka
 
 pytestmark = pytest.mark.broker
 
@@ -261,7 +262,7 @@ def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(tmp_path: Pa
 
 def test_three_brokers_go_on_without_one_of_them(tmp_path: Path) -> None:
     values = [b"%d" % number for number in range(20)]
-    with LocalKafka(tmp_path, brokers=3, port=0, heap_mb=256) as kafka:
+    with LightKafka(tmp_path, brokers=3, port=0, heap_mb=256) as kafka:
         assert len({broker.pid for broker in kafka.status().brokers}) == 3
         admin = admin_of(kafka)
         admin.ensure_topics([("replicated", 1, {})])

@@ -16,9 +16,10 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.consumer import SyncReliableConsumer
 from streamapp.producer import SyncReliableProducer
+from tests.brokers import LightKafka
 from tests.processes import until
 
 pytestmark = pytest.mark.broker
@@ -160,7 +161,7 @@ def test_only_the_owner_reads_the_secrets_and_the_process_list_has_none(secure: 
 
 
 def test_three_brokers_know_each_other_by_certificates(tmp_path: Path) -> None:
-    with LocalKafka(tmp_path / "kafka", brokers=3, port=0, secure=True, heap_mb=256) as kafka:
+    with LightKafka(tmp_path / "kafka", brokers=3, port=0, secure=True, heap_mb=256) as kafka:
         settings = KafkaSettings.from_env(kafka.environment)
         KafkaAdmin(settings).ensure_topics([TopicSpec("orders", 3, {})])
         with SyncReliableProducer("shop", client_properties=settings.librdkafka()) as producer:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
+from streamapp.broker import KafkaAdmin, KafkaSettings
+from tests.brokers import LightKafka
 
 pytestmark = pytest.mark.broker
 
@@ -50,7 +51,7 @@ input()
 """
 
 
-def committed(kafka: LocalKafka, count: int) -> list[bytes | None]:
+def committed(kafka: LightKafka, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader"})
     consumer.assign([TopicPartition("out", 0, 0)])
     try:
@@ -60,7 +61,7 @@ def committed(kafka: LocalKafka, count: int) -> list[bytes | None]:
 
 
 def test_commits_that_are_answered_late_do_not_end_the_process(tmp_path: Path) -> None:
-    with LocalKafka(tmp_path, port=0) as kafka:
+    with LightKafka(tmp_path, port=0) as kafka:
         KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)).ensure_topics([("out", 1, {})])
         pid = kafka.status().brokers[0].pid
         assert pid is not None
