@@ -53,6 +53,8 @@ def test_a_group_is_shown_as_kafkas_tool_shows_it(cluster: Cluster, run: Run, to
     assert f"{18 + 20:>15}  in all" in run("offsets", "lag", "--group", group).stdout
     run("offsets", "lag", "--group", group, "--max", "37", code=1)
     run("offsets", "lag", "--group", group, "--max", "38")
+    said = run("offsets", "show", "--group", f"{group}-of-another-name", code=1)
+    assert f"there is no group {group}-of-another-name: check the name" in said.output
 
 
 TIME = datetime.fromtimestamp(BEGAN_MS / 1000 + 9.5, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
