@@ -236,6 +236,22 @@ def test_tables_that_contradict_new_offsets_are_named(
     assert "0  in all" in run("offsets", "lag", "it").stdout
 
 
+def test_an_application_that_was_reset_begins_at_a_time(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers refuse offsets without changelogs, so the offsets come with empty changelogs."""
+    cluster.feed(1_000)  # one in a millisecond
+    application(cluster, monkeypatch)
+    run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400))
+    changelog = f"{cluster.id}-counts-changelog"
+    assert changelog not in cluster.admin.list_topics(timeout=10).topics, "only shown"
+    run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400), "--execute")
+    assert changelog in cluster.admin.list_topics(timeout=10).topics
+    worker = cluster.start()
+    until(lambda: cluster.totals()[1] == 600, 60, cluster.story)
+    assert worker.terminate() == 0
+
+
 def test_a_copy_replays_a_range(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.feed(1_000)  # one in a millisecond
     worker = cluster.start(GUARANTEE="exactly_once_v2")  # a late heartbeat repeats no output
