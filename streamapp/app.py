@@ -254,8 +254,14 @@ class App(faust.App):  # type: ignore[misc]
     def _create_directories(self) -> None:
         if not (self._has_datadir or self.tables):
             return  # without tables of Faust, the folder that Faust names after the application would stay empty
-        self.conf.datadir.mkdir(parents=True, exist_ok=True)
-        super()._create_directories()
+        try:
+            self.conf.datadir.mkdir(parents=True, exist_ok=True)
+            super()._create_directories()
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {self.conf.datadir} cannot be made or written ({error.strerror}). Name another folder "
+                "with --datadir."
+            ) from error
 
 
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"

@@ -7,11 +7,12 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from streamapp.errors import ConfigError
 
-__all__ = ["CertificateFiles", "FollowingContext", "stamps"]
+__all__ = ["CertificateFiles", "FollowingContext", "stamps", "with_matching_files"]
 
 logger: logging.Logger = logging.getLogger("streamapp.kafka")
 
@@ -64,6 +65,40 @@ class CertificateFiles:
         self._used = seen
         logger.info("the certificates have changed: a client connects anew")
         return True
+
+
+_matching: dict[tuple[str | None, ...], dict[str, str]] = {}
+"""The last contents of certificate files that belong together, by their paths: librdkafka's settings with the text."""
+
+
+def with_matching_files(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings with which a client of librdkafka can be opened now.
+
+    A client may have to be opened in the middle of a replacement of its files, for example after an outage. The
+    returned settings then have the text of the last files that belonged together. If this process has never seen such
+    files, the settings are returned as they are, and librdkafka refuses them.
+    """
+    ca, certificate, key = paths = tuple(settings.get(name) for name in _FILES)
+    if certificate is None or key is None:
+        return settings  # an authority alone matches
+    password = settings.get("ssl.key.password")
+    try:
+        texts = {
+            name.replace(".location", ".pem"): Path(path).read_text(encoding="utf-8")
+            for name, path in zip(_FILES, paths, strict=True)
+            if path is not None
+        }
+        context_of(ca, certificate, key, password)
+    except (ConfigError, OSError, ValueError):
+        kept = _matching.get((*paths, password))
+        if kept is None:
+            return settings
+        logger.warning(
+            "The files of the certificate do not match now: a client connects with the previous ones."
+        )
+        return {name: value for name, value in settings.items() if name not in _FILES} | kept
+    _matching[*paths, password] = texts
+    return settings
 
 
 class FollowingContext(ssl.SSLContext):

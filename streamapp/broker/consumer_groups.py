@@ -139,8 +139,8 @@ def read_committed_offsets(
         "log_level": 0,  # the exception has the error
     }
     try:
-        with opening(settings):
-            consumer = Consumer(settings)
+        with opening(settings) as current:
+            consumer = Consumer(dict(current))
         try:
             found = committed(consumer, partitions, seconds=seconds)
         finally:

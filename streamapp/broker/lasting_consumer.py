@@ -58,16 +58,16 @@ def open_consumer(
     position, if no record arrives for a minute although the log has more. In each poll, records of the topics for which
     ``deferred`` returns True come last (`Client.defer`). Raises `ConfigError` for settings that librdkafka refuses.
     """
-    plain = plain_settings(settings) if COMPILED else None
     logger = settings.get("logger") or _logger
 
     def open_client() -> Client:
-        if plain is None:
-            return MessageConsumer(settings, logger)  # the only one that takes callbacks in Python
-        return ColumnConsumer(plain, logger)
+        with opening(settings) as current:
+            plain = plain_settings(current) if COMPILED else None
+            if plain is None:
+                return MessageConsumer(current, logger)  # the only one that takes callbacks in Python
+            return ColumnConsumer(plain, logger)
 
-    with opening(settings):
-        return LastingConsumer(open_client, CertificateFiles(settings), ends, deferred)
+    return LastingConsumer(open_client, CertificateFiles(settings), ends, deferred)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamapp._base.secrets import without_secrets
+from streamapp.broker.certificates import with_matching_files
 from streamapp.errors import ConfigError
 
 try:
@@ -61,10 +62,13 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def opening(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Raises `ConfigError`, without secrets, if librdkafka refuses the settings of a client that the body opens."""
+def opening(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Gives the settings with which the body opens a client: the given ones, with certificate files that match.
+
+    Raises `ConfigError`, without secrets, if librdkafka refuses the settings.
+    """
     try:
-        yield
+        yield with_matching_files(settings)
     except KafkaException as exc:
         if exc.args[0].code() != KafkaError._INVALID_ARG:
             raise

@@ -138,8 +138,7 @@ class LastingAdmin:
                 refusals.append(error)
 
         self._settings = {"error_cb": note, **settings}
-        with opening(self._settings):
-            self._client = AdminClient(self._settings)
+        self._client = self._open()
         self._files = CertificateFiles(settings)
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
@@ -188,8 +187,12 @@ class LastingAdmin:
         if self._files.changed():
             self._reopen()
 
+    def _open(self) -> AdminClient:
+        with opening(self._settings) as current:
+            return AdminClient(dict(current))
+
     def _reopen(self) -> None:
-        self._client = AdminClient(self._settings)
+        self._client = self._open()
         self._asked = []
 
 

@@ -27,11 +27,20 @@ from streamapp.runners.connection import connected
 __all__ = ["acls"]
 
 
+def _principal(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """The principal, whose type Kafka needs. Kafka refuses a name alone."""
+    kind, colon, name = (value or "User:x").partition(":")
+    if not (kind and colon and name):
+        raise click.BadParameter(f"{value!r} has no type: give User:{value}")
+    return value
+
+
 @click.command()
 @APPLICATION
 @click.option(
     "--principal",
     metavar="User:NAME",
+    callback=_principal,
     help="The principal that gets the rights (default: User: followed by the application id).",
 )
 @click.option(
@@ -56,6 +65,8 @@ def acls(
     Create.
     """
     app = None if relay else load(application, topology=False)
+    if not writes and (app is None or isinstance(app, OutboxRelay | ReliableProducer | SyncReliableProducer)):
+        raise click.UsageError(f"{application} only writes: name its topics with --write TOPIC")
     with clear_errors():
         config = connected(StreamsConfig(application) if app is None else app.config)
         if app is None or isinstance(app, OutboxRelay):

@@ -91,14 +91,22 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     with clear_errors():
         letters, marks = FailureDesk(load(application, topology=False).config).scan()
         matches = _filter(**filters).matches
-        chosen = (
-            letter
-            for letter in letters
-            if matches(letter) and (everything or marks.state(letter.id) == "open")
-        )
-        found = _print_each(chosen, marks) if each else _print_groups(grouped(chosen))
+        others = 0
+
+        def chosen() -> Iterator[Letter]:
+            nonlocal others
+            for letter in letters:
+                if everything or marks.state(letter.id) == "open":
+                    if matches(letter):
+                        yield letter
+                    else:
+                        others += 1
+
+        found = _print_each(chosen(), marks) if each else _print_groups(grouped(chosen()))
     if not found:
-        click.echo("no open dead letters" if not everything else "no dead letters")
+        nothing = "no open dead letters" if not everything else "no dead letters"
+        # A mistyped filter must not look as if all were well.
+        click.echo(f"{nothing} match; there are {counted(others, 'other')}" if others else nothing)
 
 
 def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:

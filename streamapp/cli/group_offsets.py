@@ -88,6 +88,8 @@ def show(application: str | None, group: str | None, topics: tuple[str, ...], as
         subject = _named(application, group)
         look = subject.look()
         found = chosen_positions(subject, topics)
+        if application is None and not found and look.state == "dead":
+            raise ConfigError(f"there is no group {look.name}: check the name")
     if as_json:
         said = {
             "group": look.name,

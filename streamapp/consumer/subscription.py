@@ -92,8 +92,8 @@ class Subscription:
         self.commits: Commits = Commits(options, dispatcher, sinking, outputs, lambda: self._client)
 
     def _open(self) -> Consumer:
-        with opening(self._settings):
-            client = Consumer(self._settings)
+        with opening(self._settings) as current:
+            client = Consumer(dict(current))
         client.subscribe(
             list(self._options.topics),
             on_assign=self._on_assign,

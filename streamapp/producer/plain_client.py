@@ -58,10 +58,10 @@ class PlainClient:
         """True after a fatal error: the client sends nothing more."""
         self._doubtful_until = -math.inf
         kind = {_GAPLESS: True} if together else {"batch.num.messages": 1, "linger.ms": 0}
-        with opening(settings):
+        with opening(settings) as current:
             self._producer = Producer(
                 {
-                    **settings,
+                    **current,
                     **kind,
                     **count_retries(retried),
                     "error_cb": self._on_error,

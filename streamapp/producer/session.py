@@ -125,8 +125,8 @@ class TransactionSession:
             "logger": CLIENT_LOGGER,
         }
         self._files = CertificateFiles(settings)
-        with opening(producer_settings):
-            self._client = Producer(producer_settings)
+        with opening(producer_settings) as current:
+            self._client = Producer(dict(current))
         open_transactions(self._client, seconds)
 
     def commit(
@@ -293,8 +293,12 @@ class BookmarkedSession(TransactionSession):
             "enable.auto.commit": False,
             "logger": CLIENT_LOGGER,
         }
-        with closing(Consumer(self._group)) as consumer:
+        with closing(self._consumer()) as consumer:
             self._metadata = consumer.consumer_group_metadata()
+
+    def _consumer(self) -> Consumer:
+        with opening(self._group) as current:
+            return Consumer(dict(current))
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
         """The last bookmark of each of these topics, if there is one.
@@ -302,7 +306,7 @@ class BookmarkedSession(TransactionSession):
         The topic of a bookmark is that of the first record in its transaction. Raises `BrokerError` if brokers give no
         answer in time, or refuse it.
         """
-        consumer = Consumer(self._group)
+        consumer = self._consumer()
         try:
             found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
         except KafkaException as exc:

@@ -69,9 +69,10 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "worker",
                 f"Something holds the worker up{because}.",
                 "A function that does not return within max_poll_interval_ms ends the worker, and the log shows "
-                "the line of code. The worker waits for the consumer group without a limit. After 5 minutes without an "
-                "answer to a commit, or of rollbacks without a commit, the worker ends. A global topic of which "
-                "nothing arrives is fetched anew once a minute.",
+                "the line of code. The worker waits for the consumer group without a limit. If brokers refuse the "
+                "login of the worker, the log has their error. After 5 minutes without an answer to a commit, or of "
+                "rollbacks without a commit, the worker ends. A global topic of which nothing arrives is fetched anew "
+                "once a minute.",
             )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"

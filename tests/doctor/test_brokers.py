@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
 from streamapp import App, StreamsConfig
 from streamapp.broker import LocalKafka
 from streamapp.broker.requests import LastingAdmin
+from streamapp.cli import main
 from streamapp.errors import TopologyError
 from streamapp.runners.worker.topics import prepare_topics
 
@@ -108,17 +110,15 @@ def test_transactions_of_an_old_version(sick_patient: Patient) -> None:
 
 def test_brokers_that_do_not_answer_are_no_finding(patient: Patient) -> None:
     patient.monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    from click.testing import CliRunner
-
-    from streamapp.cli import main
-
     result = CliRunner().invoke(main, ["doctor", "--group", "nobody"])
     assert result.exit_code == 2, result.output
     assert "Kafka cannot be reached at 127.0.0.1:1" in result.output
 
 
 def test_a_group_that_there_is_not(patient: Patient) -> None:
-    assert patient.findings(subject=("--group", "nobody")) == set()
+    report = patient.report(subject=("--group", "nobody"), code=2)
+    assert report["findings"] == []
+    assert report["unseen"] == ["the group nobody: there is no such group; check the name"]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ def test_a_group_is_shown_as_kafkas_tool_shows_it(cluster: Cluster, run: Run, to
     assert f"{18 + 20:>15}  in all" in run("offsets", "lag", "--group", group).stdout
     run("offsets", "lag", "--group", group, "--max", "37", code=1)
     run("offsets", "lag", "--group", group, "--max", "38")
+    said = run("offsets", "show", "--group", f"{group}-of-another-name", code=1)
+    assert f"there is no group {group}-of-another-name: check the name" in said.output
 
 
 TIME = datetime.fromtimestamp(BEGAN_MS / 1000 + 9.5, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
@@ -232,6 +234,22 @@ def test_tables_that_contradict_new_offsets_are_named(
     assert f"{changelog} does not have the records that are passed over" in ahead
     run("offsets", "reset", "it", "--to-latest", "--execute", "--keep-tables")
     assert "0  in all" in run("offsets", "lag", "it").stdout
+
+
+def test_an_application_that_was_reset_begins_at_a_time(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers refuse offsets without changelogs, so the offsets come with empty changelogs."""
+    cluster.feed(1_000)  # one in a millisecond
+    application(cluster, monkeypatch)
+    run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400))
+    changelog = f"{cluster.id}-counts-changelog"
+    assert changelog not in cluster.admin.list_topics(timeout=10).topics, "only shown"
+    run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400), "--execute")
+    assert changelog in cluster.admin.list_topics(timeout=10).topics
+    worker = cluster.start()
+    until(lambda: cluster.totals()[1] == 600, 60, cluster.story)
+    assert worker.terminate() == 0
 
 
 def test_a_copy_replays_a_range(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

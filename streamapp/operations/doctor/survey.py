@@ -70,7 +70,9 @@ class Topic:
 
     @property
     def policies(self) -> set[str]:
-        return {each.strip() for each in self.config.get("cleanup.policy", "delete").split(",")}
+        """The clean-up policies; empty if this client has no right to read settings."""
+        policies = self.config.get("cleanup.policy")
+        return set() if policies is None else {each.strip() for each in policies.split(",")}
 
     def number(self, name: str) -> int | None:
         """A setting as a number; None if this client has no right to read settings."""
@@ -219,7 +221,10 @@ class Survey:
 
     @cached_property
     def group(self) -> GroupLook:
-        return self.subject.look()
+        look = self.subject.look()
+        if self.app is None and look.state == "dead":  # the group of an App may not have begun yet
+            self.unseen.append(f"the group {look.name}: there is no such group; check the name")
+        return look
 
     @cached_property
     def positions(self) -> Sequence[Position]:

@@ -46,14 +46,14 @@ class Change:
     moves: tuple[Move, ...]
     tables: tuple[Contradiction, ...]
     make_topics_of: Plan | None = None
-    """The plan of a copied application, or None.
+    """The plan of an application that gets its first offsets, or None.
 
-    The copy's internal topics are created before its offsets are committed.
+    Internal topics that do not exist are created before the offsets are committed.
     """
 
     def carry_out(self) -> None:
-        """Commits all offsets in one request. Brokers refuse the request if the group has members. For a copied
-        application with a topology, first creates the copy's internal topics.
+        """Commits all offsets in one request. Brokers refuse the request if the group has members. For an
+        application with a topology that has no offsets yet, first creates its internal topics.
 
         Raises `StreamsError` if the group has members, or if the request fails.
         """
@@ -72,7 +72,8 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
     offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset are left out, and
     keep the metadata of their commit. If the metadata shows that the topic was deleted and created anew, workers
     refuse the offset, so the plan commits the offset without metadata. With ``ShiftBy(0)``, this
-    also holds for repartition topics. Raises `StreamsError` if the group has members, or if a backfill is not complete.
+    also holds for repartition topics. If an application has no offsets yet, its missing internal topics are created
+    with the first offsets. Raises `StreamsError` if the group has members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
@@ -97,7 +98,10 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
     )
     # A new commit of the same offset leaves out the metadata, by which a worker refuses a topic that was created anew.
     moves = tuple(move for move in moves if move.to != move.at.committed or move.at.anew)
-    return Change(subject, moves, _contradicted(subject, moves))
+    # The first offsets of an application, for example after `streamapp reset`: with offsets, and without its internal
+    # topics, a worker would not start.
+    first = subject.plan if not committed else None
+    return Change(subject, moves, _contradicted(subject, moves), first)
 
 
 def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | None = None) -> Change:

@@ -109,10 +109,10 @@ class Sender(Protocol):
 
 def open_sender(settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> Sender:
     """A `NativeSender`; a `ConfluentSender` without the C code, or with settings that are Python callbacks."""
-    plain = plain_settings(settings) if COMPILED else None
-    with opening(settings):
+    with opening(settings) as current:
+        plain = plain_settings(current) if COMPILED else None
         if plain is None:
-            return ConfluentSender(settings, on_failure)
+            return ConfluentSender(current, on_failure)
         return NativeSender(plain, settings.get("logger") or CLIENT_LOGGER, on_failure)
 
 

@@ -14,7 +14,8 @@ from cryptography import x509
 
 from streamapp.broker import KafkaSettings
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.lasting_consumer import LastingConsumer
+from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.producer import SyncReliableProducer, idempotent, transactional
@@ -23,6 +24,7 @@ from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.records import OutputRecord, TopicPartition
 from streamapp.runners.worker import producer
 from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.sender import open_sender
 from tests.processes import until
 from tests.secured import KEY_PASSWORD
 
@@ -59,6 +61,45 @@ def test_files_have_changed_when_they_belong_together(
 
 def test_a_client_without_files_never_changes() -> None:
     assert not CertificateFiles({"sasl.password": "x"}).changed()
+
+
+def opened(folder: Path) -> list[Any]:
+    """A client of each kind."""
+    settings = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0, **properties(folder)}
+    group = settings | {"group.id": "g"}
+    return [
+        LastingAdmin(settings),
+        open_consumer(group),
+        open_sender(settings, lambda _: None),
+        PlainClient(settings | {"enable.idempotence": True}, lambda _: None, together=True),
+    ]
+
+
+def test_clients_that_open_in_the_middle_of_a_replacement_have_the_files_before(
+    pems: tuple[Path, Path], mine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker opens clients at any moment: a consumer for a restore, or new ones after an outage of all brokers."""
+    first = opened(mine)
+    shutil.copy(pems[1] / "client.crt", mine)
+    caplog.clear()
+    second = opened(mine)
+    first[0]._reopen()
+    first[1]._reopen()
+    assert {each.message.split(": ")[0] for each in caplog.records} == {
+        "The files of the certificate do not match now"
+    }
+    assert "PRIVATE KEY" not in caplog.text
+    shutil.copy(pems[1] / "client.key", mine)
+    assert second[0]._files.changed(), "the client gets the new files as soon as they match"
+    caplog.clear()
+    opened(mine)
+    assert caplog.messages == []
+
+
+def test_files_that_never_matched_are_refused_by_each_client(pems: tuple[Path, Path], mine: Path) -> None:
+    shutil.copy(pems[1] / "client.crt", mine)
+    with pytest.raises(ConfigError, match="librdkafka refuses its settings"):
+        LastingAdmin({"bootstrap.servers": "127.0.0.1:9", "log_level": 0, **properties(mine)})
 
 
 class Client:

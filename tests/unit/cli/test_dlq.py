@@ -101,6 +101,12 @@ def test_a_list_without_letters_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert ask(monkeypatch, [], "list", "app", "--all").output == "no dead letters\n"
 
 
+def test_a_list_without_matching_letters_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [letter(0, "late"), letter(1, "late")]
+    output = ask(monkeypatch, letters, "list", "app", "--operator", "mistyped").output
+    assert output == "no open dead letters match; there are 2 others\n"
+
+
 def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """They get the record again, so the topology counted the orders of a consumer's letters twice."""
     consumers = [SimpleNamespace(name=name, topics=("flights",)) for name in ("shop-charge", "shop-mail")]

@@ -72,6 +72,22 @@ def test_a_producer_needs_more_for_transactions(rights: Rights) -> None:
     ]
 
 
+def test_what_only_writes_needs_the_names_of_its_topics() -> None:
+    """Without them, the rights would let nobody write."""
+    done = CliRunner().invoke(main, ["acls", "shop", "--relay"])
+    assert done.exit_code == 2
+    assert "shop only writes: name its topics with --write TOPIC" in done.output
+
+
+@pytest.mark.parametrize("principal", ["shop", "User:", ":shop"])
+def test_a_principal_has_a_type(principal: str) -> None:
+    done = CliRunner().invoke(
+        main, ["acls", "shop", "--relay", "--write", "orders", "--principal", principal]
+    )
+    assert done.exit_code == 2
+    assert "has no type: give User:" in done.output
+
+
 def test_a_relay_has_transactions_of_its_own(rights: Rights) -> None:
     expected = [
         "Read group shop-outbox- prefix",

@@ -124,7 +124,7 @@ def deleted_windows(survey: Survey) -> Found:
 def uncompacted(survey: Survey) -> Found:
     for topic, spec in _changelogs(survey):
         # Workers delete the changes of windows that have expired, and joins have cleanup.policy=delete.
-        if not _by_time(spec) and "compact" not in topic.policies:
+        if topic.policies and not _by_time(spec) and "compact" not in topic.policies:
             yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
 
 
