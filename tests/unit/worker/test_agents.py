@@ -250,7 +250,8 @@ def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    "case", ["another worker has it", "this worker has it", "the record has moved", "a channel"]
+    "case",
+    ["another worker has it", "this worker has it", "nobody has it", "the record has moved", "a channel"],
 )
 def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
@@ -265,7 +266,10 @@ def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
         app: Any = app_with(tmp_path)
         app.Table("seen", partitions=4)
         app.topics = SimpleNamespace(acks_enabled_for=lambda topic: case != "a channel")
-        app.consumer = SimpleNamespace(has=lambda message: case != "the record has moved")
+        app.consumer = SimpleNamespace(
+            has=lambda message: case != "the record has moved",
+            topic_partitions=lambda topic: 3 if case == "nobody has it" else 4,
+        )
         app.assignor._active_tps = (
             {TP("flights-seen-changelog", 3)} if case == "this worker has it" else set()
         )

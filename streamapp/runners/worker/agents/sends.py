@@ -313,6 +313,8 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         record = _current_record()
         if record is None or not self.app.topics.acks_enabled_for(record.topic):
             return
+        if changelog.partition >= (self.app.consumer.topic_partitions(changelog.topic) or 0):
+            return  # nobody has a partition that the changelog lacks; brokers refuse the change, with another remedy
         if self.app.consumer.has(record) and not self.app.assignor.is_active(changelog):
             raise BrokerError(
                 f"{record_at(record.topic, record.partition, record.offset)} changes a table, but this worker does not "
