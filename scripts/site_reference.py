@@ -62,8 +62,8 @@ PARTS = {
     " consumer.ConsumerRecord consumer.CircuitBreaker"
     " consumer.Batch consumer.ConsumerMetrics consumer.ConsumerStatus consumer.HandlerTimeout consumer.OffsetSink"
     " consumer.PostgresOffsets consumer.SqliteOffsets consumer.KafkaOutput consumer.OutputTransaction",
-    "Testing": "TopologyTestDriver TestInputTopic TestOutputTopic testing.try_out testing.WorkerProcess"
-    " testing.Backlog",
+    "Testing": "TopologyTestDriver TestInputTopic TestOutputTopic testing.try_out testing.AgentTest"
+    " testing.SentRecord testing.WorkerProcess testing.Backlog",
     "Spark": "SparkRunner runners.spark.BatchResult runners.spark.ColumnSource runners.spark.FrameSource"
     " runners.spark.KafkaSource runners.spark.ParquetSource runners.spark.OutputTable runners.spark.OutputTopic"
     " runners.spark.Published runners.spark.TableRow runners.spark.create_views runners.spark.live_tables"

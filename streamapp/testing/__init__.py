@@ -1,7 +1,9 @@
-"""Helpers for tests: operators on a few records, workers as processes, and a check that all input is processed."""
+"""Helpers for tests: operators and agents on a few records, workers as processes, and a check that all input is
+processed."""
 
+from streamapp.testing.agents import AgentTest, SentRecord
 from streamapp.testing.backlog import Backlog
 from streamapp.testing.trying import try_out
 from streamapp.testing.worker import WorkerProcess
 
-__all__ = ["Backlog", "WorkerProcess", "try_out"]
+__all__ = ["AgentTest", "Backlog", "SentRecord", "WorkerProcess", "try_out"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import faust
 
 from agents import late_carriers
+from streamapp.testing import AgentTest
 from tables.events import LATE_DEPARTURE
 from tables.results import LateDeparture
 
@@ -13,9 +14,7 @@ def late(carrier: str) -> bytes:
 
 async def test_late_departures_are_counted_by_carrier() -> None:
     app = faust.App("test", broker="kafka://localhost:1", store="memory://")
-    counted = []
-    async with late_carriers.register(app).test_context() as agent:
+    async with AgentTest(late_carriers.register(app)) as test:
         for carrier in ("UA", "DL", "UA"):
-            event = await agent.put(late(carrier))
-            counted.append(agent.results[event.message.offset])
-    assert counted == [("UA", 1), ("DL", 1), ("UA", 2)]
+            await test.put(late(carrier))
+    assert test.results == [("UA", 1), ("DL", 1), ("UA", 2)]
