@@ -95,8 +95,10 @@ class Response:
     """An answer with dead letters of your own, which replace the usual dead letter.
 
     A `Response` is the result of a function that is an exception handler, or the ``on_error`` of an operator or a
-    consumer. Keys and values of the letters are bytes or None. Raises `ConfigError` for letters that are no
-    `OutputRecord`s, and for values that no record can have.
+    consumer. Keys and values of the letters are bytes or None. Raises `ConfigError` for a letter that is
+    no `OutputRecord`, and for an illegal name of a topic. The same holds for keys, values, timestamps or partitions of
+    a wrong type.
+
     Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action

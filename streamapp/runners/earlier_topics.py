@@ -93,9 +93,10 @@ def check_not_anew(
     committed: Mapping[TopicPartition, tuple[int, str]],
     timeout: float = 60.0,
 ) -> dict[str, str]:
-    """Raises `TopologyError` if an offset of the group was committed in an earlier topic of this name.
+    """Raises `TopologyError` if the metadata of an offset says that the topic was deleted and created anew since.
 
-    Returns the ids of the topics whose offsets name an id, so that a worker need not ask for them again.
+    Returns the present ids of the topics that the metadata of the offsets names, so that a worker need not ask for
+    these ids again.
     """
     others, present = _compared(admin, committed, timeout)
     for tp in sorted(others):

@@ -91,11 +91,14 @@ def outline_of(schema: str) -> Outline:
 
 
 def renumbered(own: str, other: str) -> str:
-    """The fields and enum values that have the same name in two schemas but another number or type, or the same number
-    but another name. Empty if there are none.
+    """A text about the fields and enum values of two schemas that contradict each other. Empty if there are none.
 
-    Protobuf's bytes name a field by its number only. So a reader takes the bytes of another field with this number for
-    its own field.
+    Two fields contradict if they have the same name in messages of the same name, but another number or type. A field
+    whose name the other schema lacks contradicts another field there with the same number. The text names the first
+    five fields, and counts the others.
+
+    Protobuf's bytes name a field by its number only. So a reader mistakes another field with the same number for its
+    own.
 
     >>> renumbered("message A { int64 b = 1; }", "message A { int64 a = 1; int64 b = 2; }")
     'A.b is int64 with number 1 here, and int64 with number 2 there'

@@ -41,7 +41,7 @@ class OrderedBytes(Protocol):
 
 @dataclass(slots=True)
 class WriteSet:
-    """The changes to all stores of a task in one write: those of a commit, or of restored records.
+    """The changes to one or several stores of a task, in one write to a `StateBackend`.
 
     ``puts`` has (key, new value) pairs by store. The value None deletes a key. If a key comes twice, the last entry
     counts. ``range_deletes`` has (start, end) pairs by store, end exclusive, and is applied before ``puts``.

@@ -281,8 +281,8 @@ class ConfluentSender:
 def group_metadata(group: str, member: Member) -> bytes:
     """The proof of membership in a consumer group, for confluent-kafka's `send_offsets_to_transaction`.
 
-    librdkafka gives this proof only for its own group consumers, as opaque bytes. A worker's member belongs to Faust's
-    consumer, so this function builds the bytes. Their format is private to librdkafka, so
+    confluent-kafka gives this proof only for its own group consumers, as opaque bytes. A worker's member belongs to
+    Faust's consumer, so this function builds the bytes. Their format is private to librdkafka, so
     `tests/worker/test_transactions.py` compares them with those of the installed version.
     """
     return b"".join(
