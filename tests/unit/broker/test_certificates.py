@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from streamapp.broker import KafkaSettings
+from streamapp.broker import KafkaSettings, certificates
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
@@ -94,6 +94,27 @@ def test_clients_that_open_in_the_middle_of_a_replacement_have_the_files_before(
     caplog.clear()
     opened(mine)
     assert caplog.messages == []
+
+
+def test_files_that_are_replaced_while_a_client_opens_are_not_kept(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old key was kept beside the new certificate, and the next client in a replacement was refused."""
+    settings, check = properties(mine), certificates.context_of
+    assert certificates.with_matching_files(settings) == settings
+    shutil.copy(pems[1] / "client.crt", mine)
+
+    def check_late(*files: Any) -> ssl.SSLContext:
+        shutil.copy(pems[1] / "client.key", mine)
+        return check(*files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "context_of", check_late)
+        assert certificates.with_matching_files(settings) == settings
+    (mine / "client.key").unlink()
+    kept = certificates.with_matching_files(settings)
+    assert kept["ssl.certificate.pem"] == (pems[0] / "client.crt").read_text()
+    assert kept["ssl.key.pem"] == (pems[0] / "client.key").read_text()
 
 
 def test_files_that_never_matched_are_refused_by_each_client(pems: tuple[Path, Path], mine: Path) -> None:
