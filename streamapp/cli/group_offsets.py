@@ -261,9 +261,6 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
                 plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
         change = plan_copy(_named(application, group), names[-1], _which(where), plan)
         _show(change)
-        if plan is not None:
-            for topic in plan.internal_topics:
-                click.echo(f"topic {topic.name}, empty")
         for line in left_out:
             click.echo(line)
         _carry_out(change, execute)
@@ -323,6 +320,8 @@ def _show(change: Change) -> None:
         before = "-" if move.at.committed is None else f"{move.at.committed:,}"
         table.add_row(str(move.at.partition), before, f"{move.to:,}", move.remark)
     table.print()
+    for topic in change.new_topics:
+        click.echo(f"topic {topic}, empty")
 
 
 def _carry_out(change: Change, execute: bool) -> None:
