@@ -213,6 +213,7 @@ _REMEDY = """\
 Choose a way to handle these tables:
   compute them again      streamapp reset APPLICATION (Java: kafka-streams-application-reset)
                           deletes the tables; processing begins at the first records
+  ... from a time on      after streamapp reset: streamapp offsets reset {subject} --to-time ... --execute
   use a copy              streamapp offsets copy {subject} {group}-2 --to-time ...
                           gives the offsets to a copy of the application, whose tables begin empty
   keep them               --keep-tables, if double counts or gaps in these tables do no harm"""
