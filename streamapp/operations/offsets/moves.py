@@ -104,8 +104,8 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
     )
     # A new commit of the same offset leaves out the metadata, by which a worker refuses a topic that was created anew.
     moves = tuple(move for move in moves if move.to != move.at.committed or move.at.anew)
-    # The first offsets of a topology, for example after `streamapp reset`: with offsets, and without its internal topics,
-    # a worker would not start. Agents of the application may have offsets already.
+    # The first offsets of a topology, for example after `streamapp reset`: with offsets, and without its internal
+    # topics, a worker would not start. Agents of the application may have offsets already.
     begun = {tp.topic for tp in committed}.intersection(subject.inputs(committed))
     return Change(subject, moves, _contradicted(subject, moves), None if begun else subject.plan)
 
