@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from streamapp.operations.doctor.checks.client_checks import begins_at_end
 from streamapp.operations.doctor.survey import Survey
 from streamapp.records import TopicPartition
 
-TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+TEXT: dict[str, Any] = {"key_serde": StringSerde(), "value_serde": StringSerde()}
 
 
 @pytest.mark.parametrize(("committed", "unseen"), [({}, 1), ({TopicPartition("in", 0): (5, "")}, 0)])
@@ -35,6 +36,7 @@ def test_each_source_that_begins_at_the_end_is_a_finding() -> None:
     builder.stream("clicks", **TEXT, offset_reset="latest").to("out", **TEXT)
     builder.stream("prices", **TEXT, offset_reset=60_000).to("out", **TEXT)
     builder.stream("orders", **TEXT).to("out", **TEXT)
+    builder.stream(re.compile("sales-.*"), **TEXT, offset_reset="latest").to("out", **TEXT)
     plan = builder.build().plan(StreamsConfig("app"))
     survey: Any = SimpleNamespace(plan=plan, config=plan.config, clients=())
-    assert [topic for topic, _ in begins_at_end(survey)] == ["clicks"]
+    assert [topic for topic, _ in begins_at_end(survey)] == ["clicks", "sales-.*"]

@@ -108,8 +108,8 @@ def begins_at_end(survey: Survey) -> Found:
     for sub in survey.plan.subtopologies if survey.plan is not None else ():
         for source in sub.sources:
             if source.offset_reset == "latest":
-                for topic in source.topics or (source.pattern and source.pattern.pattern,):
-                    yield str(topic), f"offset_reset='latest' of the source {source.name}"
+                for topic in (source.pattern.pattern,) if source.pattern else source.topics:
+                    yield topic, f"offset_reset='latest' of the source {source.name}"
 
 
 @check(
