@@ -7,6 +7,7 @@ import shutil
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from streamapp.producer import SyncReliableProducer, idempotent, transactional
 from streamapp.producer.plain_client import PlainClient
 from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.records import OutputRecord, TopicPartition
-from streamapp.runners.worker import producer
+from streamapp.runners.worker import leftovers, producer
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.sender import open_sender
 from tests.processes import until
@@ -94,6 +95,22 @@ def test_clients_that_open_in_the_middle_of_a_replacement_have_the_files_before(
     caplog.clear()
     opened(mine)
     assert caplog.messages == []
+
+
+def test_a_look_for_left_records_in_the_middle_of_a_replacement_has_the_files_before(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents look at each rebalance for records that an earlier version has left."""
+    config = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties=properties(mine))
+    opened(mine)
+    shutil.copy(pems[1] / "client.crt", mine)
+    monkeypatch.setattr(
+        leftovers, "list_offsets", lambda admin, tps, latest: dict.fromkeys(tps, 5 if latest else 0)
+    )
+    monkeypatch.setattr(leftovers, "next_message", lambda *_: SimpleNamespace(error=lambda: None))
+    admin: Any = None
+    left = TopicPartition("app-old-repartition", 0)
+    assert [*leftovers._with_records(config, admin, {left: 2})] == [left]
 
 
 def test_files_that_are_replaced_while_a_client_opens_are_not_kept(
