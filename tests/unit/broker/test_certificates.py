@@ -18,6 +18,7 @@ from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.desk import desk
 from streamapp.errors import ConfigError
 from streamapp.producer import SyncReliableProducer, idempotent, transactional
 from streamapp.producer.plain_client import PlainClient
@@ -111,6 +112,15 @@ def test_a_look_for_left_records_in_the_middle_of_a_replacement_has_the_files_be
     admin: Any = None
     left = TopicPartition("app-old-repartition", 0)
     assert [*leftovers._with_records(config, admin, {left: 2})] == [left]
+
+
+def test_the_desk_reads_in_the_middle_of_a_replacement(pems: tuple[Path, Path], mine: Path) -> None:
+    """A worker has the views of dead letters, too."""
+    config = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties=properties(mine))
+    opened(mine)
+    shutil.copy(pems[1] / "client.crt", mine)
+    with desk._consumer(config) as consumer:
+        assert consumer is not None
 
 
 def test_files_that_are_replaced_while_a_client_opens_are_not_kept(
