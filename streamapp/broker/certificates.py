@@ -82,6 +82,7 @@ def with_matching_files(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if certificate is None or key is None:
         return settings  # an authority alone matches
     password = settings.get("ssl.key.password")
+    before = stamps(*paths)
     try:
         texts = {
             name.replace(".location", ".pem"): Path(path).read_text(encoding="utf-8")
@@ -97,7 +98,8 @@ def with_matching_files(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             "The files of the certificate do not match now: a client connects with the previous ones."
         )
         return {name: value for name, value in settings.items() if name not in _FILES} | kept
-    _matching[*paths, password] = texts
+    if stamps(*paths) == before:  # otherwise the texts may be older than the files that match
+        _matching[*paths, password] = texts
     return settings
 
 

@@ -138,8 +138,8 @@ class LastingAdmin:
                 refusals.append(error)
 
         self._settings = {"error_cb": note, **settings}
+        self._files = CertificateFiles(settings)  # before the client, which may get older files
         self._client = self._open()
-        self._files = CertificateFiles(settings)
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
 

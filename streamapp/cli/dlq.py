@@ -106,7 +106,8 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     if not found:
         nothing = "no open dead letters" if not everything else "no dead letters"
         # A mistyped filter must not look as if all were well.
-        click.echo(f"{nothing} match; there are {counted(others, 'other')}" if others else nothing)
+        are = "is" if others == 1 else "are"
+        click.echo(f"{nothing} match; there {are} {counted(others, 'other')}" if others else nothing)
 
 
 def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:

@@ -213,6 +213,7 @@ _REMEDY = """\
 Choose a way to handle these tables:
   compute them again      streamapp reset APPLICATION (Java: kafka-streams-application-reset)
                           deletes the tables; processing begins at the first records
+  ... from a time on      after streamapp reset: streamapp offsets reset {subject} --to-time ... --execute
   use a copy              streamapp offsets copy {subject} {group}-2 --to-time ...
                           gives the offsets to a copy of the application, whose tables begin empty
   keep them               --keep-tables, if double counts or gaps in these tables do no harm"""
@@ -261,9 +262,6 @@ def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any)
                 plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
         change = plan_copy(_named(application, group), names[-1], _which(where), plan)
         _show(change)
-        if plan is not None:
-            for topic in plan.internal_topics:
-                click.echo(f"topic {topic.name}, empty")
         for line in left_out:
             click.echo(line)
         _carry_out(change, execute)
@@ -323,6 +321,8 @@ def _show(change: Change) -> None:
         before = "-" if move.at.committed is None else f"{move.at.committed:,}"
         table.add_row(str(move.at.partition), before, f"{move.to:,}", move.remark)
     table.print()
+    for topic in change.new_topics:
+        click.echo(f"topic {topic}, empty")
 
 
 def _carry_out(change: Change, execute: bool) -> None:

@@ -15,6 +15,7 @@ from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.consumer import next_message
+from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, advice
 from streamapp.config import StreamsConfig
@@ -331,14 +332,15 @@ class _Transactions:
 
     def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
         KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
-        self._producer = Producer(
-            {
-                **client_of(config),
-                "transactional.id": f"{topic}-desk",
-                "partitioner": "murmur2_random",
-                "linger.ms": 5,
-            }
-        )
+        with opening(client_of(config)) as current:
+            self._producer = Producer(
+                {
+                    **current,
+                    "transactional.id": f"{topic}-desk",
+                    "partitioner": "murmur2_random",
+                    "linger.ms": 5,
+                }
+            )
 
     def __enter__(self) -> _Transactions:
         self._ask("init_transactions", _PATIENCE_SECONDS)
@@ -491,19 +493,21 @@ class _Closing:
 
 
 def _consumer(config: StreamsConfig) -> _Closing:
-    return _Closing(
-        Consumer(
-            {
-                **client_of(config),
-                "group.id": f"{config.application_id}-desk",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",  # the records at the position may be deleted during a slow replay
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "queued.max.messages.kbytes": 4_096,  # a worker has the memory for this queue, too
-            }
+    with opening(client_of(config)) as current:
+        return _Closing(
+            Consumer(
+                {
+                    **current,
+                    "group.id": f"{config.application_id}-desk",
+                    "enable.auto.commit": False,
+                    # The records at the position may be deleted during a slow replay.
+                    "auto.offset.reset": "earliest",
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "queued.max.messages.kbytes": 4_096,  # a worker has the memory for this queue, too
+                }
+            )
         )
-    )
 
 
 def _next(consumer: Consumer, topic: str) -> Any:

@@ -131,12 +131,21 @@ class Core:
             place: Future[None] = Future()
             place.set_result(None)
             return place
-        return self._buffer.reserve(len(parcel.records), parcel.size)
+        try:
+            return self._buffer.reserve(len(parcel.records), parcel.size)
+        except BufferFull:  # larger than the buffer
+            self._counts.refused(len(parcel.records))
+            raise
 
     def reserve_now(self, parcel: Parcel) -> None:
         """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
         self.check_open()
-        if not self._buffer.try_reserve(len(parcel.records), parcel.size):
+        try:
+            free = self._buffer.try_reserve(len(parcel.records), parcel.size)
+        except BufferFull:  # larger than the buffer
+            self._counts.refused(len(parcel.records))
+            raise
+        if not free:
             raise self.full(len(parcel.records))
 
     def hold(self, key: Any, value: Any) -> Callable[[], None]:

@@ -36,7 +36,8 @@ class ProducerMetrics(NamedTuple):
     spilled: int = 0
     """Records in the local log."""
     refused: int = 0
-    """Records that were refused because the buffer was full. They do not count as ``events``."""
+    """Records that were refused because the buffer was full, or too small for the record. They do not count as
+    ``events``."""
     retries: int = 0
     """Requests that librdkafka sent again, and transactions that were begun again."""
     buffered_records: int = 0
@@ -158,7 +159,7 @@ def described(metrics: ProducerMetrics) -> Iterable[Metric]:
             "Records whose delivery report is an error, and spilled records that brokers refused.",
         ),
         ("spilled", "gauge", "Records in the local log."),
-        ("refused", "counter", "Records that the full buffer refused."),
+        ("refused", "counter", "Records that the full buffer refused, and records larger than the buffer."),
         ("retries", "counter", "Requests and transactions that were sent again."),
         ("buffered_records", "gauge", "Records in memory."),
         ("buffered_bytes", "gauge", "Bytes of the records in memory, with 64 bytes more for each."),

@@ -336,6 +336,8 @@ class ConfluentSchemaRegistry:
             if latest == format:
                 return
             versions = self.client.ask("GET", path_of("subjects", subject, "versions"), patient=False)
+            if not isinstance(versions, list):  # of a proxy
+                return
             several = any(format_of(version) == format for version in reversed(versions[-_MOST_COMPARED:]))
         except (SchemaRegistryError, SerializationError):
             return

@@ -242,8 +242,10 @@ def test_an_application_that_was_reset_begins_at_a_time(
     """Workers refuse offsets without changelogs, so the offsets come with empty changelogs."""
     cluster.feed(1_000)  # one in a millisecond
     application(cluster, monkeypatch)
-    run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400))
     changelog = f"{cluster.id}-counts-changelog"
+    assert (
+        f"topic {changelog}, empty" in run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400)).stdout
+    )
     assert changelog not in cluster.admin.list_topics(timeout=10).topics, "only shown"
     run("offsets", "reset", "it", "--to-time", str(BEGAN_MS + 400), "--execute")
     assert changelog in cluster.admin.list_topics(timeout=10).topics

@@ -236,6 +236,20 @@ async def test_the_bound_refuses_and_says_so() -> None:
     assert producer.metrics.failed == 2
 
 
+@pytest.mark.parametrize("when_full", ["refuse", "wait"])
+async def test_a_record_that_is_larger_than_the_buffer_counts_as_refused(
+    when_full: Literal["refuse", "wait"],
+) -> None:
+    async with ReliableProducer(
+        "orders", bootstrap_servers=NOWHERE, buffer_bytes=100, when_full=when_full, close_timeout_ms=100
+    ) as producer:
+        with pytest.raises(BufferFull, match="raise buffer_records or buffer_bytes"):
+            await producer.send("t", value=bytes(100))
+        with pytest.raises(BufferFull, match="raise buffer_records or buffer_bytes"):
+            producer.send_soon("t", value=bytes(100))
+        assert (producer.metrics.events, producer.metrics.refused) == (0, 2)
+
+
 async def test_a_cancelled_wait_for_room_gives_the_place_back() -> None:
     with pytest.raises(UnsentRecords):
         async with ReliableProducer(

@@ -222,7 +222,8 @@ class Survey:
     @cached_property
     def group(self) -> GroupLook:
         look = self.subject.look()
-        if self.app is None and look.state == "dead":  # the group of an App may not have begun yet
+        # The group of an App may not have begun yet. Kafka calls groups of another protocol dead, too (KIP-1071).
+        if self.app is None and look.state == "dead" and not self.subject.committed():
             self.unseen.append(f"the group {look.name}: there is no such group; check the name")
         return look
 

@@ -51,6 +51,12 @@ class Change:
     Internal topics that do not exist are created before the offsets are committed.
     """
 
+    @property
+    def new_topics(self) -> tuple[str, ...]:
+        """The internal topics that `carry_out` creates, empty."""
+        topics = () if self.make_topics_of is None else self.make_topics_of.internal_topics
+        return tuple(topic.name for topic in topics if topic.name not in self.subject.topics)
+
     def carry_out(self) -> None:
         """Commits all offsets in one request. Brokers refuse the request if the group has members. For an
         application with a topology that has no offsets yet, first creates its internal topics.
@@ -98,10 +104,10 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
     )
     # A new commit of the same offset leaves out the metadata, by which a worker refuses a topic that was created anew.
     moves = tuple(move for move in moves if move.to != move.at.committed or move.at.anew)
-    # The first offsets of an application, for example after `streamapp reset`: with offsets, and without its internal
-    # topics, a worker would not start.
-    first = subject.plan if not committed else None
-    return Change(subject, moves, _contradicted(subject, moves), first)
+    # The first offsets of a topology, for example after `streamapp reset`: with offsets, and without its internal
+    # topics, a worker would not start. Agents of the application may have offsets already.
+    begun = {tp.topic for tp in committed}.intersection(subject.inputs(committed))
+    return Change(subject, moves, _contradicted(subject, moves), None if begun else subject.plan)
 
 
 def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | None = None) -> Change:

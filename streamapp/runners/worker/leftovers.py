@@ -10,6 +10,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.consumer import next_message
+from streamapp.broker.librdkafka import opening
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.store_notes import by_task
@@ -103,7 +104,7 @@ def _with_records(
     behind = {tp: max(offset, starts[tp]) for tp, offset in committed.items() if ends[tp] > offset}
     if not behind:
         return
-    with closing(Consumer(consumer_settings(config))) as consumer:
+    with opening(consumer_settings(config)) as current, closing(Consumer(dict(current))) as consumer:
         for tp, offset in behind.items():
             consumer.assign([RdTopicPartition(*tp, offset)])
             if next_message(consumer, str(tp), _SECONDS).error() is None:

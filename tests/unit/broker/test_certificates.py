@@ -7,22 +7,24 @@ import shutil
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from streamapp.broker import KafkaSettings
+from streamapp.broker import KafkaSettings, certificates
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.desk import desk
 from streamapp.errors import ConfigError
 from streamapp.producer import SyncReliableProducer, idempotent, transactional
 from streamapp.producer.plain_client import PlainClient
 from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.records import OutputRecord, TopicPartition
-from streamapp.runners.worker import producer
+from streamapp.runners.worker import leftovers, producer
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.sender import open_sender
 from tests.processes import until
@@ -94,6 +96,52 @@ def test_clients_that_open_in_the_middle_of_a_replacement_have_the_files_before(
     caplog.clear()
     opened(mine)
     assert caplog.messages == []
+
+
+def test_a_look_for_left_records_in_the_middle_of_a_replacement_has_the_files_before(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents look at each rebalance for records that an earlier version has left."""
+    config = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties=properties(mine))
+    opened(mine)
+    shutil.copy(pems[1] / "client.crt", mine)
+    monkeypatch.setattr(
+        leftovers, "list_offsets", lambda admin, tps, latest: dict.fromkeys(tps, 5 if latest else 0)
+    )
+    monkeypatch.setattr(leftovers, "next_message", lambda *_: SimpleNamespace(error=lambda: None))
+    admin: Any = None
+    left = TopicPartition("app-old-repartition", 0)
+    assert [*leftovers._with_records(config, admin, {left: 2})] == [left]
+
+
+def test_the_desk_reads_in_the_middle_of_a_replacement(pems: tuple[Path, Path], mine: Path) -> None:
+    """A worker has the views of dead letters, too."""
+    config = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties=properties(mine))
+    opened(mine)
+    shutil.copy(pems[1] / "client.crt", mine)
+    with desk._consumer(config) as consumer:
+        assert consumer is not None
+
+
+def test_files_that_are_replaced_while_a_client_opens_are_not_kept(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old key was kept beside the new certificate, and the next client in a replacement was refused."""
+    settings, check = properties(mine), certificates.context_of
+    assert certificates.with_matching_files(settings) == settings
+    shutil.copy(pems[1] / "client.crt", mine)
+
+    def check_late(*files: Any) -> ssl.SSLContext:
+        shutil.copy(pems[1] / "client.key", mine)
+        return check(*files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "context_of", check_late)
+        assert certificates.with_matching_files(settings) == settings
+    (mine / "client.key").unlink()
+    kept = certificates.with_matching_files(settings)
+    assert kept["ssl.certificate.pem"] == (pems[0] / "client.crt").read_text()
+    assert kept["ssl.key.pem"] == (pems[0] / "client.key").read_text()
 
 
 def test_files_that_never_matched_are_refused_by_each_client(pems: tuple[Path, Path], mine: Path) -> None:

@@ -101,10 +101,13 @@ def test_a_list_without_letters_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert ask(monkeypatch, [], "list", "app", "--all").output == "no dead letters\n"
 
 
-def test_a_list_without_matching_letters_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = [letter(0, "late"), letter(1, "late")]
+@pytest.mark.parametrize(("count", "others"), [(1, "is 1 other"), (2, "are 2 others")])
+def test_a_list_without_matching_letters_counts_the_others(
+    monkeypatch: pytest.MonkeyPatch, count: int, others: str
+) -> None:
+    letters = [letter(number, "late") for number in range(count)]
     output = ask(monkeypatch, letters, "list", "app", "--operator", "mistyped").output
-    assert output == "no open dead letters match; there are 2 others\n"
+    assert output == f"no open dead letters match; there {others}\n"
 
 
 def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_something_else_than_an_app_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_copy_names_the_consumers_that_would_repeat_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = SimpleNamespace(subject=SimpleNamespace(group="shop-2"), moves=())
+    change = SimpleNamespace(subject=SimpleNamespace(group="shop-2"), moves=(), new_topics=())
     monkeypatch.setattr(group_offsets, "plan_copy", lambda *_: change)
     monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(app=with_agent("charge")))
     result = CliRunner().invoke(main, ["offsets", "copy", "shop", "shop-2"])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streamapp import StreamsError, TopicPartition
+from streamapp import StreamsBuilder, StreamsConfig, StreamsError, StringSerde, TopicPartition
 from streamapp.operations.offsets import moves
 from streamapp.operations.offsets.moves import plan_copy, plan_reset
-from streamapp.operations.offsets.positions import Position, ShiftBy
+from streamapp.operations.offsets.positions import Position, ShiftBy, ToEarliest
 from streamapp.operations.offsets.subject import Subject
 
 OLD, NEW = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -40,6 +40,23 @@ def test_offsets_of_another_cluster_are_committed_without_the_id_of_its_topic(
     plan_reset(group, ShiftBy(0)).carry_out()
     assert [move.at.partition for move in plan_reset(group, ShiftBy(1)).moves] == [OLD, NEW]
     assert committed == [{OLD: 5, BETWEEN: 7}]
+
+
+@pytest.mark.parametrize(("topic", "made"), [("of-agents", True), ("in", False)])
+def test_the_first_offsets_of_a_topology_come_with_its_topics_also_beside_agents(
+    monkeypatch: pytest.MonkeyPatch, topic: str, made: bool
+) -> None:
+    """The agents of an application have the same group, and a topology may be new in this version."""
+    builder = StreamsBuilder()
+    builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde()).group_by_key().count()
+    plan = builder.build().plan(StreamsConfig("app"))
+    monkeypatch.setattr(moves, "check_at_rest", lambda *_: None)
+    monkeypatch.setattr(moves, "positions", lambda *_: [Position(TopicPartition("in", 0), None, 0, 9)])
+    monkeypatch.setattr(Subject, "topics", {"in": 1, "of-agents": 1})
+    monkeypatch.setattr(Subject, "committed", lambda self: {TopicPartition(topic, 0): (5, "")})
+    change = plan_reset(Subject("app", {"bootstrap.servers": "127.0.0.1:1"}, plan), ToEarliest())
+    assert change.new_topics == (tuple(each.name for each in plan.internal_topics) if made else ())
+    assert plan.internal_topics
 
 
 def test_offsets_of_an_earlier_topic_are_not_copied(group: Subject) -> None:

@@ -304,6 +304,25 @@ def test_a_subject_that_has_both_formats_is_an_outage(server: ScriptedRegistry) 
         client_of(server).id_of("flights-value", {"type": "object"}, "JSON")
 
 
+def test_an_answer_about_versions_that_is_none_of_a_registry_leaves_the_outage(
+    server: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy answered for the registry, and the writer ended with a TypeError."""
+    client_of(server).id_of("flights-value", FLIGHT)
+    answered = server._answered
+
+    def proxied(method: str, path: str, body: Any) -> Any:
+        if path.endswith("/versions"):
+            return {"status": "maintenance"}
+        if method == "POST":
+            raise Refused(500, 50001, "Error in the backend data store")
+        return answered(method, path, body)
+
+    monkeypatch.setattr(server, "_answered", proxied)
+    with pytest.raises(SchemaRegistryError, match="answers 500: Error in the backend data store"):
+        client_of(server).id_of("flights-value", {"type": "object"}, "JSON")
+
+
 @pytest.mark.parametrize(("status", "code"), [(503, 503), (500, 50004)])
 def test_an_outage_says_nothing_about_the_formats_of_a_subject(
     server: ScriptedRegistry, status: int, code: int

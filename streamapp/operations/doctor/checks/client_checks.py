@@ -105,6 +105,11 @@ def begins_at_end(survey: Survey) -> Found:
             yield client.name, client.said("auto.offset.reset")
     if survey.config is not None and survey.config.auto_offset_reset == "latest":
         yield "auto_offset_reset", "auto_offset_reset='latest'"
+    for sub in survey.plan.subtopologies if survey.plan is not None else ():
+        for source in sub.sources:
+            if source.offset_reset == "latest":
+                for topic in (source.pattern.pattern,) if source.pattern else source.topics:
+                    yield topic, f"offset_reset='latest' of the source {source.name}"
 
 
 @check(
