@@ -314,10 +314,13 @@ class DataPlane(threading.Thread):
             self._committer.poll()
             return
         if self._begins_wait:
-            self._begins_wait = False
-            self._commit()
+            self._begins_wait = self._draining = bool(self._not_drained())
+            if not self._draining:
+                self._commit()
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
-        if not self._held_back:
+        if self._begins_wait:
+            self._woken.wait(idle)
+        elif not self._held_back:
             fed = self.fetcher.poll(0 if self._done or self.restorer.active else idle)
             self._busy.update(dict.fromkeys(fed))
         failpoints.hit("batch-polled")

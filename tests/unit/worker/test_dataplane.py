@@ -983,3 +983,22 @@ def test_a_begin_is_committed_before_its_first_record(plane: Plane) -> None:
     assert plane.commits == 1
     assert polled
     assert set(polled) == {1}
+
+
+@pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
+def test_a_begin_waits_for_the_steps_of_other_tasks(plane: Plane) -> None:
+    """The commit of the begin ended the worker: records of another task were under way."""
+    plane.fetcher.to_commit = frozenset({TopicPartition("in", 1)})  # type: ignore[misc]
+    plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
+    plane.given(1, ONE, TWO)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.restorer.behind = set()  # type: ignore[attr-defined]
+    plane.fetcher.arrived = {TWO: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    one, two = (plane.tasks[id].task for id in (ONE, TWO))
+    assert (one.pending, two.pending, plane.commits) == (1, 0, 0)
+    assert plane.fetcher.arrived == {TWO: 1}  # type: ignore[attr-defined]
+    one._async_steps.cancel()
+    plane._turn()
+    assert (plane.commits, two.pending) == (1, 1)
