@@ -185,6 +185,7 @@ class Plane(DataPlane):
             self._make,
             self._failed,
             plan.offset_reset,
+            {},
             (),
         )
 
