@@ -190,6 +190,7 @@ class Plane(DataPlane):
         )
 
     lost_topic: LostTopic | None = None
+    group_without_offsets = False
 
     def lost(self) -> LostTopic | None:
         return self.lost_topic
@@ -212,7 +213,8 @@ class Plane(DataPlane):
             wall_clock_ms=lambda: 0,
             run_async=never,
         )
-        return LiveTask(environment, sub, id, InMemory(), [tp])
+        without = self.group_without_offsets
+        return LiveTask(environment, sub, id, InMemory(), [tp], group_without_offsets=without)
 
     def given(self, generation: int, *tasks: TaskId, standbys: dict[TaskId, bool] | None = None) -> None:
         self.assign(Member(generation, "me"), tasks, standbys or {})
@@ -1003,3 +1005,20 @@ def test_a_begin_waits_for_the_steps_of_other_tasks(plane: Plane) -> None:
     one._async_steps.cancel()
     plane._turn()
     assert (plane.commits, two.pending) == (1, 1)
+
+
+def test_no_offset_is_committed_before_a_restore_finds_rows_of_lost_offsets(plane: Plane) -> None:
+    """A task without rows committed its begin. After the error about the rows of another task, the next start found an
+    offset of the group, and went on with the rows."""
+    plane.group_without_offsets = True
+    inputs = frozenset(TopicPartition("in", number) for number in range(2))
+    plane.fetcher.without_offset = plane.fetcher.to_commit = inputs  # type: ignore[assignment, misc]
+    plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
+    plane.given(1, ONE, TWO)
+    plane._turn()
+    assert (plane.running, plane.commits) == (set(), 0)
+    with pytest.raises(TopologyError, match="the table counts has rows, but the group app has no"):
+        plane.tasks[TWO].restore("counts", RecordBatch([b"k"], [b"v"], [1], [0]))
+    plane.restorer.behind = set()  # type: ignore[attr-defined]
+    plane._turn()
+    assert (plane.running, plane.commits) == ({ONE, TWO}, 1)
