@@ -104,5 +104,6 @@ class FirstOffsets:
             return first
         if reset == "latest":
             return end
-        found = self.offset_at(tp, int(time.time() * 1000) - to_ms(reset, "offset_reset"))
+        since = int(time.time() * 1000) - to_ms(reset, "offset_reset")
+        found = self.offset_at(tp, max(0, since))  # negative times have other meanings in Kafka's requests
         return end if found < 0 else min(max(found, first), end)

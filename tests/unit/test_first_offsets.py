@@ -91,6 +91,16 @@ def test_a_duration_begins_with_the_first_record_that_is_not_older(found: int, b
     assert before - 1 <= asked[0] + 3_600_000 <= time.time() * 1000
 
 
+def test_a_duration_longer_than_the_time_since_1970_begins_with_the_first_record() -> None:
+    """The request had a negative time, and Kafka gives some of these another meaning: -1 is the end."""
+
+    def offset_at(tp: TopicPartition, timestamp: int) -> int:
+        assert timestamp == 0
+        return 10
+
+    assert FirstOffsets("app", lambda topic: timedelta(days=36_500), offset_at).of(IN, -1, 10, 50) == 10
+
+
 @pytest.mark.parametrize(
     ("offset", "told"), [(-1, "no offset in in-0"), (3, "offset 3 in in-0, which begins at 10")]
 )
