@@ -310,6 +310,10 @@ class DataPlane(threading.Thread):
         self._start_restored()
         self.standbys.poll()
         self._look()
+        if self._begins_wait and runs and not self.suspended:
+            self._begins_wait = self._draining = bool(self._not_drained())
+            if not self._draining:
+                self._commit()
         if self.suspended or self.paused or not runs:
             if not self.suspended and not self.tasks:
                 self.progress.made()
@@ -317,10 +321,6 @@ class DataPlane(threading.Thread):
                 self._commit()
             self._committer.poll()
             return
-        if self._begins_wait:
-            self._begins_wait = self._draining = bool(self._not_drained())
-            if not self._draining:
-                self._commit()
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
         if self._begins_wait:
             self._woken.wait(idle)

@@ -1022,3 +1022,12 @@ def test_no_offset_is_committed_before_a_restore_finds_rows_of_lost_offsets(plan
     plane.restorer.behind = set()  # type: ignore[attr-defined]
     plane._turn()
     assert (plane.running, plane.commits) == ({ONE, TWO}, 1)
+
+
+def test_a_begin_is_committed_while_the_worker_is_paused(plane: Plane) -> None:
+    """A paused worker that was killed left out the records that had come since its start."""
+    plane.fetcher.to_commit = frozenset({TopicPartition("in", 0)})  # type: ignore[misc]
+    plane.pause()
+    plane.given(1, ONE)
+    plane._turn()
+    assert (plane.paused, plane.commits) == (True, 1)
