@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -27,7 +29,7 @@ from streamapp.consumer.topics_of_consumer import TopicsOfConsumer
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
-from streamapp.runners.first_offsets import FirstOffsets
+from streamapp.runners.first_offsets import FirstOffsets, first_new_partitions
 
 __all__ = ["Subscription"]
 
@@ -103,7 +105,10 @@ class Subscription:
         return client
 
     def check_topics(self) -> None:
-        """Raises `ConfigError` for a topic that does not exist. Without an answer in 10 s, the check is left out."""
+        """Raises `ConfigError` for a topic that does not exist. Without an answer in 10 s, the check is left out.
+
+        Also notes the partitions in which the group has offsets (`FirstOffsets.first_new`).
+        """
         for topic in self._options.topics:
             try:
                 found = self._client.list_topics(topic, timeout=10.0).topics[topic].error
@@ -116,6 +121,25 @@ class Subscription:
                 raise ConfigError(
                     f"{self._options.name} reads the topic {topic}, which does not exist. {NO_TOPIC}"
                 )
+        with suppress(KafkaException):
+            self._note_new_partitions(10.0)
+
+    def _note_new_partitions(self, seconds: float) -> None:
+        """Notes the partitions that count as new, before this member gets partitions.
+
+        Another member of a new group may commit the begin of its partitions first.
+        """
+        topics = [topic for topic in self._options.topics if self._first_offsets.moves(topic)]
+        if self._first_offsets.first_new or not topics:
+            return
+        every = [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in self._client.list_topics(topic, timeout=seconds).topics[topic].partitions
+        ]
+        found = committed(self._client, every, seconds=seconds)
+        first_new = first_new_partitions({tp: at.offset for tp, at in zip(every, found, strict=True)})
+        self._first_offsets = replace(self._first_offsets, first_new=first_new)
 
     def poll(self) -> None:
         """Fetches records of partitions whose share of the buffer is not full, and commits if the commit interval is
@@ -309,19 +333,11 @@ class Subscription:
         if not moving:
             return {}
         try:
-            topics = {
-                topic: self._client.list_topics(topic, timeout=_PATIENCE_SECONDS).topics[topic].partitions
-                for topic in {source.topic for source in moving}
-            }
-            every = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
-            found = committed(self._client, every, seconds=_PATIENCE_SECONDS)
-            known = {each.topic for each in found if each.offset >= 0}
+            self._note_new_partitions(_PATIENCE_SECONDS)
             begins = {}
             for source in moving:
                 span = self._client.get_watermark_offsets(KafkaPartition(*source), timeout=_PATIENCE_SECONDS)
-                begins[source] = self._first_offsets.of(
-                    source, _NO_POSITION, *span, topic_known=source.topic in known
-                )
+                begins[source] = self._first_offsets.of(source, _NO_POSITION, *span)
         except KafkaException as exc:
             raise BrokerError(f"the logs of {self._options.name} are not known: {exc.args[0].str()}") from exc
         return begins

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
 
 from streamapp._base.durations import to_ms
 from streamapp._base.offset_reset import OffsetReset
@@ -12,7 +13,7 @@ from streamapp.broker.removed_records import tell_removed
 from streamapp.errors import StreamsError, TaskCorruptedError
 from streamapp.records import TopicPartition
 
-__all__ = ["FirstOffsets", "check_within"]
+__all__ = ["FirstOffsets", "check_within", "first_new_partitions"]
 
 
 def check_within(tp: TopicPartition, offset: int, end: int) -> None:
@@ -23,6 +24,26 @@ def check_within(tp: TopicPartition, offset: int, end: int) -> None:
             "created anew, or has lost records. To begin anew with its records, stop all workers and run "
             "`streamapp reset`"
         )
+
+
+def first_new_partitions(committed: Mapping[TopicPartition, int]) -> dict[str, int]:
+    """The number of the first partition of each topic that is new if the group has no offset in the partition.
+
+    ``committed`` has the offsets (negative: none) of all partitions, as the process finds them at its start. Kafka adds
+    partitions behind all others, so partitions behind the last one with an offset are new. If no partition has an
+    offset, the group is new in the topic. Then only partitions that come later are new.
+
+    >>> some = {TopicPartition("a", 0): 7, TopicPartition("a", 1): -1, TopicPartition("b", 0): -1}
+    >>> first_new_partitions(some)
+    {'a': 1, 'b': 1}
+    """
+    counts: dict[str, int] = {}
+    known: dict[str, int] = {}
+    for (topic, partition), offset in committed.items():
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+        if offset >= 0:
+            known[topic] = max(known.get(topic, 0), partition + 1)
+    return counts | known
 
 
 @dataclass(frozen=True)
@@ -37,22 +58,24 @@ class FirstOffsets:
     reset_of: Callable[[str], OffsetReset]
     """The offset reset policy of a topic."""
     offset_at: Callable[[TopicPartition, int], int]
+    first_new: Mapping[str, int] = field(default_factory=dict)
+    """The `first_new_partitions` at the start of the process. Later offsets say less: another member of a new group may
+    have committed the begin of its partitions first."""
 
-    def of(self, tp: TopicPartition, offset: int, first: int, end: int, *, topic_known: bool = False) -> int:
+    def of(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
         """The place in a log from ``first`` to ``end`` at which reading begins: the wanted ``offset``, if the log has
         it.
 
         Without a wanted offset (negative), or if retention has deleted its record, the policy decides. The policy
-        "none" raises `StreamsError`. ``topic_known`` means that the group has committed offsets in other partitions
-        of the topic. A partition without an offset is then new, and each of its records came after the group began,
-        so reading begins at ``first``.
+        "none" raises `StreamsError`. Each record of a new partition (`first_new`) came after the group began, so
+        reading begins at ``first`` with any other policy.
 
         Raises `TaskCorruptedError` for a wanted offset beyond the end of the log.
         """
         check_within(tp, offset, end)
         if offset >= first:
             return offset
-        begin = first if offset < 0 and topic_known else self._begin(tp, offset, first, end)
+        begin = self._begin(tp, offset, first, end)
         if offset >= 0:
             tell_removed(tp, offset, first, begin)
         return begin
@@ -64,10 +87,6 @@ class FirstOffsets:
 
     def _begin(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
         reset = self.reset_of(tp.topic)
-        if reset == "earliest":
-            return first
-        if reset == "latest":
-            return end
         if reset == "none":
             raise StreamsError(
                 f"the group {self.group} has "
@@ -80,5 +99,11 @@ class FirstOffsets:
                 f"`streamapp offsets reset --group {self.group} --topic {tp.topic} --to-earliest --execute`, or choose "
                 "another policy (auto_offset_reset, or offset_reset of the source)"
             )
-        found = self.offset_at(tp, int(time.time() * 1000) - to_ms(reset, "offset_reset"))
+        new = offset < 0 and tp.partition >= self.first_new.get(tp.topic, inf)
+        if reset == "earliest" or new:
+            return first
+        if reset == "latest":
+            return end
+        since = int(time.time() * 1000) - to_ms(reset, "offset_reset")
+        found = self.offset_at(tp, max(0, since))  # negative times have other meanings in Kafka's requests
         return end if found < 0 else min(max(found, first), end)

@@ -197,11 +197,11 @@ class Plan:
         """The place at which tasks begin to read a partition of a source topic without a committed offset.
 
         Repartition topics begin with the oldest record, because all their records come from this application. (Kafka
-        Streams takes ``auto.offset.reset`` for these topics, too.)
+        Streams takes ``auto.offset.reset`` for these topics, too.) A pattern finds none of these topics.
         """
+        if any(topic == internal.name for internal in self.internal_topics):
+            return "earliest"
         for sub in self.subtopologies:
-            if any(topic == internal.name for internal in sub.repartition_topics):
-                return "earliest"
             if (source := sub.source_of(topic)) is not None and source.offset_reset is not None:
                 return source.offset_reset
         return self.config.auto_offset_reset

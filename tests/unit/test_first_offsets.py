@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -11,14 +12,16 @@ import pytest
 from streamapp import StreamsConfig, StreamsError, TaskCorruptedError, TopicPartition
 from streamapp.config import OffsetReset
 from streamapp.errors import ConfigError
-from streamapp.runners.first_offsets import FirstOffsets
+from streamapp.runners.first_offsets import FirstOffsets, first_new_partitions
 
 IN = TopicPartition("in", 0)
 GONE = "in-0: records 3 to 9 are gone (retention) before they were processed"
 
 
-def first_offsets(reset: OffsetReset, at_time: int = -1) -> FirstOffsets:
-    return FirstOffsets("app", lambda topic: reset, lambda tp, timestamp: at_time)
+def first_offsets(
+    reset: OffsetReset, at_time: int = -1, first_new: Mapping[str, int] | None = None
+) -> FirstOffsets:
+    return FirstOffsets("app", lambda topic: reset, lambda tp, timestamp: at_time, first_new or {})
 
 
 @pytest.mark.parametrize(
@@ -47,8 +50,31 @@ def test_a_new_application_leaves_nothing_out(
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", timedelta(minutes=1)])
-def test_a_new_partition_of_a_known_topic_begins_with_its_first_record(reset: OffsetReset) -> None:
-    assert first_offsets(reset).of(IN, -1, 10, 50, topic_known=True) == 10
+def test_a_new_partition_begins_with_its_first_record(reset: OffsetReset) -> None:
+    assert first_offsets(reset, first_new={"in": 0}).of(IN, -1, 10, 50) == 10
+
+
+def test_with_none_a_new_partition_has_no_begin() -> None:
+    """The partition was read from its first record, although a missing offset is always an error."""
+    with pytest.raises(StreamsError, match="no offset in in-0"):
+        first_offsets("none", first_new={"in": 0}).of(IN, -1, 10, 50)
+
+
+@pytest.mark.parametrize(
+    ("committed", "new"),
+    [
+        ([-1, -1, -1], []),
+        ([5, 0, -1], [2]),
+        ([5, -1, 7, -1], [3]),  # an earlier release committed nothing in a quiet partition
+    ],
+)
+def test_new_partitions_are_behind_those_with_offsets(committed: list[int], new: list[int]) -> None:
+    found = {TopicPartition("in", number): offset for number, offset in enumerate(committed)}
+    chooses = first_offsets("latest", first_new=first_new_partitions(found))
+    without = [tp for tp, offset in found.items() if offset < 0]
+    assert [tp.partition for tp in without if chooses.of(tp, -1, 10, 50) == 10] == new
+    later = TopicPartition("in", len(committed))
+    assert chooses.of(later, -1, 10, 50) == 10
 
 
 @pytest.mark.parametrize(("found", "begin"), [(-1, 50), (4, 10), (30, 30), (50, 50)])
@@ -63,6 +89,16 @@ def test_a_duration_begins_with_the_first_record_that_is_not_older(found: int, b
     chosen = FirstOffsets("app", lambda topic: timedelta(hours=1), offset_at).of(IN, -1, 10, 50)
     assert chosen == begin
     assert before - 1 <= asked[0] + 3_600_000 <= time.time() * 1000
+
+
+def test_a_duration_longer_than_the_time_since_1970_begins_with_the_first_record() -> None:
+    """The request had a negative time, and Kafka gives some of these another meaning: -1 is the end."""
+
+    def offset_at(tp: TopicPartition, timestamp: int) -> int:
+        assert timestamp == 0
+        return 10
+
+    assert FirstOffsets("app", lambda topic: timedelta(days=36_500), offset_at).of(IN, -1, 10, 50) == 10
 
 
 @pytest.mark.parametrize(

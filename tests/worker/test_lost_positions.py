@@ -106,7 +106,9 @@ class Input:
     def __init__(self, log: Log, position: int, reset: Any, confirm: Any) -> None:
         config = config_of(log.cluster, reset)
         self.task = Task()
-        self.fetcher = Fetcher(config, admin_client(config), confirm, lambda topic: config.auto_offset_reset)
+        self.fetcher = Fetcher(
+            config, admin_client(config), confirm, lambda topic: config.auto_offset_reset, {}
+        )
         live: Any = SimpleNamespace(inputs=(log.partition,), starts={log.partition: position}, task=self.task)
         self.fetcher.assign([live])
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -32,7 +32,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
-from streamapp.runners.first_offsets import FirstOffsets, check_within
+from streamapp.runners.first_offsets import FirstOffsets, check_within, first_new_partitions
 from streamapp.runners.lost_offsets import rows_without_offsets
 from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange, Ranges
@@ -186,12 +186,13 @@ class SparkStream:
             self._refuse_rows(existing)
         self._topic_ids = self._ids_now()
         self._tombstones = tombstone_seconds(self._plan, self._admin)
-        outside, known = self._outside(), {tp.topic for tp in committed}
+        outside = self._outside()
+        found = {tp: committed[tp].offset if tp in committed else -1 for tp in every}
+        first_offsets = replace(self._first_offsets, first_new=first_new_partitions(found))
         read = [tp for tp in every if tp.topic in outside]
         for tp, (first, end) in KafkaRange(client_of(self._config)).committed(read).items():
-            offset = committed[tp].offset if tp in committed else -1
-            begin = self._first_offsets.of(tp, offset, first, end, topic_known=tp.topic in known)
-            if begin != offset:
+            begin = first_offsets.of(tp, found[tp], first, end)
+            if begin != found[tp]:
                 self._begins[tp] = begin
 
     def _refuse_rows(self, existing: Collection[str]) -> None:

@@ -66,7 +66,8 @@ class DataPlane(threading.Thread):
     The producer ``outputs`` writes results, and ``ledger`` writes changelogs and offsets (`Committer`). ``open_task``
     makes a `LiveTask` for an id. If an exception ends the thread, the thread calls ``on_failure`` with the exception.
     ``topic_ids`` watches the topics with input, and the changelogs. If one of these topics is deleted, the thread ends
-    with `TopologyError`. ``reset_of`` gives the offset reset policy of a topic.
+    with `TopologyError`. ``reset_of`` gives the offset reset policy of a topic, and ``first_new`` are the
+    `first_new_partitions`.
 
     The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
     their commands out in order, between two turns.
@@ -84,6 +85,7 @@ class DataPlane(threading.Thread):
         open_task: Callable[[TaskId], LiveTask],
         on_failure: Callable[[BaseException], None],
         reset_of: Callable[[str], OffsetReset],
+        first_new: Mapping[str, int],
         repartition_topics: Collection[str],
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
@@ -123,7 +125,9 @@ class DataPlane(threading.Thread):
         self._draining = False
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
-        self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member, reset_of, repartition_topics)
+        self.fetcher: Fetcher = Fetcher(
+            config, admin, self._confirm_member, reset_of, first_new, repartition_topics
+        )
         self.restorer: Restorer = Restorer(config, admin)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
@@ -306,6 +310,10 @@ class DataPlane(threading.Thread):
         self._start_restored()
         self.standbys.poll()
         self._look()
+        if self._begins_wait and runs and not self.suspended:
+            self._begins_wait = self._draining = bool(self._not_drained())
+            if not self._draining:
+                self._commit()
         if self.suspended or self.paused or not runs:
             if not self.suspended and not self.tasks:
                 self.progress.made()
@@ -313,11 +321,10 @@ class DataPlane(threading.Thread):
                 self._commit()
             self._committer.poll()
             return
-        if self._begins_wait:
-            self._begins_wait = False
-            self._commit()
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
-        if not self._held_back:
+        if self._begins_wait:
+            self._woken.wait(idle)
+        elif not self._held_back:
             fed = self.fetcher.poll(0 if self._done or self.restorer.active else idle)
             self._busy.update(dict.fromkeys(fed))
         failpoints.hit("batch-polled")

@@ -23,7 +23,6 @@ from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
     find_committed,
-    find_topics,
     list_offsets,
     offset_at,
     pass_over,
@@ -48,7 +47,7 @@ class Fetcher:
 
     If the log lacks the records at a position, the fetcher first calls ``confirm_member``. This function raises
     `StaleMemberError` if the group has given the partitions to other members, which may have purged the log.
-    ``reset_of`` gives the offset reset policy of a topic.
+    ``reset_of`` gives the offset reset policy of a topic. ``first_new`` are the `first_new_partitions`.
     """
 
     def __init__(
@@ -57,12 +56,15 @@ class Fetcher:
         admin: LastingAdmin,
         confirm_member: Callable[[], None],
         reset_of: Callable[[str], OffsetReset],
+        first_new: Mapping[str, int],
         repartition_topics: Collection[str] = (),
     ) -> None:
         self._confirm_member = confirm_member
         self._config = config
         self._admin = admin
-        self._first_offsets = FirstOffsets(config.application_id, reset_of, partial(offset_at, admin))
+        self._first_offsets = FirstOffsets(
+            config.application_id, reset_of, partial(offset_at, admin), first_new
+        )
         self._chosen: dict[TopicPartition, int] = {}
         """Offsets that the policy has chosen, until the group has offsets of these partitions. If tasks begin again
         before their first commit, they begin here, too."""
@@ -108,27 +110,15 @@ class Fetcher:
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
         self.to_commit = {tp for tp in self.without_offset if self._first_offsets.moves(tp.topic)}
-        known = self._topics_with_offsets({tp.topic for tp in self.to_commit - self._chosen.keys()})
         for tp, (offset, metadata) in found.items():
             if offset >= 0:
                 self._chosen.pop(tp, None)
             wanted = max(offset, self._chosen.get(tp, -1))
-            begin = self._next[tp] = self._first_offset(
-                tp, wanted, first[tp], end[tp], topic_known=tp.topic in known
-            )
+            begin = self._next[tp] = self._first_offset(tp, wanted, first[tp], end[tp])
             if tp in self.to_commit:
                 self._chosen[tp] = begin
             result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result
-
-    def _topics_with_offsets(self, topics: set[str]) -> set[str]:
-        """The subset of the topics in which the group has committed an offset."""
-        if not topics:
-            return set()
-        existing = find_topics(self._config, self._admin, PATIENCE_SECONDS).topics
-        every = [TopicPartition(topic, number) for topic in topics for number in existing[topic].partitions]
-        found = find_committed(self._config, every, PATIENCE_SECONDS, self._consumer)
-        return {tp.topic for tp, (offset, _) in found.items() if offset >= 0}
 
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
         """Moves a position whose records were deleted from the log.
@@ -142,10 +132,8 @@ class Fetcher:
         self._next[tp] = self._first_offset(tp, self._next[tp], first, end)
         self._restart(tp)
 
-    def _first_offset(
-        self, tp: TopicPartition, offset: int, first: int, end: int, *, topic_known: bool = False
-    ) -> int:
-        begin = self._first_offsets.of(tp, offset, first, end, topic_known=topic_known)
+    def _first_offset(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
+        begin = self._first_offsets.of(tp, offset, first, end)
         if offset >= 0:
             self.removed.note(tp, offset, begin)
         return begin

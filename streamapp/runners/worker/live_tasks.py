@@ -77,10 +77,16 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._metrics[live.id] = metrics
 
     def start_restored(self) -> list[LiveTask]:
-        """Starts the tasks whose state is restored, and returns them."""
+        """Starts the tasks whose state is restored, and returns them.
+
+        No task starts while a restore may find rows of a group that has lost its offsets. Otherwise the task could
+        commit offsets before the error, and the next start would find no fault.
+        """
         if not self._global_stores.ready or len(self.running) == len(self):
             return []
         restoring = self._restorer.restoring
+        if any(live.refuses_rows for live in restoring):
+            return []
         ready = [live for live in self.values() if not live.running and live not in restoring]
         for live in ready:
             self.current = live

@@ -72,13 +72,22 @@ class LiveTask(TaskSession):
 
         Rows and offsets are committed together. So a group that has never committed has no rows.
         """
-        changelog = self.subtopology.changelog_topics.get(store)
-        # A source topic that serves as the changelog has the records of others. With offsets in other inputs, the task
-        # may read topics that are new in this version.
-        if not (self.without_offsets and self._group_without_offsets) or changelog is None:
-            return
-        if changelog.name not in self.subtopology.source_topics:
+        if self.refuses_rows and store in self._own_changelogs:
             raise rows_without_offsets(self.task.plan.application_id, self.id, store)
+
+    @property
+    def refuses_rows(self) -> bool:
+        """True if the restore of this task raises an error for a row, because the group has lost its offsets.
+
+        With offsets in other inputs, the task may read topics that are new in this version.
+        """
+        return self.without_offsets and self._group_without_offsets and bool(self._own_changelogs)
+
+    @property
+    def _own_changelogs(self) -> set[str]:
+        """The stores whose changelog has only rows of this application, and is no source topic."""
+        changelogs = self.subtopology.changelog_topics.items()
+        return {store for store, topic in changelogs if topic.name not in self.subtopology.source_topics}
 
     @property
     def at(self) -> str:

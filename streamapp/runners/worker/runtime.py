@@ -138,6 +138,7 @@ class StreamsRuntime(WorkerView):
             ),
             self._on_failure,
             self.plan.offset_reset,
+            topics.first_new,
             {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
         )
         # The objects that exist by now stay. The garbage collector need not visit them while records are processed.

@@ -15,6 +15,7 @@ from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.first_offsets import first_new_partitions
 from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left
 from streamapp.topology.plan import Plan, Subtopology
@@ -34,6 +35,8 @@ class Topics:
     """The ids of the topics for whose committed offsets the check of the ids has asked."""
     without_offsets: bool = False
     """True: at the start of the worker, the group had no committed offset in any input."""
+    first_new: Mapping[str, int] = field(default_factory=dict)
+    """The `first_new_partitions` at the start of the worker."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
@@ -86,7 +89,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     without_offsets = all(offset < 0 for offset, _ in positions.values())
-    return Topics({**existing, **counts}, sources, ids, without_offsets)
+    first_new = first_new_partitions({tp: offset for tp, (offset, _) in there.items()})
+    return Topics({**existing, **counts}, sources, ids, without_offsets, first_new)
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:

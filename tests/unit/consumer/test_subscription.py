@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import StreamsConfig
 from streamapp.broker.certificates import CertificateFiles
+from streamapp.consumer import subscription as consumer_subscription
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.subscription import Subscription
 from streamapp.consumer.verdicts import Settled
+from streamapp.records import TopicPartition
 
 from ...processes import until
 from ..broker.test_certificates import properties
@@ -120,3 +124,27 @@ def test_new_partitions_are_noticed_as_soon_as_by_workers() -> None:
         client_properties={"topic.metadata.refresh.interval.ms": "600000"},
     )
     assert options(config=slow).client()["topic.metadata.refresh.interval.ms"] == "600000"
+
+
+def test_a_member_of_a_new_group_begins_at_the_end_also_if_another_member_was_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the first member had committed the begin of its partitions, the others read theirs from the first record."""
+    broker = MockKafka()
+    broker.write(1, b"k", b"v", 1)
+    servers = broker.settings["bootstrap.servers"]
+    config = StreamsConfig("flights", bootstrap_servers=servers, auto_offset_reset="latest")
+    subscription = Subscription(
+        given := options(topics=("delays",), config=config), Dispatcher(given), None, None
+    )
+    offsets = {0: -1001}
+
+    def committed(client: Any, sources: Iterable[TopicPartition], *, seconds: float) -> list[KafkaPartition]:
+        return [KafkaPartition(*source, offsets.get(source.partition, -1001)) for source in sources]
+
+    monkeypatch.setattr(consumer_subscription, "committed", committed)
+    subscription.check_topics()
+    offsets[0] = 7  # the other member was first
+    one = TopicPartition("delays", 1)
+    assert subscription._begins([one]) == {one: 1}
+    subscription.close()

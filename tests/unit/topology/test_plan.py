@@ -177,6 +177,18 @@ def test_each_source_has_its_offset_reset_policy() -> None:
     ]
 
 
+def test_the_policy_of_a_pattern_is_none_of_repartition_topics() -> None:
+    """The task of the repartition topic began at its end, and left out records that the application had written."""
+    builder = StreamsBuilder()
+    builder.stream(re.compile("app-.*"), **TEXTS, offset_reset="latest").foreach(print)
+    builder.stream("orders", **TEXTS).select_key(lambda k, v: v).repartition(
+        name="by-value", **TEXTS
+    ).foreach(print)
+    plan = builder.build().plan(StreamsConfig("app"))
+    assert plan.offset_reset("app-by-value-repartition") == "earliest"
+    assert plan.offset_reset("app-orders") == "latest"
+
+
 @pytest.mark.parametrize("reset", ["newest", -1, 1.5])
 def test_an_offset_reset_policy_that_is_none_is_refused_in_the_call(reset: Any) -> None:
     with pytest.raises(ConfigError, match=r"\(topic in\): offset_reset"):

@@ -97,16 +97,20 @@ class FourEach:
 
 
 def of_agents(
-    *topics: str, regrouped: Sequence[str] = (), topology: bool = False, counts_all: bool = False
+    *topics: str,
+    regrouped: Sequence[str] = (),
+    topology: bool = False,
+    counts_all: bool = False,
+    tables: bool = True,
 ) -> tuple[Any, set[str]]:
     """The assignor of a worker whose agents read the topics and have a table, and the topics of its subscription."""
     app = App("rolling", topology=describe if topology else None, web_port=next(PORTS))
     for topic in topics:
         app.agent(app.topic(topic), name=f"read-{topic}")(nothing)
-    tables = [app.Table("seen", partitions=PARTITIONS)]
+    made = [app.Table("seen", partitions=PARTITIONS)] if tables else []
     if counts_all:
-        tables += [app.Table("more", partitions=PARTITIONS), app.GlobalTable("all", partitions=PARTITIONS)]
-    changelogs = {table.changelog_topic.get_topic_name() for table in tables}
+        made += [app.Table("more", partitions=PARTITIONS), app.GlobalTable("all", partitions=PARTITIONS)]
+    changelogs = {table.changelog_topic.get_topic_name() for table in made}
     return app.assignor, {*topics, *regrouped, *changelogs, *(["in"] if topology else [])}
 
 
@@ -155,6 +159,22 @@ def test_members_of_two_versions_never_part_a_topic_from_the_changelog_of_a_tabl
 
 
 ALL = "rolling-all-changelog"
+
+
+@pytest.mark.parametrize("tables", [False, True])
+def test_only_members_of_another_version_that_wait_are_told(
+    tables: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each rollout of agents without a table had the warning, although no worker waited."""
+    members = {
+        "old": of_agents("orders", tables=tables),
+        "new": of_agents("orders", "returns", tables=tables),
+    }
+    told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    answers = members["old"][0].assign(FourEach(), told)
+    assert ("need other topics than here" in caplog.text) == tables
+    members["new"][0].on_assignment(answers["new"])
+    assert bool(members["new"][0]._assignment.actives) != tables
 
 
 def test_members_of_one_version_share_the_partitions() -> None:

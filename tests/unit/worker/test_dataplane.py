@@ -185,10 +185,12 @@ class Plane(DataPlane):
             self._make,
             self._failed,
             plan.offset_reset,
+            {},
             (),
         )
 
     lost_topic: LostTopic | None = None
+    group_without_offsets = False
 
     def lost(self) -> LostTopic | None:
         return self.lost_topic
@@ -211,7 +213,8 @@ class Plane(DataPlane):
             wall_clock_ms=lambda: 0,
             run_async=never,
         )
-        return LiveTask(environment, sub, id, InMemory(), [tp])
+        without = self.group_without_offsets
+        return LiveTask(environment, sub, id, InMemory(), [tp], group_without_offsets=without)
 
     def given(self, generation: int, *tasks: TaskId, standbys: dict[TaskId, bool] | None = None) -> None:
         self.assign(Member(generation, "me"), tasks, standbys or {})
@@ -983,3 +986,48 @@ def test_a_begin_is_committed_before_its_first_record(plane: Plane) -> None:
     assert plane.commits == 1
     assert polled
     assert set(polled) == {1}
+
+
+@pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
+def test_a_begin_waits_for_the_steps_of_other_tasks(plane: Plane) -> None:
+    """The commit of the begin ended the worker: records of another task were under way."""
+    plane.fetcher.to_commit = frozenset({TopicPartition("in", 1)})  # type: ignore[misc]
+    plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
+    plane.given(1, ONE, TWO)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.restorer.behind = set()  # type: ignore[attr-defined]
+    plane.fetcher.arrived = {TWO: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    one, two = (plane.tasks[id].task for id in (ONE, TWO))
+    assert (one.pending, two.pending, plane.commits) == (1, 0, 0)
+    assert plane.fetcher.arrived == {TWO: 1}  # type: ignore[attr-defined]
+    one._async_steps.cancel()
+    plane._turn()
+    assert (plane.commits, two.pending) == (1, 1)
+
+
+def test_no_offset_is_committed_before_a_restore_finds_rows_of_lost_offsets(plane: Plane) -> None:
+    """A task without rows committed its begin. After the error about the rows of another task, the next start found an
+    offset of the group, and went on with the rows."""
+    plane.group_without_offsets = True
+    inputs = frozenset(TopicPartition("in", number) for number in range(2))
+    plane.fetcher.without_offset = plane.fetcher.to_commit = inputs  # type: ignore[assignment, misc]
+    plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
+    plane.given(1, ONE, TWO)
+    plane._turn()
+    assert (plane.running, plane.commits) == (set(), 0)
+    with pytest.raises(TopologyError, match="the table counts has rows, but the group app has no"):
+        plane.tasks[TWO].restore("counts", RecordBatch([b"k"], [b"v"], [1], [0]))
+    plane.restorer.behind = set()  # type: ignore[attr-defined]
+    plane._turn()
+    assert (plane.running, plane.commits) == ({ONE, TWO}, 1)
+
+
+def test_a_begin_is_committed_while_the_worker_is_paused(plane: Plane) -> None:
+    """A paused worker that was killed left out the records that had come since its start."""
+    plane.fetcher.to_commit = frozenset({TopicPartition("in", 0)})  # type: ignore[misc]
+    plane.pause()
+    plane.given(1, ONE)
+    plane._turn()
+    assert (plane.paused, plane.commits) == (True, 1)

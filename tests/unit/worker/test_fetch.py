@@ -101,7 +101,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 @pytest.fixture
 def fetcher(brokers: Brokers) -> Fetcher:
-    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, earliest)  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, earliest, {})  # type: ignore[arg-type]
     live: Any = SimpleNamespace(
         inputs=(ONE, TWO), starts={ONE: 0, TWO: 0}, task=SimpleNamespace(enqueue=lambda tp, batch: None)
     )
@@ -187,7 +187,7 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
     monkeypatch.setattr(clients, "open_consumer", lambda settings: consumers.pop(0))
     monkeypatch.setattr(clients.time, "sleep", lambda seconds: None)
     first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]
-    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm, earliest)  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm, earliest, {})  # type: ignore[arg-type]
     assert fetcher.committed([ONE])[ONE].offset == 0
     assert (first.errors, consumers, first.open, second.open) == ([], [], 1, 0)
 
@@ -211,7 +211,7 @@ def test_an_input_is_paused_by_the_bytes_that_wait_but_never_the_one_that_is_wai
     monkeypatch.setattr(brokers, "pause", paused.add, raising=False)
     monkeypatch.setattr(brokers, "resume", paused.discard, raising=False)
     config = StreamsConfig("app", state_memory_bytes=32 << 20)
-    fetcher = Fetcher(config, brokers, lambda: None, earliest)  # type: ignore[arg-type]
+    fetcher = Fetcher(config, brokers, lambda: None, earliest, {})  # type: ignore[arg-type]
     task = _Holding()
     fetcher.assign([task])  # type: ignore[list-item]
     task.buffered[ONE], task.buffered_bytes[ONE] = 5, config.memory.waiting
@@ -229,3 +229,21 @@ def test_an_input_is_paused_by_the_bytes_that_wait_but_never_the_one_that_is_wai
     task.buffered[ONE], task.buffered_bytes[ONE] = 1, 400_000
     fetcher.apply_back_pressure([task])
     assert paused == set()
+
+
+def test_a_member_of_a_new_group_begins_at_the_end_also_if_another_member_was_first(
+    monkeypatch: pytest.MonkeyPatch, brokers: Brokers
+) -> None:
+    """Once the first member had committed the begin of its partitions, the others read theirs from the first record."""
+    monkeypatch.setattr(fetch, "open_consumer", lambda settings, ends: brokers)
+    brokers.committed = lambda partitions, timeout: {  # type: ignore[method-assign]
+        tp: (3, "") if tp == ONE else (-1001, "") for tp in partitions
+    }
+    topic = SimpleNamespace(partitions={0: None, 1: None})
+    brokers.list_topics = lambda timeout: SimpleNamespace(topics={"in": topic})  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        fetch, "list_offsets", lambda admin, tps, latest: dict.fromkeys(tps, 50 if latest else 0)
+    )
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, lambda topic: "latest", {"in": 2})  # type: ignore[arg-type]
+    assert fetcher.committed([TWO])[TWO].offset == 50
+    assert fetcher.to_commit == {TWO}

@@ -144,16 +144,16 @@ class AgentAssignor(PartitionAssignor):
     def _perform_assignment(self, cluster: Any, member_metadata: Mapping[str, Any]) -> Any:
         told = {member: self._get_client_metadata(each) for member, each in member_metadata.items()}
         self._others = {m for m, each in told.items() if each.agents not in ("", self._agents)}
-        if self._others:
+        every = {topic for each in member_metadata.values() for topic in each.subscription}
+        counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in every}
+        # A table takes changes only from topics with as many partitions as its changelog.
+        of_tables = {counts[topic] for topic in every if topic.endswith("-changelog")}
+        if self._others and of_tables:
             logger.warning(
                 "the agents of some workers need other topics than here: %s. These workers run another version, and "
                 "get no topic that a table may need, until no worker of this version is left",
                 ", ".join(sorted(told[member].url for member in self._others)),
             )
-        every = {topic for each in member_metadata.values() for topic in each.subscription}
-        counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in every}
-        # A table takes changes only from topics with as many partitions as its changelog.
-        of_tables = {counts[topic] for topic in every if topic.endswith("-changelog")}
         reduced = {
             member: type(each)(
                 each.version,
