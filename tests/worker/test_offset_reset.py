@@ -35,7 +35,9 @@ def test_records_behind_a_begin_at_the_end_survive_a_kill_before_the_first_commi
     cluster.feed(100)
     cluster.start(**env)
     cluster.counted()
-    assert cluster.totals()[1] == 200
+    # With at_least_once, the repartition topic may have the records of before the kill twice.
+    repeated = 0 if guarantee == "exactly_once_v2" else 100
+    assert 200 <= cluster.totals()[1] <= 200 + repeated
 
 
 def test_a_duration_begins_with_the_records_of_this_time(cluster: Cluster) -> None:
