@@ -140,7 +140,7 @@ def read_committed_offsets(
     }
     try:
         with opening(settings) as current:
-            consumer = Consumer(dict(current))
+            consumer = Consumer(current)
         try:
             found = committed(consumer, partitions, seconds=seconds)
         finally:

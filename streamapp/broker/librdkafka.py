@@ -62,13 +62,13 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def opening(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Gives the settings with which the body opens a client: the given ones, with certificate files that match.
+def opening(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Gives a copy of the settings, with which the body opens a client. The copy has certificate files that match.
 
     Raises `ConfigError`, without secrets, if librdkafka refuses the settings.
     """
     try:
-        yield with_matching_files(settings)
+        yield dict(with_matching_files(settings))
     except KafkaException as exc:
         if exc.args[0].code() != KafkaError._INVALID_ARG:
             raise

@@ -189,7 +189,7 @@ class LastingAdmin:
 
     def _open(self) -> AdminClient:
         with opening(self._settings) as current:
-            return AdminClient(dict(current))
+            return AdminClient(current)
 
     def _reopen(self) -> None:
         self._client = self._open()

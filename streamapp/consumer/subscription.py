@@ -95,7 +95,7 @@ class Subscription:
 
     def _open(self) -> Consumer:
         with opening(self._settings) as current:
-            client = Consumer(dict(current))
+            client = Consumer(current)
         client.subscribe(
             list(self._options.topics),
             on_assign=self._on_assign,

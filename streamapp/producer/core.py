@@ -64,7 +64,7 @@ class Core:
         # The sender opens its client later, in another thread. This client for a test finds wrong settings before the
         # log exists.
         with opening(options.producer()) as current:
-            Producer(dict(current))
+            Producer(current)
         name = f"{options.name}-{uuid.uuid4().hex[:12]}"
         if options.spill_dir is not None:
             self._log = SpillLog(options.spill_dir, options.name, most_bytes=options.spill_max_bytes)

@@ -126,7 +126,7 @@ class TransactionSession:
         }
         self._files = CertificateFiles(settings)
         with opening(producer_settings) as current:
-            self._client = Producer(dict(current))
+            self._client = Producer(current)
         open_transactions(self._client, seconds)
 
     def commit(
@@ -298,7 +298,7 @@ class BookmarkedSession(TransactionSession):
 
     def _consumer(self) -> Consumer:
         with opening(self._group) as current:
-            return Consumer(dict(current))
+            return Consumer(current)
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
         """The last bookmark of each of these topics, if there is one.

@@ -1,4 +1,4 @@
-"""Where a consumer without offsets begins."""
+"""A consumer without offsets begins as its offset reset policy says."""
 
 from __future__ import annotations
 

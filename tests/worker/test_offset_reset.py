@@ -1,4 +1,4 @@
-"""Where a new group begins to read: the policy of each source, and no record lost behind the chosen begin."""
+"""A new group begins as the policy of each source says, and loses no record behind this begin."""
 
 from __future__ import annotations
 

@@ -188,10 +188,10 @@ class SparkStream:
         self._tombstones = tombstone_seconds(self._plan, self._admin)
         outside = self._outside()
         found = {tp: committed[tp].offset if tp in committed else -1 for tp in every}
-        first_offsets = replace(self._first_offsets, first_new=first_new_partitions(found))
+        self._first_offsets = replace(self._first_offsets, first_new=first_new_partitions(found))
         read = [tp for tp in every if tp.topic in outside]
         for tp, (first, end) in KafkaRange(client_of(self._config)).committed(read).items():
-            begin = first_offsets.of(tp, found[tp], first, end)
+            begin = self._first_offsets.of(tp, found[tp], first, end)
             if begin != found[tp]:
                 self._begins[tp] = begin
 

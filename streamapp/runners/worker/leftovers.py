@@ -104,7 +104,7 @@ def _with_records(
     behind = {tp: max(offset, starts[tp]) for tp, offset in committed.items() if ends[tp] > offset}
     if not behind:
         return
-    with opening(consumer_settings(config)) as current, closing(Consumer(dict(current))) as consumer:
+    with opening(consumer_settings(config)) as current, closing(Consumer(current)) as consumer:
         for tp, offset in behind.items():
             consumer.assign([RdTopicPartition(*tp, offset)])
             if next_message(consumer, str(tp), _SECONDS).error() is None:

@@ -328,16 +328,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._committed_there = {tp: each for tp, each in found.items() if each[0] >= 0}
         return {TP(*tp): offset for tp, (offset, _) in found.items()}
 
-    def _learn_ids(self, topics: Set[str]) -> None:
-        """Learns the ids of topics. Raises `TopologyError` if the group has committed in an earlier topic of a name."""
+    def _compare_topics(self, topics: Set[str]) -> None:
+        """Learns the ids of topics, and tells of records that an earlier version has left in others.
+
+        Raises `TopologyError` if the group has committed in an earlier topic of a name.
+        """
         config = self.app.config
         admin = admin_client(config)
         self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
         self._ids |= ids_of(admin, topics - self._ids.keys())
-
-    def _tell_left(self) -> None:
-        config = self.app.config
-        tell_left_by_agents(config, admin_client(config), self.app.topics.acks_enabled_for, PATIENCE_SECONDS)
+        if topics:
+            tell_left_by_agents(config, admin, self.app.topics.acks_enabled_for, PATIENCE_SECONDS)
 
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
@@ -370,9 +371,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return  # a rebalance is under way; the next assignment has a seek of its own
         found = await self._positions_of_group()
         try:
-            await asyncio.to_thread(self._learn_ids, {tp.topic for tp in found})
-            if found:
-                await asyncio.to_thread(self._tell_left)
+            await asyncio.to_thread(self._compare_topics, {tp.topic for tp in found})
         except StreamsError as exc:
             await self.fail(exc, None)
             return
