@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
     Cancelled,
     GroupAuthorizationFailedError,
@@ -77,6 +78,7 @@ class Coordinator:
 
     def __init__(self, *refusals: Exception | None) -> None:
         self.refusals = list(refusals)
+        self._subscription = SubscriptionState()
 
     def check_errors(self) -> None:
         refusal = self.refusals.pop(0)
@@ -109,6 +111,17 @@ async def test_brokers_that_fail_without_a_reason_leave_advice() -> None:
     await watch_membership(Coordinator(error), failures.append, _no_time)
     assert "has refused this worker: KafkaError('UnknownError()'). Brokers have failed" in str(failures[0])
     assert "log of the broker that coordinates the group" in str(failures[0])
+
+
+async def test_a_refusal_does_not_fail_the_fetch_of_an_agent() -> None:
+    """The fetch ended the worker with KafkaError('UnknownError()') before the worker had told the reason."""
+    refusal = GroupAuthorizationFailedError("app")
+    coordinator = Coordinator(refusal)
+    fetch = asyncio.get_running_loop().create_future()
+    coordinator._subscription.register_fetch_waiters({fetch})
+    await watch_membership(coordinator, [].append, _no_time)
+    coordinator._subscription.abort_waiters(refusal)
+    assert not fetch.done()
 
 
 async def test_strangers_that_stay_end_the_worker() -> None:

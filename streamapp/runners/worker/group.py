@@ -129,14 +129,17 @@ async def watch_membership(
     patience: float = 120.0,
     pause: float = 5.0,
 ) -> None:
-    """Looks every ``pause`` seconds if the group has refused this member. aiokafka reports this only to callers that
-    fetch.
+    """Looks every ``pause`` seconds if the group has refused this member.
+
+    Without this function, aiokafka reports a refusal only to callers that fetch. With this function, no fetch fails
+    because of a refusal. Agents would otherwise end the worker at a refusal that is temporary, or without its reason.
 
     The cause may be members of another kind, which join with another protocol. An example is Java's newer group
     protocol (KIP-848), which `wait_until_free` does not see. These members have ``patience`` seconds to leave, counted
     from the first refusal. Afterwards, or after any other refusal that is not temporary, the function calls ``failed``
     and returns. If there was no refusal for ``patience`` seconds, the time counts anew.
     """
+    coordinator._subscription.register_fetch_waiters(())
     refused_since = last_refused = -math.inf
     while True:
         await sleep(pause)
