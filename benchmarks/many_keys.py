@@ -51,11 +51,12 @@ class Result(NamedTuple):
 @dataclass(frozen=True)
 class Workload:
     """``prepare`` makes the input once, for a largest number of events (None: the usual number). ``result`` reads
-    the result of the run whose topics have ``tag`` in their names. Its total is ``times`` the number of events."""
+    the result of the run whose topics have ``tag`` in their names. Its total is ``times`` the number of events (None:
+    no multiple of this number)."""
 
     prepare: Callable[[KafkaSettings, int | None], Inputs]
     result: Callable[[KafkaSettings, str], Result]
-    times: int = 1
+    times: int | None = 1
 
 
 def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> str:
@@ -88,6 +89,15 @@ def _keys(kafka: KafkaSettings, limit: int | None) -> Inputs:
 def _sessions(kafka: KafkaSettings, limit: int | None) -> Inputs:
     years = 1 if limit else 3
     return Inputs(data.load(kafka, years, limit)[0], "", years * (limit or FLIGHTS_OF_A_YEAR))
+
+
+def _year(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    """The flights of a year by tail number."""
+    return Inputs(data.load(kafka, 1, limit)[0], "", limit or FLIGHTS_OF_A_YEAR)
+
+
+def _carriers(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    return Inputs(data.load(kafka, 1, limit)[1], "", limit or FLIGHTS_OF_A_YEAR)
 
 
 def _hopping(kafka: KafkaSettings, limit: int | None) -> Inputs:
@@ -151,6 +161,17 @@ def _output(kafka: KafkaSettings, tag: str) -> Result:
     return Result(len(rows), _digest(rows))
 
 
+def _numbers(kafka: KafkaSettings, tag: str) -> Result:
+    """The records of an output of numbers."""
+    rows = [key + b"\0" + value for key, value in records(kafka, f"{tag}-out")]
+    return Result(len(rows), _digest(rows))
+
+
+def _last_numbers(kafka: KafkaSettings, tag: str) -> Result:
+    """The last record of each key in an output of numbers. A record cache leaves out some records before the last."""
+    return counted(dict(records(kafka, f"{tag}-out")).items())
+
+
 def _digest(rows: Iterable[bytes]) -> str:
     return f"{sum(map(_hash, rows)) % 2**64:016x}"
 
@@ -166,4 +187,8 @@ WORKLOADS = {
     "foreign-key": Workload(_foreign_key, _output),
     "hopping": Workload(_hopping, _table, times=288),
     "stream-join": Workload(_stream_join, _output),
+    "sliding": Workload(_year, _last_numbers, times=None),
+    "suppressed": Workload(_carriers, _numbers, times=None),
+    "processor": Workload(_year, _numbers),
+    "table-join": Workload(_stream_join, _output),
 }

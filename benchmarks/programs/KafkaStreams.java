@@ -33,11 +33,17 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 public class KafkaStreams {
@@ -114,7 +120,7 @@ public class KafkaStreams {
     volatile long seen, began, beganCpu, halfCpu, halfSeen;
 
     Meter(Map<String, String> job) {
-      stages = switch (job.get("workload")) { case "w3", "foreign-key", "stream-join" -> 2; default -> 1; };
+      stages = switch (job.get("workload")) { case "w3", "foreign-key", "stream-join", "table-join" -> 2; default -> 1; };
       records = stages * Long.parseLong(job.get("events"));
     }
 
@@ -141,6 +147,24 @@ public class KafkaStreams {
       } catch (IOException e) {
         return 0;
       }
+    }
+  }
+
+  /** Adds up the miles of each plane, and forwards each sum. */
+  static final class Miles implements Processor<String, Flight, String, Long> {
+    private ProcessorContext<String, Long> context;
+    private KeyValueStore<String, Long> store;
+
+    public void init(ProcessorContext<String, Long> context) {
+      this.context = context;
+      store = context.getStateStore("miles");
+    }
+
+    public void process(Record<String, Flight> record) {
+      Long before = store.get(record.key());
+      long miles = (before == null ? 0 : before) + record.value().distance;
+      store.put(record.key(), miles);
+      context.forward(record.withValue(miles));
     }
   }
 
@@ -211,6 +235,16 @@ public class KafkaStreams {
           .toStream().peek((key, joined) -> meter.add()).to(output, Produced.with(KEY, new Json<>(FlightWithPlane.class)));
       return;
     }
+    if (workload.equals("table-join")) {
+      KTable<String, Flight> departures = builder.stream(job.get("input"), Consumed.with(KEY, FLIGHT))
+          .peek((key, flight) -> { meter.begin(); meter.add(); })
+          .toTable(Materialized.<String, Flight, KeyValueStore<Bytes, byte[]>>as("departures").withKeySerde(KEY).withValueSerde(FLIGHT));
+      KTable<String, Flight> landings = builder.stream(job.get("planes"), Consumed.with(KEY, FLIGHT))
+          .peek((key, flight) -> { meter.begin(); meter.add(); })
+          .toTable(Materialized.<String, Flight, KeyValueStore<Bytes, byte[]>>as("landings").withKeySerde(KEY).withValueSerde(FLIGHT));
+      departures.join(landings, LateFlight::landed).toStream().to(output, Produced.with(KEY, new Json<>(LateFlight.class)));
+      return;
+    }
     KStream<String, Flight> flights = builder.stream(job.get("input"), Consumed.with(KEY, FLIGHT)).peek((key, flight) -> meter.begin());
     switch (workload) {
       case "w1", "latency" -> flights.peek((key, flight) -> meter.add())
@@ -232,6 +266,21 @@ public class KafkaStreams {
       case "hopping" -> flights.peek((key, flight) -> meter.add()).groupByKey(Grouped.with(KEY, FLIGHT))
           .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofDays(1), Duration.ofHours(1)).advanceBy(Duration.ofMinutes(5)))
           .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("windows").withKeySerde(KEY).withValueSerde(Serdes.Long()));
+      case "sliding" -> flights.peek((key, flight) -> meter.add()).groupByKey(Grouped.with(KEY, FLIGHT))
+          .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(Duration.ofDays(1), Duration.ofHours(1)))
+          .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("windows").withKeySerde(KEY).withValueSerde(Serdes.Long()))
+          .toStream().map((window, count) -> KeyValue.pair(window.key() + "@" + window.window().start(), count))
+          .to(output, Produced.with(KEY, Serdes.Long()));
+      case "suppressed" -> flights.peek((key, flight) -> meter.add()).groupByKey(Grouped.with(KEY, FLIGHT))
+          .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofDays(1), Duration.ofHours(1)))
+          .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("windows").withKeySerde(KEY).withValueSerde(Serdes.Long()))
+          .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
+          .toStream().map((window, count) -> KeyValue.pair(window.key() + "@" + window.window().start(), count))
+          .to(output, Produced.with(KEY, Serdes.Long()));
+      case "processor" -> {
+        builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("miles"), KEY, Serdes.Long()));
+        flights.peek((key, flight) -> meter.add()).process(Miles::new, "miles").to(output, Produced.with(KEY, Serdes.Long()));
+      }
       case "stream-join" -> {
         KStream<String, Flight> landings = builder.stream(job.get("planes"), Consumed.with(KEY, FLIGHT)).peek((key, flight) -> meter.add());
         flights.peek((key, flight) -> meter.add())

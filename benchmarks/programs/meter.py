@@ -54,7 +54,7 @@ def _largest_memory_mib() -> int:
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-STAGES = {"w3": 2, "foreign-key": 3, "stream-join": 2}
+STAGES = {"w3": 2, "foreign-key": 3, "stream-join": 2, "table-join": 2}
 """The number of records that a workload processes for each event, if there are several.
 
 Further records are those of repartition topics, subscriptions and their answers, and the other side of a join.

@@ -17,17 +17,23 @@ from benchmarks.schema import Delays, Flight, Joined, LateFlight, Plane
 from benchmarks.soak_events import GAP, GRACE, RETENTION
 from streamapp import (
     App,
+    BufferConfig,
     BytesSerde,
     EmitStrategy,
     JoinWindows,
     JsonSerde,
     LongSerde,
     Materialized,
+    Processor,
+    Record,
     Serde,
     SessionWindows,
+    SlidingWindows,
+    Stores,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
+    Suppressed,
     TimeWindows,
     Windowed,
 )
@@ -53,6 +59,12 @@ def join_plane(f: Flight, plane: Plane) -> Joined:
         plane.manufacturer,
         plane.model,
         plane.seats,
+    )
+
+
+def landed(departure: Flight, landing: Flight) -> LateFlight:
+    return LateFlight(
+        departure.carrier, departure.origin, landing.dest, landing.flight, departure.dep_delay or 0
     )
 
 
@@ -154,6 +166,58 @@ def describe_hopping(builder: StreamsBuilder, job: Job) -> None:
     (flights.group_by_key().windowed_by(windows.advance_by(timedelta(minutes=5))).count(materialized=kept))
 
 
+def describe_sliding(builder: StreamsBuilder, job: Job) -> None:
+    """Count the flights of each plane in sliding windows of a day."""
+
+    def named(window: Windowed, count: int) -> tuple[str, int]:
+        return f"{window.key}@{window.start}", count
+
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    windows = SlidingWindows.of_time_difference_and_grace(timedelta(days=1), timedelta(hours=1))
+    kept = Materialized("windows", key_serde=KEY, value_serde=LongSerde())
+    counts = flights.group_by_key().windowed_by(windows).count(materialized=kept)
+    counts.to_stream().map(named).to(job.output, key_serde=KEY, value_serde=LongSerde())
+
+
+def describe_suppressed(builder: StreamsBuilder, job: Job) -> None:
+    """Count by carrier and day, with one result for each window, when the window closes."""
+
+    def named(window: Windowed, count: int) -> tuple[str, int]:
+        return f"{window.key}@{window.start}", count
+
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    windows = TimeWindows.of_size_and_grace(timedelta(days=1), timedelta(hours=1))
+    kept = Materialized("windows", key_serde=KEY, value_serde=LongSerde())
+    counts = flights.group_by_key().windowed_by(windows).count(materialized=kept)
+    results = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())).to_stream()
+    results.map(named).to(job.output, key_serde=KEY, value_serde=LongSerde())
+
+
+class Miles(Processor[str, Flight, str, int]):
+    """Adds up the miles of each plane, and forwards each sum."""
+
+    def process(self, record: Record[str, Flight]) -> None:
+        store = self.context.get_state_store("miles")
+        miles = (store.get(record.key) or 0) + record.value.distance
+        store.put(record.key, miles)
+        self.context.forward(record.with_value(miles))
+
+
+def describe_processor(builder: StreamsBuilder, job: Job) -> None:
+    """A sum by key in a store of a `Processor`, which forwards each sum."""
+    builder.add_state_store(Stores.key_value("miles", KEY, LongSerde()))
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    flights.process(Miles, "miles").to(job.output, key_serde=KEY, value_serde=LongSerde())
+
+
+def describe_table_join(builder: StreamsBuilder, job: Job) -> None:
+    """A table of departures joined with a table of landings."""
+    kept = [Materialized(name, key_serde=KEY, value_serde=FLIGHT) for name in ("departures", "landings")]
+    departures = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT).to_table(materialized=kept[0])
+    landings = builder.stream(job.planes, key_serde=KEY, value_serde=FLIGHT).to_table(materialized=kept[1])
+    departures.join(landings, landed).to_stream().to(job.output, key_serde=KEY, value_serde=LATE)
+
+
 def describe_foreign_key(builder: StreamsBuilder, job: Job) -> None:
     """A table of numbered flights that finds its planes by their tail numbers."""
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT).to_table(
@@ -169,16 +233,11 @@ def describe_foreign_key(builder: StreamsBuilder, job: Job) -> None:
 def describe_stream_join(builder: StreamsBuilder, job: Job) -> None:
     """Departures joined with landings of the same number within a day."""
 
-    def both(departure: Flight, landing: Flight) -> LateFlight:
-        return LateFlight(
-            departure.carrier, departure.origin, landing.dest, landing.flight, departure.dep_delay or 0
-        )
-
     departures = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     landings = builder.stream(job.planes, key_serde=KEY, value_serde=FLIGHT)
     joined = departures.join(
         landings,
-        both,
+        landed,
         JoinWindows.of_time_difference_and_grace(timedelta(days=1), timedelta(hours=1)),
         key_serde=KEY,
         value_serde=FLIGHT,

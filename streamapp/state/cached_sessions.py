@@ -12,7 +12,7 @@ from streamapp.state.cached_times import WALKED, CachedTimes
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.noted_look_ups import ALL_KEYS, NotedLookUps
 from streamapp.state.session_store import SessionStore
-from streamapp.state.write_behind import MISSING, Row
+from streamapp.state.write_behind import Row
 
 __all__ = ["CachedSessionStore"]
 
@@ -93,13 +93,6 @@ class CachedSessionStore(CachedTimes, SessionStore):
         else:
             start = since // self._segment * self._segment if reverse else since
             self._look_ups.note(key, (start,), reverse)
-
-    def _before(self, row_key: Any) -> Row:
-        key, _, end = row_key
-        image = self._images.young.get(key)
-        if image is not None and image.complete_from <= end and (not image.slots or image.slots[-1][0] < end):
-            return MISSING  # most new sessions come after all others of their key
-        return self._stored(row_key)
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key

@@ -88,6 +88,16 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
             return self._dirty.get(row_key) or self._read(row_key)
         return MISSING
 
+    def _before(self, row_key: Any) -> Row:
+        """The row below the cache. The image of the row's key, which a look-up has left, often knows the row.
+
+        The cache has no entry of the row, so the row in the image is the row below the cache.
+        """
+        time, image = row_key[self._time_at], self._images.young.get(row_key[0])
+        if image is None or not image.complete_from <= time <= image.complete_to:
+            return self._stored(row_key)
+        return image.get(self._slot(row_key)) if time >= self._min_live() else MISSING
+
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = None if row_key[self._time_at] < self._min_live() else before[0]
         if row[0] is not None or old is not None or not self._of_table:

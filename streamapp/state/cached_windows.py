@@ -296,9 +296,7 @@ class CachedWindowStore(CachedTimes, WindowStore):
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
         if time_from < self._min_live():
-            expired = self._show_fetched(
-                [(slot[0], row) for slot, row in self._expired(key, max(time_from, 0), time_to)]
-            )
+            expired = self._show_fetched(self._expired(key, max(time_from, 0), time_to))
             rows = chain(rows, reversed(expired)) if reverse else chain(expired, rows)
         if not self._held:
             return rows

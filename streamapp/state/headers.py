@@ -6,7 +6,7 @@ headers are part of the value. In the changelog they are the headers of the chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, Windowed
@@ -114,9 +114,9 @@ class HeadersWindowStore(_HeadersStore, TimestampedWindowStore):
         row = super().get(key, start)
         return None if row is None else (row[0][0], row[1], row[0][1])
 
-    def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
+    def _show_fetched(self, rows: Iterable[tuple[Any, Row]]) -> list[Any]:
         show = self._values.show_value
-        return [(start, show(row[0][0]), row[1], row[0][1]) for start, row in rows]
+        return [(slot[0], show(row[0][0]), row[1], row[0][1]) for slot, row in rows]
 
     def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
         value, headers = self._values.show(row[0])

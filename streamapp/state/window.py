@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
@@ -183,8 +183,7 @@ class WindowStore(TimeBucketedStore):
         slots = image.slots
         low = bisect_left(slots, (time_from,))
         high = bisect_right(slots, (time_to, MAX_LONG))
-        found = zip(slots[low:high], image.rows[low:high], strict=True)
-        rows = self._show_fetched([(slot[0], row) for slot, row in found])
+        rows = self._show_fetched(zip(slots[low:high], image.rows[low:high], strict=True))
         return reversed(rows) if reverse else iter(rows)
 
     def scan_key(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
@@ -246,11 +245,12 @@ class WindowStore(TimeBucketedStore):
             start = int.from_bytes(data[-12:-4], "big")
             yield self._show_scanned(Windowed(show_key(data), start, min(start + size, MAX_LONG)), row)
 
-    def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
+    def _show_fetched(self, rows: Iterable[tuple[Any, Row]]) -> list[Any]:
+        """The rows of one key as readers see them; each comes with its slot."""
         if self._shown:
-            return [(start, row[0]) for start, row in rows]
+            return [(slot[0], row[0]) for slot, row in rows]
         show = self._values.show
-        return [(start, show(row[0])) for start, row in rows]
+        return [(slot[0], show(row[0])) for slot, row in rows]
 
     def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
         return key, self._values.show(row[0])
@@ -305,9 +305,9 @@ class TimestampedWindowStore(WindowStore):
 
         return kept, self._folder(initializer, aggregator, keep_old)
 
-    def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
+    def _show_fetched(self, rows: Iterable[tuple[Any, Row]]) -> list[Any]:
         show = self._values.show
-        return [(start, show(row[0]), row[1]) for start, row in rows]
+        return [(slot[0], show(value), timestamp) for slot, (value, timestamp) in rows]
 
     def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
         return key, self._values.show(row[0]), row[1]
