@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamapp._base.postgres import creating, open_postgres, psycopg_for
+from streamapp._base.sqlite import LOCKED_SECONDS, check_sqlite, open_sqlite
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 
 __all__ = ["OffsetSink", "PostgresOffsets", "SavedOffset", "SinkFenced", "SqliteOffsets"]
 
 _TABLE = "streamapp_offsets"
-_LOCKED_SECONDS = 30.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
@@ -66,7 +66,7 @@ class OffsetSink(ABC):
         """Opens a connection that begins no transactions by itself."""
 
     def create(self) -> None:
-        """Creates the table, unless the table is there."""
+        """Creates the table, unless the table is there. Raises `ConfigError` if no wait makes the database usable."""
         self._run(
             self.connection(),
             f"CREATE TABLE IF NOT EXISTS {self.table} (consumer_group TEXT NOT NULL, topic TEXT NOT NULL, "
@@ -192,9 +192,13 @@ class SqliteOffsets(OffsetSink):
         self.path: str = os.fspath(path)
         self._turn = threading.Lock()
 
+    def create(self) -> None:
+        check_sqlite(self.path)
+        super().create()
+
     def transaction(self, work: Callable[[Any], Any]) -> Any:
         # SQLite lets waiting writers sleep and try again, so some of many threads would wait for ever.
-        if not self._turn.acquire(timeout=_LOCKED_SECONDS):
+        if not self._turn.acquire(timeout=LOCKED_SECONDS):
             raise sqlite3.OperationalError("database is locked")
         try:
             return super().transaction(work)
@@ -206,9 +210,7 @@ class SqliteOffsets(OffsetSink):
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
     def _connect(self) -> Any:
-        return sqlite3.connect(
-            self.path, isolation_level=None, timeout=_LOCKED_SECONDS, check_same_thread=False
-        )
+        return open_sqlite(self.path)
 
 
 class PostgresOffsets(OffsetSink):

@@ -88,7 +88,7 @@ def test_threads_take_turns(sink: SqliteOffsets) -> None:
 def test_a_turn_that_does_not_come_is_an_error_of_the_database(
     sink: SqliteOffsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOCKED_SECONDS", 0.01)
+    monkeypatch.setattr(module, "LOCKED_SECONDS", 0.01)
     with Waiting(sink) as other, pytest.raises(sqlite3.OperationalError, match="database is locked"):
         sink.transaction(lambda connection: None)
     assert other.error is None
