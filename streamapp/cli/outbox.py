@@ -59,10 +59,10 @@ def relay(name: str, table: str) -> None:
     """
     with clear_errors():
         running = OutboxRelay(name, _database(table))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: running.stop())
-    click.echo(f"{name} relays {table}", err=True)
-    running.run()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: running.stop())
+        click.echo(f"{name} relays {table}", err=True)
+        running.run()
     click.echo(f"{counted(running.metrics.relayed, 'row')} relayed", err=True)
 
 

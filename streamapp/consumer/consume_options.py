@@ -235,6 +235,13 @@ class ConsumeOptions:
             "enable.partition.eof": True,
         }
 
+    @property
+    def member_seconds(self) -> float:
+        """The time without a poll after which the group may have removed this consumer."""
+        client = self.client()
+        session = client.get("session.timeout.ms", self.config.session_timeout_ms)
+        return min(int(client["max.poll.interval.ms"]), int(session)) / 1000
+
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(

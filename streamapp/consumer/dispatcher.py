@@ -59,6 +59,7 @@ class Dispatcher:
         self.failure: Exception | None = None
         self.stopping: bool = False
         """True after `stop`: no further record goes to the handler."""
+        self._member_until = inf
 
     # ------------------------------------------------------------------ partitions come and go
 
@@ -144,6 +145,21 @@ class Dispatcher:
         """Wakes all threads that wait for a change, so that they look again."""
         with self.changed:
             self.changed.notify_all()
+
+    def confirm(self, seconds: float) -> None:
+        """Notes that this consumer is a member of its group, at least for ``seconds``.
+
+        If the next `confirm` comes later, no call of the handler begins before it.
+        """
+        with self.changed:
+            overdue, self._member_until = self.overdue, self._clock() + seconds
+            if overdue:
+                self.changed.notify_all()
+
+    @property
+    def overdue(self) -> bool:
+        """True if the time of the last `confirm` is over: the group may have given the partitions to others."""
+        return self._clock() >= self._member_until
 
     @property
     def sources(self) -> list[TopicPartition]:
@@ -233,7 +249,7 @@ class Dispatcher:
         The caller holds the lock.
         """
         now = self._clock()
-        if self.stopping or self.failure is not None or self._outputs.full:
+        if self.stopping or self.failure is not None or self._outputs.full or self.overdue:
             return None
         if len(self._running) >= self._options.parallelism:
             return None

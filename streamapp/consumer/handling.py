@@ -105,6 +105,11 @@ class Handling:
             settled = Settled(back=unit.items, fail=self._verdicts.letter_lost(unit, exc, *lost))
         self._over(unit, settled, began, pairs)
 
+    def leave(self) -> None:
+        """Closes the connection of this thread to the database of the offsets, at the end of the thread."""
+        if self._sinking is not None:
+            self._sinking.sink.close()
+
     async def run_async(self, unit: Unit) -> None:
         """Runs a unit on this event loop, and reports its outcome to the dispatcher."""
         pairs, wrong = await self._prepared_beside_loop(unit)

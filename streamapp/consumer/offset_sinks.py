@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamapp._base.postgres import creating, open_postgres, psycopg_for
+from streamapp._base.sqlite import LOCKED_SECONDS, check_sqlite, open_sqlite
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 
@@ -42,8 +43,8 @@ class OffsetSink(ABC):
     """A table of offsets in the application's own database, with a row for each partition of each group.
 
     ``errors`` are all exceptions of the database's library. ``failures`` are those of them whose cause is the database
-    and not a record. Each thread has its own connection. A transaction that saves an offset locks at least the row of
-    its partition until its end, so another transaction of the same partition waits.
+    and not a record. Each thread has its own connection, and closes it. A transaction that saves an offset locks at
+    least the row of its partition until its end, so another transaction of the same partition waits.
     """
 
     errors: tuple[type[Exception], ...]
@@ -59,15 +60,13 @@ class OffsetSink(ABC):
             raise ConfigError(f"the offsets table {table!r} has to be a plain name, or schema.name")
         self.table: str = table
         self._local = threading.local()
-        self._all: list[Any] = []
-        self._lock = threading.Lock()
 
     @abstractmethod
     def _connect(self) -> Any:
         """Opens a connection that begins no transactions by itself."""
 
     def create(self) -> None:
-        """Creates the table, unless the table is there."""
+        """Creates the table, unless the table is there. Raises `ConfigError` if no wait makes the database usable."""
         self._run(
             self.connection(),
             f"CREATE TABLE IF NOT EXISTS {self.table} (consumer_group TEXT NOT NULL, topic TEXT NOT NULL, "
@@ -149,7 +148,7 @@ class OffsetSink(ABC):
             try:
                 self._run(connection, "ROLLBACK")
             except self.errors:
-                self._drop()
+                self.close()
             raise
 
     _begin: str = "BEGIN"
@@ -159,25 +158,13 @@ class OffsetSink(ABC):
         found = getattr(self._local, "connection", None)
         if found is None:
             found = self._local.connection = self._connect()
-            with self._lock:
-                self._all.append(found)
         return found
 
     def close(self) -> None:
-        """Closes the connections of all threads."""
-        with self._lock:
-            connections, self._all = self._all, []
-        self._local = threading.local()
-        for connection in connections:
+        """Closes the connection of this thread. The next call of this thread opens another one."""
+        connection, self._local.connection = getattr(self._local, "connection", None), None
+        if connection is not None:
             connection.close()
-
-    def _drop(self) -> None:
-        connection = self._local.connection
-        self._local.connection = None
-        with self._lock:
-            if connection in self._all:
-                self._all.remove(connection)
-        connection.close()
 
     def _run(self, connection: Any, statement: str, *parameters: Any) -> Any:
         return connection.execute(statement, parameters)
@@ -185,6 +172,8 @@ class OffsetSink(ABC):
 
 class SqliteOffsets(OffsetSink):
     """The offsets table in an SQLite file. SQLite has one writer at a time, so handlers wait for each other.
+
+    The threads of a process take turns. A thread that waits for more than 30 s gets ``database is locked``.
 
     >>> import tempfile
     >>> offsets = SqliteOffsets(tempfile.mkdtemp() + "/orders.db")
@@ -201,13 +190,27 @@ class SqliteOffsets(OffsetSink):
     def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
         super().__init__(table)
         self.path: str = os.fspath(path)
+        self._turn = threading.Lock()
+
+    def create(self) -> None:
+        check_sqlite(self.path)
+        super().create()
+
+    def transaction(self, work: Callable[[Any], Any]) -> Any:
+        # SQLite lets waiting writers sleep and try again, so some of many threads would wait for ever.
+        if not self._turn.acquire(timeout=LOCKED_SECONDS):
+            raise sqlite3.OperationalError("database is locked")
+        try:
+            return super().transaction(work)
+        finally:
+            self._turn.release()
 
     def is_mistake(self, error: BaseException) -> bool:
         # SQLite has one exception for wrong statements, locks and disks; only the code tells them apart.
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
     def _connect(self) -> Any:
-        return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+        return open_sqlite(self.path)
 
 
 class PostgresOffsets(OffsetSink):
@@ -235,7 +238,7 @@ class PostgresOffsets(OffsetSink):
             with creating(partial(self._run, connection), self.table):
                 super().create()
         except self.errors:
-            self._drop()
+            self.close()
             raise
 
     def _connect(self) -> Any:

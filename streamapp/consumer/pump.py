@@ -122,6 +122,7 @@ class Pump:
                 self._broken(unit, exc)
             finally:
                 self._handling.decoded.pop(unit, None)
+        self._handling.leave()
 
     def _begin(self, unit: Unit) -> None:
         assert self._loop is not None

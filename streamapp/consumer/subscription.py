@@ -69,6 +69,7 @@ class Subscription:
         outputs: HandlerOutputs | None,
     ) -> None:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
+        self._member_seconds = options.member_seconds
         self._commit_at = time.monotonic()
         self._moved: set[TopicPartition] = set()
         """Partitions that a rebalance took away during the last poll.
@@ -159,7 +160,7 @@ class Subscription:
             self._flow(self._client.pause, pause)
         if resume:
             self._flow(self._client.resume, resume)
-        first = self._client.poll(self._poll_seconds)
+        first = self._poll()
         check_size(self._said)
         if first is not None:
             self._moved.clear()
@@ -177,6 +178,18 @@ class Subscription:
         self._follow_files()
         self._topics.check_ids()
         self._dispatcher.log_ends |= self._log_ends.look(self._dispatcher.sources)
+
+    def _poll(self) -> Message | None:
+        """Polls for the first record, and confirms the membership in the group.
+
+        After a late poll, the group may have removed this member. A revocation then waits behind the records that
+        librdkafka has fetched. So the membership is confirmed by a poll that finds nothing.
+        """
+        late = self._dispatcher.overdue
+        first = self._client.poll(_POLL_SECONDS if late else self._poll_seconds)
+        if (late and first is None) or not self._dispatcher.overdue:
+            self._dispatcher.confirm(self._member_seconds)
+        return first
 
     @property
     def _poll_seconds(self) -> float:

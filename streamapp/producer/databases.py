@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streamapp._base.postgres import creating, open_postgres, psycopg_for
+from streamapp._base.sqlite import check_sqlite, open_sqlite
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord
 
@@ -76,6 +77,14 @@ class OutboxDatabase(ABC):
     @abstractmethod
     def _tables(self) -> tuple[str, str]:
         """The SQL statements that create the outbox table, and the table with its identity."""
+
+    @abstractmethod
+    def is_no_table(self, error: BaseException) -> bool:
+        """True for one of ``errors`` that says that a table does not exist."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises `ConfigError` for a database that no wait makes usable. Never waits for the database."""
 
     @abstractmethod
     def _ids(self, ids: Collection[int]) -> Any: ...
@@ -194,11 +203,22 @@ class SqliteOutbox(OutboxDatabase):
         super().__init__(table)
         self.path: str = os.fspath(path)
 
+    def is_no_table(self, error: BaseException) -> bool:
+        return "no such table" in str(error)
+
+    def check(self) -> None:
+        if not os.path.exists(self.path):  # SQLite would make an empty file
+            raise ConfigError(
+                f"there is no SQLite file {self.path}. Correct the path, or make the file and its table with "
+                "`streamapp outbox create`"
+            )
+        check_sqlite(self.path)
+
     def _ids(self, ids: Collection[int]) -> Any:
         return json.dumps([*ids])
 
     def _connect(self) -> Any:
-        connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+        connection = open_sqlite(self.path)
         connection.text_factory = _text
         return connection
 
@@ -229,6 +249,12 @@ class PostgresOutbox(OutboxDatabase):
         super().__init__(table)
         self._conninfo = conninfo
         self.errors: tuple[type[Exception], ...] = (psycopg_for(conninfo).Error,)
+
+    def is_no_table(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == "42P01"
+
+    def check(self) -> None:
+        pass  # `PostgresOutbox` has read the address, and a server may come back
 
     def _ids(self, ids: Collection[int]) -> Any:
         return [*ids]

@@ -45,6 +45,7 @@ _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.5
 _MOST_ROWS = 1_000
+_NO_TABLE = " (`streamapp outbox create` creates the table)"
 _NOTE_BYTES = 3_500
 """The largest size of a bookmark's note. Brokers refuse more than 4,096 bytes (``offset.metadata.max.bytes``)."""
 _DIGEST = "-0"
@@ -170,7 +171,11 @@ class OutboxRelay:
         self._stopping.set()
 
     def run(self) -> None:
-        """Relays rows until `stop`. If brokers or the database fail, the relay tries again until they are back."""
+        """Relays rows until `stop`. If brokers or the database fail, the relay tries again until they are back.
+
+        Raises `ConfigError` at once for an SQLite file that does not exist, or that the process cannot write.
+        """
+        self._database.check()
         self._working_since = time.monotonic()
         try:
             with closing(self._database):  # of PostgreSQL: the end of the connection lets another relay lead
@@ -179,7 +184,8 @@ class OutboxRelay:
                         self._relay()
                     except self._passing as exc:
                         self._failures += 1
-                        self._trouble.failed(str(exc).strip())
+                        advice = _NO_TABLE if self._database.is_no_table(exc) else ""
+                        self._trouble.failed(str(exc).strip() + advice)
                         self._stopping.wait(_PAUSE_SECONDS)
         finally:
             self._working_since = None

@@ -40,6 +40,21 @@ def test_records_behind_a_begin_at_the_end_survive_a_kill_before_the_first_commi
     assert 200 <= cluster.totals()[1] <= 200 + repeated
 
 
+def test_a_begin_at_the_end_leaves_no_open_transaction_out(cluster: Cluster) -> None:
+    """The begin was the end of the log. So a transaction that was open at the start, and was committed later, got lost."""
+    cluster.feed(100)
+    name = {"transactional.id": f"{cluster.id}-source", "transaction.timeout.ms": 300_000}
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, **name})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(cluster.source, b"v", b"open", partition=0)
+    assert producer.flush(60) == 0
+    cluster.start(**APP, RESET="latest").wait_for("ready: ")
+    until(lambda: cluster.committed() >= 100, 60, cluster.story)
+    producer.commit_transaction(60)
+    until(lambda: (b"open", b"v") in cluster.read(cluster.sink), 60, cluster.story)
+
+
 def test_a_duration_begins_with_the_records_of_this_time(cluster: Cluster) -> None:
     cluster.feed(1_000)  # of 2023
     for number in range(40):

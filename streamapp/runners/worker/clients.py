@@ -249,14 +249,16 @@ def list_offsets(
     partitions: Iterable[TopicPartition],
     *,
     latest: bool,
+    stable: bool = False,
     timeout: float = PATIENCE_SECONDS,
 ) -> dict[TopicPartition, int]:
     """The first offset of each log, or with ``latest`` its end.
 
-    Records of open transactions and transaction markers count. Raises `BrokerError` after ``timeout`` seconds, for an
-    unknown topic after at most 30 s, and at once for lasting errors.
+    Transaction markers count, and so do records of open transactions, unless ``stable`` is true. Raises `BrokerError`
+    after ``timeout`` seconds, for an unknown topic after at most 30 s, and at once for lasting errors.
     """
-    return _ask_offsets(admin, partitions, OffsetSpec.latest() if latest else OffsetSpec.earliest(), timeout)
+    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+    return _ask_offsets(admin, partitions, spec, timeout, stable)
 
 
 def offset_at(admin: LastingAdmin, tp: TopicPartition, timestamp: int) -> int:
@@ -268,12 +270,17 @@ def offset_at(admin: LastingAdmin, tp: TopicPartition, timestamp: int) -> int:
 
 
 def _ask_offsets(
-    admin: LastingAdmin, partitions: Iterable[TopicPartition], spec: OffsetSpec, timeout: float
+    admin: LastingAdmin,
+    partitions: Iterable[TopicPartition],
+    spec: OffsetSpec,
+    timeout: float,
+    stable: bool = False,
 ) -> dict[TopicPartition, int]:
     return ask_offsets(
         admin,
         partitions,
         spec,
+        read_committed=stable,
         seconds=timeout,
         unknown_seconds=_UNKNOWN_SECONDS,
         remedies=_READ_REMEDIES,

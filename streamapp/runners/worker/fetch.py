@@ -110,11 +110,13 @@ class Fetcher:
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
         self.to_commit = {tp for tp in self.without_offset if self._first_offsets.moves(tp.topic)}
+        # Records of a transaction that is open now come later, for readers of committed records.
+        stable = list_offsets(self._admin, self.to_commit, latest=True, stable=True)
         for tp, (offset, metadata) in found.items():
             if offset >= 0:
                 self._chosen.pop(tp, None)
             wanted = max(offset, self._chosen.get(tp, -1))
-            begin = self._next[tp] = self._first_offset(tp, wanted, first[tp], end[tp])
+            begin = self._next[tp] = self._first_offset(tp, wanted, first[tp], stable.get(tp, end[tp]))
             if tp in self.to_commit:
                 self._chosen[tp] = begin
             result[tp] = Position(begin if offset < 0 else offset, metadata)
@@ -128,7 +130,7 @@ class Fetcher:
         """
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
-        (end,) = list_offsets(self._admin, [tp], latest=True).values()
+        (end,) = list_offsets(self._admin, [tp], latest=True, stable=True).values()
         self._next[tp] = self._first_offset(tp, self._next[tp], first, end)
         self._restart(tp)
 
