@@ -78,6 +78,16 @@ if "APP_ID" in env:
             await answers.send(key=event.key, value=b"sent " + value + number)
             yield b"yielded " + value
 
+    if "ALSO" in env:
+        more = app.topic(env["ALSO"], value_serializer="raw", key_serializer="raw")
+
+        @app.agent(more)
+        async def count_more(stream):  # type: ignore[no-untyped-def]
+            """Counts the records of a second topic in the same table."""
+            async for event in stream.events():
+                counts[event.key.decode()] += 1
+                await answers.send(key=event.key, value=b"more " + event.value)
+
     if "CHANNEL" in env:
         notes = app.channel()
 
