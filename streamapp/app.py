@@ -35,6 +35,7 @@ from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.flow import FlowControl
+from streamapp.runners.worker.agents.keyed_tables import AgentGlobalTable, AgentTable
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.agents.sets import AgentSetGlobalTable, AgentSetTable
@@ -272,6 +273,8 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "Stream": WatchedStream,
     "TableManager": AgentTableManager,
+    "Table": AgentTable,
+    "GlobalTable": AgentGlobalTable,
     "SetTable": AgentSetTable,
     "SetGlobalTable": AgentSetGlobalTable,
     "PartitionAssignor": AgentAssignor,

@@ -770,6 +770,27 @@ def test_the_messages_of_batches_are_written_once_whatever_is_killed(
     assert sorted(int(value) for _, value in answered.answers(b"batch ")) == list(range(600))
 
 
+def test_rows_that_agents_change_in_batches_are_right_after_kill_9(cluster: Cluster) -> None:
+    """All changes of a batch went to the partition of its last record, so the rows of the other keys began anew."""
+    answered = Answered(cluster)
+    texts = f"{cluster.id}-texts"
+    cluster.create(texts)
+    env = {"TABLE": "yes", "COUNTED_BATCH": texts}
+    worker = answered.start(**env)
+    for round in range(1, 4):
+        for number in range(100):
+            cluster.producer.produce(texts, b"k%d-" % (number % 10), b"k%d" % (number % 10))
+        cluster.producer.flush()
+        until(lambda: len(answered.answers(b"counted ")) >= 100 * round, 60, answered.story)  # noqa: B023
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+        worker = answered.start(**env)
+    found: dict[bytes | None, list[int]] = collections.defaultdict(list)
+    for key, value in answered.answers(b"counted "):
+        found[key].append(int(value))
+    assert found == {b"k%d" % key: list(range(1, 31)) for key in range(10)}, answered.story()
+
+
 def test_the_topology_counts_on_beside_its_agents(cluster: Cluster) -> None:
     answered = Answered(cluster, topology=True)
     worker = answered.start()
