@@ -204,6 +204,13 @@ async def test_a_failure_ends_the_worker_although_the_stop_of_the_flow_cancels_i
     await asyncio.wait_for(crashed.wait(), 5)
 
 
+def test_an_app_without_a_topology_says_why_it_has_no_streams() -> None:
+    app = App("only-agents")
+    with pytest.raises(AttributeError, match="the App only-agents has no topology, so it has no streams"):
+        _ = app.streams
+    assert not hasattr(app, "streams")
+
+
 ORDERS = TP("orders", 0)
 
 
