@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 
 from streamapp import App, StreamsConfig
 from streamapp.errors import StreamsError
@@ -20,6 +21,10 @@ by_event = app.Table("by-event", default=int).tumbling(10)
 by_clock = app.Table("by-clock", default=int).tumbling(3600, expires=7200).relative_to_now()
 customers = app.SetTable("customers", value_type=str)
 windowed_sets = app.SetTable("windowed-sets", value_type=str).tumbling(10)
+
+
+rows = app.Table("rows", default=int)
+expiring = app.Table("expiring", default=int).tumbling(10, expires=60)
 
 
 @pytest.fixture
@@ -91,3 +96,79 @@ async def test_windows_that_follow_the_clock_are_those_of_the_clock() -> None:
         assert {key: set(members) for key, members in windowed_sets.table.items()} == {
             ("all", (1_000.0, 1_009.9)): {"1", "2", "3"}
         }
+
+
+@app.agent(orders)  # type: ignore[untyped-decorator]
+async def note_rows(stream: Any) -> None:
+    async for key, order in stream.items():
+        if order:
+            rows[key] = order
+            expiring[key] += order
+            by_event[key] += order
+        else:
+            results.append(rows.pop(key, None))
+
+
+results: list[int | None] = []
+
+
+async def test_a_row_that_is_missing_can_be_popped_with_a_default() -> None:
+    """KeyError, because Faust found the default of the table in place of the row."""
+    results.clear()
+    async with AgentTest(note_rows) as test:
+        for order in (0, 7, 0, 0):
+            await test.put(order, key="ann")
+    assert results == [None, 7, None]
+    with pytest.raises(KeyError):
+        rows.pop("ann")
+
+
+def test_a_timer_cannot_change_a_table_and_hears_what_can() -> None:
+    for table in (rows, customers):
+        with pytest.raises(
+            StreamsError, match=f"the table {table.name} can be changed only by an agent that works"
+        ):
+            table["ann"].add("x") if table is customers else table.__setitem__("ann", 1)
+
+
+def restored(*values: int | None) -> list[Any]:
+    """The changelog records of one row."""
+    return [
+        SimpleNamespace(key="ann", value=each, message=SimpleNamespace(value=each, partition=0))
+        for each in values
+    ]
+
+
+@pytest.mark.parametrize("values", [(5, None, 0), (5, None), (None, 3, None, 4)])
+async def test_the_last_record_of_a_key_is_restored(values: tuple[int | None, ...]) -> None:
+    """A row with 0 that was written after its deletion was missing."""
+    async with AgentTest(note_rows):
+        rows.apply_changelog_batch(restored(*values))
+        assert dict(rows) == ({} if values[-1] is None else {"ann": values[-1]})
+
+
+async def test_rows_of_a_partition_that_has_moved_leave_the_table() -> None:
+    """The worker kept rows that it had changed itself, and `items()` had them for ever."""
+    async with AgentTest(note_rows) as test:
+        for order in (1, 2):
+            await test.put(order, key="ann", timestamp=1_000.0)
+        for table in (rows, by_event.table):
+            await table.on_recovery_completed({TP("changelog", 0)}, set())
+            assert len(table) == 1
+            await table.on_recovery_completed({TP("changelog", 1)}, set())
+            assert len(table) == len(table.data._key_partition) == 0
+
+
+async def test_windows_that_expire_leave_nothing_behind() -> None:
+    """Faust kept the end of the window once for each change until the window expired."""
+    table = expiring.table
+    table._partition_timestamps.clear()
+    table._partition_timestamp_keys.clear()
+    async with AgentTest(note_rows) as test:
+        for order in (1, 2, 3):
+            await test.put(order, key="ann", timestamp=1_000.0)
+        assert [len(ends) for ends in table._partition_timestamps.values()] == [1]
+        await table._del_old_keys()
+        assert (len(table), len(table.data._key_partition)) == (0, 0)
+        assert not table._partition_timestamp_keys
+        assert [len(ends) for ends in table._partition_timestamps.values()] == [0]

@@ -9,7 +9,7 @@ from faust.tables.sets import ChangeloggedSetManager, SetGlobalTable, SetTable, 
 from faust.types import EventT
 from yarl import URL
 
-from streamapp.runners.worker.agents.keyed_tables import AgentTable, AgentWindows
+from streamapp.runners.worker.agents.keyed_tables import AgentWindows, PlacedTable
 
 __all__ = ["AgentSetGlobalTable", "AgentSetTable", "store_of_sets"]
 
@@ -52,7 +52,7 @@ class _SetWindows(AgentWindows, SetWindowWrapper):  # type: ignore[misc]
     """The windows of a table of sets."""
 
 
-class AgentSetTable(AgentTable, SetTable[Any, Any]):  # type: ignore[misc]
+class AgentSetTable(PlacedTable, SetTable[Any, Any]):  # type: ignore[misc]
     WindowWrapper: ClassVar[Any] = _SetWindows
 
     def _new_store(self) -> _Sets:
