@@ -11,6 +11,7 @@ from typing import Any
 
 import faust
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
 from faust.stores.memory import Store as MemoryStore
 from faust.types import TP
 from mode.utils.locks import Event
@@ -309,6 +310,26 @@ async def test_records_that_an_earlier_version_has_left_are_looked_for_once_and_
     consumer._batch = consumer._turn
     await consumer._hand_out(SimpleNamespace(tp=ORDERS, offset=7))
     assert consumer.handed_out == [7]
+
+
+async def test_a_topic_that_the_client_may_not_read_ends_the_worker_with_the_remedy() -> None:
+    """The last line of the worker was no error: Faust had the bare error of aiokafka."""
+    failures: list[str] = []
+
+    class Refused(Seeking):
+        async def fail(self, error: StreamsError, record: Any) -> None:
+            failures.append(str(error))
+
+    async def refuse(*_: Any) -> None:
+        raise TopicAuthorizationFailedError("orders")
+
+    consumer = Refused(Member(7, "a"))
+    consumer.fetches, consumer._seamless = 0, True
+    consumer._thread = SimpleNamespace(getmany=refuse)
+    assert await consumer._getmany({ORDERS}, 1.0) == {}
+    (said,) = failures
+    assert said.startswith("the topic orders, of agents or their tables, cannot be read")
+    assert "Grant this client READ on the topic" in said
 
 
 def test_the_position_of_agents_is_their_first_record_that_is_not_finished() -> None:

@@ -17,7 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
+from confluent_kafka import KafkaError as RdKafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
@@ -38,6 +39,7 @@ from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     admin_client,
+    cannot_be_read,
     find_committed,
     find_topics,
     list_offsets,
@@ -256,7 +258,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self.fetches += 1
             self._batch = self._turn
             seamless, self._seamless = self._seamless, False
-            records = await super()._getmany(active_partitions, timeout)
+            try:
+                records = await super()._getmany(active_partitions, timeout)
+            except TopicAuthorizationFailedError as exc:
+                # Faust would end the worker with the bare error of aiokafka.
+                refused = RdKafkaError(RdKafkaError.TOPIC_AUTHORIZATION_FAILED)
+                await self.fail(
+                    cannot_be_read(f"the topic {exc.args[0]}, of agents or their tables,", refused), None
+                )
+                return {}
             self._seamless = seamless
             if seamless:
                 self._note_read(records)
