@@ -35,6 +35,7 @@ from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.flow import FlowControl
+from streamapp.runners.worker.agents.keyed_tables import AgentGlobalTable, AgentTable
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.agents.sets import AgentSetGlobalTable, AgentSetTable
@@ -83,12 +84,6 @@ class App(faust.App):  # type: ignore[misc]
     'starting'
     """
 
-    streams: StreamsRuntime
-    """The running topology of this worker: its status, its tasks, and reads of its tables.
-
-    An application without ``topology`` does not have this attribute.
-    """
-
     def __init__(
         self,
         id: str,
@@ -132,6 +127,7 @@ class App(faust.App):  # type: ignore[misc]
                 "topic.send a partition instead"
             )
         self._has_datadir = settings.get("datadir") is not None
+        self._streams: StreamsRuntime | None = None
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
         """The number of replicas of a topic that Faust creates, unless the definition of the topic gives a number. -1
@@ -143,10 +139,10 @@ class App(faust.App):  # type: ignore[misc]
         """Ends the process if the event loop hangs. None in an application with a topology, whose `StreamsRuntime` has
         a watchdog of its own."""
         if topology is not None:
-            self.streams = StreamsRuntime(
+            self._streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
             )
-            register(self, self.streams.plan)
+            register(self, self._streams.plan)
         if importlib.util.find_spec("streamapp.web") is not None:
             from streamapp import web
 
@@ -184,8 +180,21 @@ class App(faust.App):  # type: ignore[misc]
         return self._app_consumers.statuses
 
     @property
+    def streams(self) -> StreamsRuntime:
+        """The running topology of this worker: its status, its tasks, and reads of its tables.
+
+        Raises `AttributeError` for an application without ``topology``.
+        """
+        if self._streams is None:
+            raise AttributeError(
+                f"the App {self.conf.id} has no topology, so it has no streams. Give App a topology. The page /status "
+                "shows the state of agents and consumers"
+            )
+        return self._streams
+
+    @property
     def _runs_topology(self) -> bool:
-        return "streams" in vars(self)
+        return self._streams is not None
 
     @cached_property
     def flow_control(self) -> FlowControl:
@@ -272,6 +281,8 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "Stream": WatchedStream,
     "TableManager": AgentTableManager,
+    "Table": AgentTable,
+    "GlobalTable": AgentGlobalTable,
     "SetTable": AgentSetTable,
     "SetGlobalTable": AgentSetGlobalTable,
     "PartitionAssignor": AgentAssignor,

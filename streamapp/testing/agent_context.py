@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from faust.sensors import Sensor
+from faust.tables.sets import SetTable
 from faust.topics import Topic
 from faust.transport.producer import Producer
 from faust.types import TP, FutureMessage, Message, RecordMetadata
@@ -53,7 +54,7 @@ class AgentContext:
 
     async def __aenter__(self) -> None:
         for table in self._app.tables.values():
-            table._data = table._new_store_by_url("memory://")
+            table._data = _in_memory(table)
         self._producer = self._app._producer
         self._app.producer = _Sends(self._app.producer_transport, self._send)
         self._app.sensors.add(self._progress)
@@ -118,6 +119,16 @@ class AgentContext:
             if topic.is_iterator and message.topic in topic.topics:
                 self._progress.given.add((message.tp, message.offset))
                 await topic.put(await topic.decode(message, propagate=True))
+
+
+def _in_memory(table: Any) -> Any:
+    """An empty store for a table. A table of sets has a store of its own kind, which keeps its sets in this store."""
+    store = table._new_store_by_url("memory://")
+    if not isinstance(table, SetTable):
+        return store
+    sets = table._new_store()
+    sets._storage = store
+    return sets
 
 
 class _Progress(Sensor):  # type: ignore[misc]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamapp._base.counted import counted
+from streamapp.runners.worker.agents.assignor import WAITS_REMEDY, waits
 from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus, WorkerStatus
@@ -165,9 +166,11 @@ def _standing_globals(sampler: Sampler) -> Iterator[Finding]:
 
 
 def standing_agents(sampler: Sampler) -> Iterator[Finding]:
-    """Partitions of which agents finish no record, although records wait."""
+    """Agents that wait for another version, and partitions of which agents finish no record, although records wait."""
     if sampler.status.state != "running":
         return
+    if (leader := sampler.status.agents_wait_for) is not None:
+        yield Finding("warning", "agents", f"{waits(leader)}.", f"{WAITS_REMEDY}.")
     for each in sampler.status.agent_inputs:
         standstill = sampler.standstill_of_agents(each)
         if each.lag and standstill >= _SETTLE_SECONDS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from aiohttp import ClientError
 from aiohttp.web import HTTPTemporaryRedirect
 from faust import web
 from faust.app.router import Router
@@ -52,6 +53,27 @@ class AgentsRouter(Router):  # type: ignore[misc]
                 f"known. Give these topics the same key_serializer, or make {table_name} a table of the topology"
             )
         return owners.pop()
+
+    async def route_req(self, table_name: str, key: Any, web: Any, request: Any) -> Any:
+        """The answer of the worker that has the key. Raises `SameNode` if this worker has the key.
+
+        Raises `ServiceUnavailable` while this worker restores its tables, and if the other worker does not answer.
+        """
+        try:
+            return await super().route_req(table_name, key, web, request)
+        except SameNode:
+            restores = self.app.rebalancing or self.app.in_recovery
+            if restores and not isinstance(self._get_table(table_name), StoreTable):
+                raise ServiceUnavailable("this worker restores its tables: ask again later") from None
+            raise
+
+    async def _route_req(self, dest_url: URL, web: Any, request: Any) -> Any:
+        try:
+            return await super()._route_req(dest_url, web, request)
+        except (ClientError, TimeoutError) as error:
+            raise ServiceUnavailable(
+                f"the worker at {dest_url}, which has the key, does not answer: ask again later"
+            ) from error
 
     def _encodings(self, table: Any, key: Any) -> set[bytes]:
         """The bytes that records with this key have in the topics of agents."""
@@ -128,8 +150,6 @@ class _TableKeyDetail(tables.TableKeyDetail):  # type: ignore[misc]
         try:
             return await self.app.router.route_req(name, key, self.web, request)
         except SameNode:
-            if self.app.rebalancing or self.app.in_recovery:
-                raise ServiceUnavailable("this worker restores its tables: ask again later") from None
             if key not in table:  # Faust would answer with the default value of the table
                 raise NotFound(
                     f"the worker that has the partition of {key!r} has no such key in {name}"

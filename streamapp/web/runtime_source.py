@@ -63,6 +63,7 @@ class RuntimeSource:
             tuple(map(input_status, streams.global_inputs)),
             tuple(map(input_status, streams.agent_inputs)),
             agent_failed_records=streams.agent_failed_records,
+            agents_wait_for=streams.agents_wait_for,
             lost_records=streams.lost_records,
             processed=streams.processed,
             work=streams.work,

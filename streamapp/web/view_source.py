@@ -154,6 +154,9 @@ class WorkerStatus:
     agent_failed_records: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The records of agents that the exception handlers have given up, by topic: those that were dropped, and those
     that became dead letters."""
+    agents_wait_for: str | None = None
+    """The address of the leader, while the leader's agents need other topics and the agents here wait. None: they do
+    not wait."""
     has_topology: bool = True
     """False for an application with agents or consumers only, which never has tasks."""
     lost_records: Mapping[str, int] = field(default_factory=dict)

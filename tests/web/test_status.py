@@ -513,6 +513,25 @@ async def test_a_global_topic_that_stands(serve: Serve, state: Any) -> None:
     assert [each for each in watched.found() if each.subject == "rates"] == []
 
 
+async def test_agents_that_wait_for_another_version(serve: Serve) -> None:
+    """The worker was ready, and neither its findings nor its log said that its agents idled."""
+    watched = Watched()
+    watched.source.worker = dataclasses.replace(
+        watched.source.worker, agents_wait_for="http://leader:6066", has_topology=False
+    )
+    watched.after(1)
+    (found,) = watched.found()
+    assert (found.severity, found.subject) == ("warning", "agents")
+    assert "The worker at http://leader:6066 leads the group" in found.message
+    assert "an App with an id of its own" in found.hint
+    client = await serve(watched.source)
+    answer = await client.get("/health/ready")
+    assert (
+        answer.status == 200
+    )  # a rolling update would wait for this worker, which waits for the end of the old ones
+    assert (await answer.json())["reason"] == found.message
+
+
 async def test_agents_that_stand(serve: Serve) -> None:
     """An agent waited for ever. The worker was ready, found nothing, and showed no lag."""
     watched = Watched(task())

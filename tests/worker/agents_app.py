@@ -78,6 +78,16 @@ if "APP_ID" in env:
             await answers.send(key=event.key, value=b"sent " + value + number)
             yield b"yielded " + value
 
+    if "ALSO" in env:
+        more = app.topic(env["ALSO"], value_serializer="raw", key_serializer="raw")
+
+        @app.agent(more)
+        async def count_more(stream):  # type: ignore[no-untyped-def]
+            """Counts the records of a second topic in the same table."""
+            async for event in stream.events():
+                counts[event.key.decode()] += 1
+                await answers.send(key=event.key, value=b"more " + event.value)
+
     if "CHANNEL" in env:
         notes = app.channel()
 
@@ -102,6 +112,18 @@ if "APP_ID" in env:
                     await answers.send(key=None, value=b"batch " + value)
                 if b"poison" in batch and env["POISON"] == "raise":
                     raise ValueError("this batch cannot be answered")
+
+    if "COUNTED_BATCH" in env:
+        texts = app.topic(env["COUNTED_BATCH"], key_type=str, value_serializer="raw")
+
+        @app.agent(texts)
+        async def count_batches(stream):  # type: ignore[no-untyped-def]
+            """Counts the records of each key, which is the text in front of the dash, in batches."""
+            async for batch in stream.take(10, within=0.1):
+                for value in batch:
+                    key = value.partition(b"-")[0].decode()
+                    counts[key] += 1
+                    await answers.send(key=key.encode(), value=b"counted %d" % counts[key])
 
     if "FAILING" in env:
         source = app.topic(env["FAILING"], value_serializer="raw", key_serializer="raw")

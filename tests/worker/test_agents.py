@@ -560,6 +560,37 @@ def test_offsets_of_agents_that_are_lost_beside_others(cluster: Cluster, other: 
     assert len(answered.answers()) == 20
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_offsets_that_are_lost_in_one_of_several_topics(cluster: Cluster, guarantee: str) -> None:
+    """Offsets in the other topic hid the loss, and agents counted the records of the topic a second time. A topic that
+    is new to the application has no offsets either, and is read."""
+    answered = Answered(cluster)
+    also = f"{cluster.id}-also"
+    cluster.create(also)
+    env = {"GUARANTEE": guarantee, "TABLE": "yes"}
+
+    def more() -> int:
+        return len(answered.answers(b"more "))
+
+    answered.ask(20)
+    first = answered.start(**env)
+    answered.answered(20)
+    assert first.terminate() == 0
+    cluster.feed(20, topic=also)
+    second = answered.start(ALSO=also, **env)
+    until(lambda: more() == 20, 60, answered.story)
+    assert second.terminate() == 0
+    cluster.recreate(also)  # brokers delete the offsets with the topic
+    cluster.feed(20, topic=also)
+    third = answered.start("elsewhere", ALSO=also, **env)
+    third.wait_for(f"the table seen has rows, but the group {cluster.id} has no committed offsets in {also}.")
+    if guarantee == "at_least_once":
+        until(lambda: more() == 40, 60, answered.story)
+        return
+    assert third.wait() != 0
+    assert more() == 20
+
+
 def test_records_that_an_agent_with_an_old_name_has_left_are_told(cluster: Cluster) -> None:
     """The name of an agent is in the name of its topic of ``group_by``, so the records of the old topic were lost."""
     answered = Answered(cluster)
@@ -737,6 +768,27 @@ def test_the_messages_of_batches_are_written_once_whatever_is_killed(
     until(lambda: len(answered.answers(b"batch ")) >= 600, 60, worker.text)
     assert worker.terminate() == 0
     assert sorted(int(value) for _, value in answered.answers(b"batch ")) == list(range(600))
+
+
+def test_rows_that_agents_change_in_batches_are_right_after_kill_9(cluster: Cluster) -> None:
+    """All changes of a batch went to the partition of its last record, so the rows of the other keys began anew."""
+    answered = Answered(cluster)
+    texts = f"{cluster.id}-texts"
+    cluster.create(texts)
+    env = {"TABLE": "yes", "COUNTED_BATCH": texts}
+    worker = answered.start(**env)
+    for round in range(1, 4):
+        for number in range(100):
+            cluster.producer.produce(texts, b"k%d-" % (number % 10), b"k%d" % (number % 10))
+        cluster.producer.flush()
+        until(lambda: len(answered.answers(b"counted ")) >= 100 * round, 60, answered.story)  # noqa: B023
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+        worker = answered.start(**env)
+    found: dict[bytes | None, list[int]] = collections.defaultdict(list)
+    for key, value in answered.answers(b"counted "):
+        found[key].append(int(value))
+    assert found == {b"k%d" % key: list(range(1, 31)) for key in range(10)}, answered.story()
 
 
 def test_the_topology_counts_on_beside_its_agents(cluster: Cluster) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "admin_client",
     "await_brokers",
     "brokers_answer",
+    "cannot_be_read",
     "client_id",
     "client_settings",
     "consumer_settings",
@@ -182,8 +183,13 @@ def pass_over(error: KafkaError, tp: TopicPartition, what: str = "the input") ->
         raise BrokerError(
             f"the answers of brokers cannot be read: {error.str()}. The log lines above may say more"
         )
+    raise cannot_be_read(f"{what} {tp}", error)
+
+
+def cannot_be_read(what: str, error: KafkaError) -> BrokerError:
+    """The error for records that brokers do not give to this client, with its remedy."""
     remedy = _READ_REMEDIES.get(error.code(), "The logs of the brokers may say more")
-    raise BrokerError(f"{what} {tp} cannot be read: {error.str()}. {remedy}")
+    return BrokerError(f"{what} cannot be read: {error.str()}. {remedy}")
 
 
 def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> Any:

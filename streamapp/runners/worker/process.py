@@ -83,7 +83,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
         try:
             super().execute_from_commandline()
         finally:
-            streams = vars(self.app).get("streams")
+            streams = getattr(self.app, "streams", None)
             reason = self._refused or self.crash_reason or (streams and streams.failure)
             if isinstance(reason, StreamsError):
                 print(f"Error: {reason}", file=sys.stderr, flush=True)

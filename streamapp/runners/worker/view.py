@@ -223,6 +223,12 @@ class WorkerView:
         return () if agents is None else agents.inputs
 
     @property
+    def agents_wait_for(self) -> str | None:
+        """The address of the leader, while the leader's agents need other topics and the agents here wait."""
+        waits_for: str | None = self._app.assignor.waits_for
+        return waits_for
+
+    @property
     def agent_failed_records(self) -> dict[str, tuple[int, int]]:
         """`AgentConsumer.failed_records`."""
         agents = self._app._consumer

@@ -11,12 +11,14 @@ from typing import Any
 
 import faust
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
 from faust.stores.memory import Store as MemoryStore
 from faust.types import TP
 from mode.utils.locks import Event
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.agents import consumer as consumer_of_agents
 from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.finished import Progress
@@ -203,6 +205,13 @@ async def test_a_failure_ends_the_worker_although_the_stop_of_the_flow_cancels_i
     await asyncio.wait_for(crashed.wait(), 5)
 
 
+def test_an_app_without_a_topology_says_why_it_has_no_streams() -> None:
+    app = App("only-agents")
+    with pytest.raises(AttributeError, match="the App only-agents has no topology, so it has no streams"):
+        _ = app.streams
+    assert not hasattr(app, "streams")
+
+
 ORDERS = TP("orders", 0)
 
 
@@ -224,6 +233,7 @@ class Seeking(AgentConsumer):
         self._fetching = asyncio.Lock()
         self._active_partitions, self._buffered_partitions = {ORDERS}, set()
         self.not_waiting_next_records, self.can_resume_flow, self.suspend_flow = Event(), Event(), Event()
+        self._looked_for_left, self._with_offsets, self._noted = True, set(), frozenset()
         self.handed_out: list[int] = []
         self.resume_flow()
 
@@ -275,6 +285,53 @@ async def test_records_are_handed_out_after_the_seek_of_their_generation() -> No
     assert consumer.handed_out == [7]
 
 
+async def test_records_that_an_earlier_version_has_left_are_looked_for_once_and_a_failure_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each assignment asked the whole cluster, and its failure ended a healthy worker."""
+    futures: list[Any] = []
+
+    class Looking(Seeking):
+        def add_future(self, coro: Any) -> Any:
+            futures.append(coro)
+
+    def fails(*_: Any) -> None:
+        raise BrokerError("no answer")
+
+    monkeypatch.setattr(consumer_of_agents, "tell_left_by_agents", fails)
+    consumer = Looking(Member(7, "a"))
+    consumer._looked_for_left = False
+    consumer.app.config = StreamsConfig("left", bootstrap_servers="localhost:1")
+    for _ in range(3):
+        await consumer.perform_seek()
+    (looking,) = futures
+    await looking
+    assert "records that an earlier version may have left are not known: no answer" in caplog.text
+    consumer._batch = consumer._turn
+    await consumer._hand_out(SimpleNamespace(tp=ORDERS, offset=7))
+    assert consumer.handed_out == [7]
+
+
+async def test_a_topic_that_the_client_may_not_read_ends_the_worker_with_the_remedy() -> None:
+    """The last line of the worker was no error: Faust had the bare error of aiokafka."""
+    failures: list[str] = []
+
+    class Refused(Seeking):
+        async def fail(self, error: StreamsError, record: Any) -> None:
+            failures.append(str(error))
+
+    async def refuse(*_: Any) -> None:
+        raise TopicAuthorizationFailedError("orders")
+
+    consumer = Refused(Member(7, "a"))
+    consumer.fetches, consumer._seamless = 0, True
+    consumer._thread = SimpleNamespace(getmany=refuse)
+    assert await consumer._getmany({ORDERS}, 1.0) == {}
+    (said,) = failures
+    assert said.startswith("the topic orders, of agents or their tables, cannot be read")
+    assert "Grant this client READ on the topic" in said
+
+
 def test_the_position_of_agents_is_their_first_record_that_is_not_finished() -> None:
     consumer = Seeking(Member(7, "a"))
     consumer._thread = SimpleNamespace(fetched_up_to=lambda tp: (10, 12))
@@ -321,14 +378,14 @@ async def test_agents_that_begin_at_the_end_never_commit_an_earlier_position() -
     )
     consumer.app.producer = SimpleNamespace(settle=settle)
     consumer.app.tables = consumer.app.monitor = SimpleNamespace(
-        on_commit=lambda due: None, on_tp_commit=lambda due: None
+        on_commit=lambda due: None, on_tp_commit=lambda due: None, values=list
     )
     consumer._committed_offset = {ORDERS: None}
     consumer._thread = SimpleNamespace(tp_last_committed_at={})
     consumer._transactions, consumer._begun = None, {ORDERS: 20}
     committed: list[dict[TP, int]] = []
 
-    async def commit_alone(due: dict[TP, int], member: Member) -> bool:
+    async def commit_alone(due: dict[TP, int], member: Member, notes: tuple[str, ...]) -> bool:
         committed.append(due)
         return True
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from faust.exceptions import DecodeError, PartitionsMismatch
+from faust.exceptions import DecodeError, ImproperlyConfigured, PartitionsMismatch
 from faust.types import TP
 
 from streamapp import App, ErrorContext, OutputRecord, Response, StreamsConfig
@@ -408,6 +408,14 @@ def test_a_table_with_another_number_of_partitions_names_the_remedy(monkeypatch:
     app.raised(monkeypatch, PartitionsMismatch("the topic has 6 partitions, the changelog has 4"))
     assert "run `streamapp reset`" in str(app.failed)
     assert app.sent == []
+
+
+def test_no_handler_is_asked_about_an_agent_that_faust_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With "continue", Faust started the agent anew for ever."""
+    app = Application(processing_exception_handler="continue")
+    app.raised(monkeypatch, ImproperlyConfigured("Agent with concurrency>1 cannot use stream.group_by!"))
+    assert "cannot use stream.group_by!" in str(app.failed)
+    assert "processing_exception_handler" not in str(app.failed)
 
 
 def test_the_remedy_fits_a_failure_behind_group_by(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,12 +102,13 @@ def of_agents(
     topology: bool = False,
     counts_all: bool = False,
     tables: bool = True,
+    table: str = "seen",
 ) -> tuple[Any, set[str]]:
     """The assignor of a worker whose agents read the topics and have a table, and the topics of its subscription."""
     app = App("rolling", topology=describe if topology else None, web_port=next(PORTS))
     for topic in topics:
         app.agent(app.topic(topic), name=f"read-{topic}")(nothing)
-    made = [app.Table("seen", partitions=PARTITIONS)] if tables else []
+    made = [app.Table(table, partitions=PARTITIONS)] if tables else []
     if counts_all:
         made += [app.Table("more", partitions=PARTITIONS), app.GlobalTable("all", partitions=PARTITIONS)]
     changelogs = {table.changelog_topic.get_topic_name() for table in made}
@@ -175,6 +176,55 @@ def test_only_members_of_another_version_that_wait_are_told(
     assert ("need other topics than here" in caplog.text) == tables
     members["new"][0].on_assignment(answers["new"])
     assert bool(members["new"][0]._assignment.actives) != tables
+
+
+@pytest.mark.parametrize("topology", [False, True], ids=["agents-only", "beside-a-topology"])
+def test_workers_with_different_agents_run_at_the_same_time_if_they_share_no_topic_of_a_table(
+    topology: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All agents of the other workers waited without a word, although no table was in danger."""
+    members = {
+        f"{role}-{number}": of_agents(role, table=f"{role}-table", topology=topology)
+        for role in ("orders", "returns")
+        for number in (1, 2)
+    }
+    leader = members["orders-1"][0]
+    if topology:
+        leader.app.streams.changelog_ends = lambda tasks: {}
+    answers = leader.assign(
+        FourEach(), {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    )
+    placed: Counter[str] = Counter()
+    for name, answer in answers.items():
+        assignor, role = members[name][0], name.split("-")[0]
+        assignor.on_assignment(answer)
+        assert assignor.waits_for is None
+        active = assignor._assignment.actives
+        assert active[role] == active[f"rolling-{role}-table-changelog"]
+        placed[role] += len(active[role])
+    assert placed == {"orders": PARTITIONS, "returns": PARTITIONS}
+    assert "need other topics than here" not in caplog.text
+
+
+def test_a_worker_that_waits_for_the_leader_s_version_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """The worker idled, and said that it was ready. Only the log of the leader had a line."""
+    members = {
+        "leads": of_agents("orders"),
+        "shares the table": of_agents("returns"),
+        "shares nothing": of_agents("rates", table="other"),
+        "has a global table": of_agents("refunds", table="refunded", counts_all=True),
+    }
+    told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    leader = members["leads"][0]
+    for times in (1, 2):
+        answers = leader.assign(FourEach(), told)
+        for name, answer in answers.items():
+            assignor = members[name][0]
+            assignor.on_assignment(answer)
+            waits = name in ("shares the table", "has a global table")
+            assert assignor.waits_for == (str(leader._url) if waits else None)
+            assert bool(assignor._assignment.actives) != waits
+        assert caplog.text.count("The agents of this worker wait") == 2, times  # each of the two says so once
 
 
 def test_members_of_one_version_share_the_partitions() -> None:

@@ -6,15 +6,16 @@ also fails if a static member (KIP-345) comes back with another address.
 A worker counts in the rows of a table that it has restored. So the worker that reads a partition of a topic must also
 have the same partition of the changelogs of the tables. Faust places only those topics together to which the same
 members subscribe. While a new version replaces an old one, the members may subscribe to other topics. Faust would then
-part a topic from the changelog, and rows would begin anew on another worker. So only members with the same topics as
-the leader get topics that tables may need. The others wait until a member of their version leads the group.
+part a topic from the changelog, and rows would begin anew on another worker. So a member
+with other topics than the leader gets no topics that tables may need, if it shares one of them with the leader. Such a
+member waits until a member of its version leads the group. The leader tells the member so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
@@ -50,9 +51,22 @@ else:
     from faust.assignor.client_assignment import ClientMetadata
     from faust.assignor.partition_assignor import PartitionAssignor
 
-__all__ = ["AgentAssignor", "MemberMetadata"]
+__all__ = ["WAITS_REMEDY", "AgentAssignor", "MemberMetadata", "waits"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+WAITS_REMEDY = (
+    "After the last worker of that version has stopped, this worker takes over. To run different agents at the same "
+    "time, give each kind of worker an App with an id of its own, or topics and tables of its own, none of them global"
+)
+
+
+def waits(leader: str) -> str:
+    """The message of a worker whose agents wait for the version of the leader."""
+    return (
+        f"The agents of this worker wait, and get no topic that a table may need. The worker at {leader} leads the "
+        "group, and its agents need other topics"
+    )
 
 
 class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, namespace="@StreamsMetadata"):
@@ -61,17 +75,19 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     ``agents`` is the digest of the topics that the member's agents need. Members of earlier releases have no digest,
     and count as members of the same version.
 
-    In a subscription ``streams`` has ``moved``, and for a worker with a topology also the others:
+    In a subscription ``streams`` has ``moved`` and ``globals``, and for a worker with a topology also the others:
 
     - ``rack``, the member's rack;
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
     - ``moved``, the number of times that the member has asked for an assignment with its present data;
+    - ``globals``, true if the member's agents have global tables;
     - ``names``, the `Plan.task_names` of the member;
     - ``roles``, the `Plan.topic_roles` of the member.
 
     In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
-    addresses of the workers with a copy. ``names`` and ``roles`` are those of the leader.
+    addresses of the workers with a copy. ``names`` and ``roles`` are those of the leader. ``waits_for`` is the address
+    of the leader, if the member gets no topic that a table may need.
 
     During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
     standbys, offsets and copies from members with other ``names``, and the leader gives such members no standbys.
@@ -91,12 +107,20 @@ class AgentAssignor(PartitionAssignor):
         """The digest of the topics that the agents of this worker need."""
         self._others: Set[str] = frozenset()
         """The members of another version, whose agents need other topics."""
+        self.waits_for: str | None = None
+        """The address of a leader of another version, for which the agents of this worker wait. None: they do not."""
 
     @property
     def _metadata(self) -> MemberMetadata:
         return MemberMetadata(
-            **super()._metadata.asdict(), agents=self._agents, streams={"moved": self._moved}
+            **super()._metadata.asdict(),
+            agents=self._agents,
+            streams={"moved": self._moved, "globals": self._has_globals},
         )
+
+    @property
+    def _has_globals(self) -> bool:
+        return any(table.is_global for table in self._table_manager.data.values())
 
     @classmethod
     def _get_client_metadata(cls, metadata: Any) -> MemberMetadata:
@@ -113,6 +137,9 @@ class AgentAssignor(PartitionAssignor):
                 assignment.version, assignment.assignment, self._compress(metadata.dumps())
             )
         super().on_assignment(assignment)
+        waited_for, self.waits_for = self.waits_for, metadata.streams.get("waits_for")
+        if self.waits_for not in (None, waited_for):
+            logger.warning("%s. %s", waits(self.waits_for), WAITS_REMEDY)
         if moved:
             logger.info("the address of this worker has changed; the worker tells the group")
             self._ask_anew()
@@ -148,22 +175,61 @@ class AgentAssignor(PartitionAssignor):
         counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in every}
         # A table takes changes only from topics with as many partitions as its changelog.
         of_tables = {counts[topic] for topic in every if topic.endswith("-changelog")}
-        if self._others and of_tables:
+        reduced = self._reduced(told, member_metadata, lambda topic: counts[topic] in of_tables)
+        if reduced:
             logger.warning(
                 "the agents of some workers need other topics than here: %s. These workers run another version, and "
                 "get no topic that a table may need, until no worker of this version is left",
-                ", ".join(sorted(told[member].url for member in self._others)),
+                ", ".join(sorted(told[member].url for member in reduced)),
             )
-        reduced = {
-            member: type(each)(
-                each.version,
-                [t for t in each.subscription if t in self._placed_as_tasks or counts[t] not in of_tables],
-                each.user_data,
+        answers = super()._perform_assignment(cluster, {**member_metadata, **reduced})
+        for member in reduced:
+            answer = answers[member]
+            metadata = MemberMetadata.loads(self._decompress(answer.user_data))
+            metadata.streams = {**metadata.streams, "waits_for": str(self._url)}
+            answers[member] = type(answer)(
+                answer.version, answer.assignment, self._compress(metadata.dumps())
             )
-            for member, each in member_metadata.items()
-            if member in self._others
-        }
-        return super()._perform_assignment(cluster, {**member_metadata, **reduced})
+        return answers
+
+    def _reduced(
+        self,
+        told: Mapping[str, MemberMetadata],
+        members: Mapping[str, Any],
+        of_tables: Callable[[str], bool],
+    ) -> dict[str, Any]:
+        """The members that get no topic that a table may need, with their reduced subscriptions.
+
+        A version gets these topics if it shares none of them with the leader's version, or with another one that gets
+        its topics. A version with global tables does not, because only the leader's global tables are on all workers.
+        """
+
+        def needs(member: str) -> set[str]:
+            return {
+                topic
+                for topic in members[member].subscription
+                if topic not in self._placed_as_tasks and topic != self._leader_topic and of_tables(topic)
+            }
+
+        taken: set[str] = set().union(*(needs(member) for member in members if member not in self._others))
+        reduced: dict[str, Any] = {}
+        for version in sorted({told[member].agents for member in self._others}):
+            those = [member for member in members if told[member].agents == version]
+            needed: set[str] = set().union(*map(needs, those))
+            if needed.isdisjoint(taken) and not any(told[m].streams.get("globals", True) for m in those):
+                taken |= needed
+                continue
+            for member in those:
+                each = members[member]
+                if lost := {topic for topic in each.subscription if topic in needed}:
+                    kept = [topic for topic in each.subscription if topic not in lost]
+                    reduced[member] = type(each)(each.version, kept, each.user_data)
+        return reduced
+
+    @property
+    def _leader_topic(self) -> str:
+        """The topic by which Faust chooses the leader of an application. All members subscribe to the topic."""
+        return str(self.app._leader_assignor._leader_topic_name)
 
     def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
         created = {
@@ -174,3 +240,12 @@ class AgentAssignor(PartitionAssignor):
         same = {member: each for member, each in assignments.items() if member not in self._others}
         super()._global_table_standby_assignments(same, {**created, **partitions_by_topic})
         return assignments
+
+    def _protocol_assignments(self, assignments: Any, *distributions: Any) -> Any:
+        known = self._table_manager.changelog_topics
+        for member in self._others:
+            # Faust sends no standbys of tables that the leader does not have, but the member would expect them.
+            standbys = assignments[member].standbys
+            for topic in [topic for topic in standbys if topic not in known]:
+                del standbys[topic]
+        return super()._protocol_assignments(assignments, *distributions)

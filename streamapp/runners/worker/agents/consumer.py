@@ -17,7 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
+from confluent_kafka import KafkaError as RdKafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
@@ -28,16 +29,17 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
-from streamapp.runners.lost_offsets import agents_without_offsets
+from streamapp.runners.lost_offsets import agents_without_offsets, note_of_topics, noted_topics
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import AgentProducer
-from streamapp.runners.worker.agents.topics import topics_of_agents
+from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     admin_client,
+    cannot_be_read,
     find_committed,
     find_topics,
     list_offsets,
@@ -209,8 +211,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._verified_at = 0.0
         self._committed_there: dict[TopicPartition, tuple[int, str]] = {}
         """The group's offsets of the agents' partitions, with their metadata, at the last look."""
+        self._with_offsets: set[str] = set()
+        """The topics in which the group has committed offsets, as far as this worker knows."""
+        self._noted: Set[str] = frozenset()
+        """The topics of ``_with_offsets`` that the metadata of each offset of this worker's partitions names."""
         self._ids: dict[str, str] = {}
         """The ids of the agents' topics when this worker first read them. Commits name these ids."""
+        self._looked_for_left = False
+        """True after the first look for records that an earlier version has left."""
         self._topic_ids: TopicIds | None = None
         """Watches all topics that agents have read."""
         self.skipped: Counter[str] = Counter()
@@ -250,7 +258,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self.fetches += 1
             self._batch = self._turn
             seamless, self._seamless = self._seamless, False
-            records = await super()._getmany(active_partitions, timeout)
+            try:
+                records = await super()._getmany(active_partitions, timeout)
+            except TopicAuthorizationFailedError as exc:
+                # Faust would end the worker with the bare error of aiokafka.
+                refused = RdKafkaError(RdKafkaError.TOPIC_AUTHORIZATION_FAILED)
+                await self.fail(
+                    cannot_be_read(f"the topic {exc.args[0]}, of agents or their tables,", refused), None
+                )
+                return {}
             self._seamless = seamless
             if seamless:
                 self._note_read(records)
@@ -326,19 +342,28 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
         found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
         self._committed_there = {tp: each for tp, each in found.items() if each[0] >= 0}
+        topics = {*topics_of_agents(self.app), *(tp.topic for tp in found)}
+        noted = [noted_topics([metadata], topics) for _, metadata in self._committed_there.values()]
+        self._with_offsets = {tp.topic for tp in self._committed_there}.union(*noted)
+        self._noted = self._with_offsets.intersection(*noted)
         return {TP(*tp): offset for tp, (offset, _) in found.items()}
 
     def _compare_topics(self, topics: Set[str]) -> None:
-        """Learns the ids of topics, and tells of records that an earlier version has left in others.
-
-        Raises `TopologyError` if the group has committed in an earlier topic of a name.
-        """
+        """Learns the ids of topics. Raises `TopologyError` if the group has committed in an earlier topic of a name."""
         config = self.app.config
         admin = admin_client(config)
         self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
         self._ids |= ids_of(admin, topics - self._ids.keys())
-        if topics:
-            tell_left_by_agents(config, admin, self.app.topics.acks_enabled_for, PATIENCE_SECONDS)
+
+    async def _tell_left(self) -> None:
+        """Tells of records that an earlier version has left in topics of ``group_by``."""
+        config = self.app.config
+        try:
+            await asyncio.to_thread(
+                tell_left_by_agents, config, admin_client(config), self.app.topics.acks_enabled_for
+            )
+        except StreamsError as exc:
+            logger.warning("records that an earlier version may have left are not known: %s", exc)
 
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
@@ -377,7 +402,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         tables: AgentTableManager = self.app.tables
-        if found and not committed and (table := tables.with_rows) is not None:
+        without = {tp.topic for tp in found} - {tp.topic for tp in committed}
+        if without and (table := tables.with_rows) is not None:
             try:
                 # Other workers may have all partitions of another topic, so the topics of all agents count. Topics of
                 # the topology do not count, because their offsets may be there although the others are lost.
@@ -406,6 +432,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._turn += 1
             self._seamless = True
             self._begun = begun
+            if found and not self._looked_for_left:
+                self._looked_for_left = True
+                self.add_future(self._tell_left())
             if begun:
                 # No record is fetched meanwhile. If the commit fails, the next commit tries again.
                 await self._commit_done(None)
@@ -413,8 +442,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def _check_offsets(self, table: str, topics: Set[str]) -> None:
         """Looks for offsets of the group in all partitions of the topics, because a table of agents has rows.
 
-        Without any offset, raises `TopologyError` with exactly_once_v2: rows and offsets are committed together there.
-        With at_least_once, logs a warning: a worker that was killed before its first commit also leaves rows.
+        With exactly_once_v2, raises `TopologyError` if there is no offset at all, because rows and offsets are
+        committed together. Raises the same error if a topic has no offset, although offsets of another topic note that
+        the group has committed there. With at_least_once, logs a warning instead: a worker that was killed before its
+        first commit also leaves rows.
 
         The rows may also come from an agent that reads a channel in memory, whose messages have no offsets. So in such
         an application, topics without a record raise no error.
@@ -426,12 +457,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             for topic in topics & existing.keys()
             for number in existing[topic].partitions
         ]
-        if any(offset >= 0 for offset, _ in find_committed(config, wanted, PATIENCE_SECONDS).values()):
+        found = find_committed(config, wanted, PATIENCE_SECONDS)
+        present = {tp.topic for tp, (offset, _) in found.items() if offset >= 0}
+        lost = topics if not present else noted_topics((text for _, text in found.values()), topics) - present
+        if not lost:
             return
         in_memory = any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values())
-        if in_memory and not any(list_offsets(admin, wanted, latest=True).values()):
+        if not present and in_memory and not any(list_offsets(admin, wanted, latest=True).values()):
             return
-        error = agents_without_offsets(config.application_id, table, topics)
+        error = agents_without_offsets(config.application_id, table, lost)
         if config.exactly_once:
             raise error
         logger.warning("%s", error)
@@ -535,28 +569,40 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return False
         producer: AgentProducer = self.app.producer
         await producer.settle()
+        with_offsets = self._with_offsets | {tp.topic for tp in due}
+        notes: tuple[str, ...] = ()
+        if changelogs_of_agents(self.app):
+            notes = (note_of_topics(with_offsets),)
+            if with_offsets != self._noted:
+                # The offsets of the other topics need the note, because a topic loses its own notes with its offsets.
+                due = {tp: at for tp in self._placed if (at := self._committed_offset[tp])} | due
         if self._transactions is None:
-            done = await self._commit_alone(due, member)
+            done = await self._commit_alone(due, member, notes)
         else:
             await self._open()
             done = await self._transactions.commit(
-                {TopicPartition(*tp): position for tp, position in due.items()}, member, messages, self._ids
+                {TopicPartition(*tp): position for tp, position in due.items()},
+                member,
+                messages,
+                self._ids,
+                notes,
             )
             self._behind = behind or not done
         if done:
             self._begun = {tp: offset for tp, offset in self._begun.items() if tp not in due}
             self._committed_offset.update(due)
+            self._with_offsets = self._noted = with_offsets
             self._thread.tp_last_committed_at.update(dict.fromkeys(due, time.monotonic()))
             await sends.sent(messages)
             self.app.tables.on_commit(due)
             self.app.monitor.on_tp_commit(due)
         return done
 
-    async def _commit_alone(self, due: Mapping[TP, int], member: Member) -> bool:
+    async def _commit_alone(self, due: Mapping[TP, int], member: Member, notes: tuple[str, ...]) -> bool:
         if self._thread.should_stop:  # the thread would not answer
             return False
         positions = {
-            TopicPartition(*tp): Position(position, metadata_of(self._ids.get(tp.topic)))
+            TopicPartition(*tp): Position(position, metadata_of(self._ids.get(tp.topic), *notes))
             for tp, position in due.items()
         }
         try:

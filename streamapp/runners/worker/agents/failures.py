@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Literal
 
 import faust
-from faust.exceptions import PartitionsMismatch
+from faust.exceptions import ImproperlyConfigured, PartitionsMismatch
 from faust.streams import current_event
 from faust.types import Message
 
@@ -37,6 +37,8 @@ from streamapp.runners.worker.agents.taken_batches import batch_under_work, move
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+_MISTAKES = (ImproperlyConfigured, PartitionsMismatch)
+"""Errors of the code of an application. A new start of the agent would have the same error."""
 _RESTARTS_PER_SECOND = 100.0
 _WAKE_SECONDS = 0.02
 
@@ -280,9 +282,7 @@ async def _decide(
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] = ()
-    if isinstance(exc, Exception) and not (
-        no_fault_of_the_record(exc) or isinstance(exc, PartitionsMismatch)
-    ):
+    if isinstance(exc, Exception) and not (no_fault_of_the_record(exc) or isinstance(exc, _MISTAKES)):
         kept = without_loss(handler, exc)
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
         remedy = advice + (remedy if kept == handler else PASSES)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, ClassVar
 
-from faust.tables.sets import ChangeloggedSetManager, SetGlobalTable, SetTable
+from faust.tables.sets import ChangeloggedSetManager, SetGlobalTable, SetTable, SetWindowWrapper
+from faust.types import EventT
 from yarl import URL
+
+from streamapp.runners.worker.agents.keyed_tables import AgentWindows, PlacedTable
 
 __all__ = ["AgentSetGlobalTable", "AgentSetTable", "store_of_sets"]
 
@@ -45,9 +48,20 @@ class _Sets(ChangeloggedSetManager):  # type: ignore[misc]
         self.storage._clear()
 
 
-class AgentSetTable(SetTable[Any, Any]):  # type: ignore[misc]
+class _SetWindows(AgentWindows, SetWindowWrapper):  # type: ignore[misc]
+    """The windows of a table of sets."""
+
+
+class AgentSetTable(PlacedTable, SetTable[Any, Any]):  # type: ignore[misc]
+    WindowWrapper: ClassVar[Any] = _SetWindows
+
     def _new_store(self) -> _Sets:
         return _Sets(self)
+
+    def _send_changelog(self, event: EventT[Any] | None, key: Any, *arguments: Any) -> None:
+        """Sends a change of a set. Faust takes the partition of the present record, which may be one of a batch."""
+        _, row = key
+        self.send_changelog(self.partition_for_key(row), key, *arguments)
 
     def _new_changelog_topic(self, **options: Any) -> Any:
         """The changelog. Brokers keep each of its records, because each record adds or removes one member.

@@ -4,7 +4,7 @@ record."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from typing import Any
 from weakref import ref
@@ -16,11 +16,22 @@ from mode.utils.futures import maybe_async
 
 from streamapp._base.cancellation import own_cancellation
 from streamapp.engine.judging import ProcessingFailed, record_at, said
+from streamapp.errors import StreamsError
 
-__all__ = ["RecordMoved", "WatchedStream", "batch_under_work", "moved", "note_batch", "witnesses_under_work"]
+__all__ = [
+    "RecordMoved",
+    "WatchedStream",
+    "batch_under_work",
+    "moved",
+    "note_batch",
+    "partition_in_batch",
+    "witnesses_under_work",
+]
 
 _batch: ContextVar[tuple[Message, ...]] = ContextVar("batch", default=())
 _witnesses: ContextVar[tuple[Message, ...]] = ContextVar("witnesses", default=())
+_partitions: ContextVar[Mapping[Any, Set[int]]] = ContextVar("partitions", default={})  # noqa: B039 (nobody writes it)
+"""Key -> the partitions of the batch's records with this key."""
 
 
 class RecordMoved(asyncio.CancelledError):
@@ -53,10 +64,32 @@ def witnesses_under_work() -> tuple[Message, ...]:
     return _witnesses.get()
 
 
-def note_batch(records: tuple[Message, ...]) -> None:
-    """Notes the batch on which the running agent works from now on."""
+def partition_in_batch(table: str, key: Any) -> int:
+    """The partition of the records with this key in the batch on which the agent works.
+
+    If no record has the key, the partition of all records. Raises `StreamsError` if the records leave the partition
+    open. Another partition than that of later records with the key would have two rows for the key.
+    """
+    found = _partitions.get().get(key) or {record.partition for record in batch_under_work()}
+    if len(found) == 1:
+        return next(iter(found))
+    listed = ", ".join(map(str, sorted(found)))
+    raise StreamsError(
+        f"the table {table} cannot change the row {key!r}, because the agent works on a batch (take). Its records are "
+        f"in several partitions ({listed}), and not one of them has all records with this key. Rows need the keys of "
+        "the records. Check key_type of the topic, regroup the stream (group_by), or process the records one by one"
+    )
+
+
+def note_batch(records: tuple[Message, ...], keys: Iterable[Any] = ()) -> None:
+    """Notes the batch on which the running agent works from now on. ``keys`` are the decoded keys of the records."""
     _batch.set(records)
     _witnesses.set(tuple({record.generation_id: record for record in records}.values()))
+    partitions: dict[Any, set[int]] = {}
+    for record, key in zip(records, keys, strict=False):
+        if isinstance(key, Hashable):
+            partitions.setdefault(key, set()).add(record.partition)
+    _partitions.set(partitions)
 
 
 class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
@@ -143,7 +176,7 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
             async for batch in batches:
                 events = taken[: len(batch)]
                 del taken[: len(batch)]
-                note_batch(tuple(event.message for event in events))
+                note_batch(tuple(event.message for event in events), [event.key for event in events])
                 _current_event.set(ref(events[-1]))
                 yield batch
                 note_batch(())

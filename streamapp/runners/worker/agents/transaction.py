@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -68,18 +68,20 @@ class AgentTransactions:
         member: Member,
         messages: Iterable[BoundMessage],
         ids: Mapping[str, str],
+        notes: Sequence[str],
     ) -> bool:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
-        ``ids`` has the ids of topics, as far as they are known, for the metadata of the offsets. Raises
-        `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers do not
-        answer.
+        The metadata of the offsets has the id of the topic, if ``ids`` has it, and ``notes``. Raises `StaleMemberError`
+        when another worker has the partitions by now. Raises `BrokerError` when brokers do not answer.
 
         If brokers refuse a message, the call returns False, and the next call with this message raises `BrokerError`.
         If librdkafka itself refuses a message, the error comes at once. Raises `NoProgressError` when all calls of five
         minutes were rolled back.
         """
-        done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages), ids))
+        done: bool = await self._in_thread(
+            lambda: self._commit(positions, member, list(messages), ids, notes)
+        )
         return done
 
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
@@ -109,12 +111,13 @@ class AgentTransactions:
         member: Member,
         messages: list[BoundMessage],
         ids: Mapping[str, str],
+        notes: Sequence[str],
     ) -> bool:
         producer = self._producer
         assert producer is not None
         mark = f"agents {self._name} {next(self._numbers)}"
         positions = {
-            TopicPartition(*tp): Position(offset, metadata_of(ids.get(tp.topic), mark))
+            TopicPartition(*tp): Position(offset, metadata_of(ids.get(tp.topic), mark, *notes))
             for tp, offset in offsets.items()
         }
         began = time.monotonic()
