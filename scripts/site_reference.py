@@ -24,7 +24,8 @@ MODULES = (
 
 PARTS = {
     "Application and settings": "App StreamsConfig StateRestoreListener StandbyUpdateListener"
-    " restore_listeners.SuspendReason config.MemoryShares config.OffsetReset config.check_config __version__",
+    " restore_listeners.SuspendReason config.MemoryShares config.OffsetReset config.ProcessorWrapper"
+    " config.check_config __version__",
     "StreamsBuilder and Topology": "StreamsBuilder Topology compare_topologies Compatibility Need",
     "KStream": "KStream BranchedKStream JoinedKStream StreamJoined JoinWindows",
     "KTable": "KTable WindowedKTable GlobalKTable",
