@@ -1,6 +1,6 @@
 """The counting application with any setting of `StreamsConfig`, as JSON in the environment. With HANGS each record
 is handled for ten minutes, with RANDOM each result is another one whenever it is made. With LISTENERS, listeners print
-their calls."""
+their calls; with LISTENERS=raise, one raises."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ class Restores(StateRestoreListener):
 
     def on_restore_end(self, partition, store, restored):  # type: ignore[no-untyped-def]
         print(f"restore of {store} {partition.partition} ends with {restored} records", flush=True)
+        if os.environ["LISTENERS"] == "raise":
+            raise RuntimeError("no")
 
 
 class Copies(StandbyUpdateListener):

@@ -43,3 +43,15 @@ def test_listeners_hear_of_restores_and_of_copies_that_take_over(cluster: Cluste
     third.until_it_has(PARTITIONS, 0)
     assert kept <= set(re.findall(r"copy of counts (\d) is promoted", third.worker.text()))
     assert third.worker.terminate() == 0
+
+
+def test_a_listener_that_raises_ends_the_worker_with_its_name(cluster: Cluster) -> None:
+    cluster.feed(400)
+    first = Member(cluster, "a")
+    cluster.counted()
+    assert first.worker.terminate() == 0
+    second = Member(cluster, "b", env={"LISTENERS": "raise"})
+    assert second.worker.wait() == 1
+    assert re.search(
+        r"Restores\.on_restore_end for the store counts, .* raised RuntimeError\('no'\)", second.worker.text()
+    )

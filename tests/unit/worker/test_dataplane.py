@@ -586,6 +586,20 @@ def test_a_failure_is_known_while_tasks_and_clients_are_still_closed(plane: Plan
     assert plane.place() is None
 
 
+def test_tasks_are_closed_if_the_listener_of_their_restore_raises(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+    lives = list(plane.tasks.values())
+
+    def raises(tasks: Any) -> None:
+        raise StreamsError("on_restore_suspended raised")
+
+    plane.restorer.drop = raises  # type: ignore[method-assign]
+    with pytest.raises(StreamsError, match="on_restore_suspended"):
+        plane.tasks.drop([ONE, TWO])
+    assert sorted(plane.tasks.left) == [ONE, TWO]
+    assert not any(live.running for live in lives)
+
+
 def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
