@@ -15,6 +15,7 @@ MODULES = (
     "producer",
     "query",
     "records",
+    "restore_listeners",
     "runners.spark",
     "serdes",
     "testing",
@@ -22,8 +23,9 @@ MODULES = (
 """The public modules (docs/house.md) with names that `streamapp` itself does not have."""
 
 PARTS = {
-    "Application and settings": "App StreamsConfig config.MemoryShares config.OffsetReset config.check_config"
-    " __version__",
+    "Application and settings": "App StreamsConfig StateRestoreListener StandbyUpdateListener"
+    " restore_listeners.SuspendReason config.MemoryShares config.OffsetReset config.ProcessorWrapper"
+    " config.check_config __version__",
     "StreamsBuilder and Topology": "StreamsBuilder Topology compare_topologies Compatibility Need",
     "KStream": "KStream BranchedKStream JoinedKStream StreamJoined JoinWindows",
     "KTable": "KTable WindowedKTable GlobalKTable",

@@ -73,6 +73,7 @@ from streamapp.records import (
     TopicPartition,
     Windowed,
 )
+from streamapp.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from streamapp.serdes import (
     BooleanSerde,
@@ -198,6 +199,8 @@ __all__ = [
     "ShortSerde",
     "SlidingWindows",
     "SparkRunner",
+    "StandbyUpdateListener",
+    "StateRestoreListener",
     "StoreSpec",
     "Stores",
     "StreamJoined",

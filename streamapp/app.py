@@ -29,6 +29,7 @@ from streamapp.consumer.app_consumers import AppConsumers
 from streamapp.consumer.consume_options import ConsumeSettings
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
+from streamapp.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from streamapp.runners.connection import connected, faust_of, faust_servers
 from streamapp.runners.worker.agents.assignor import AgentAssignor
 from streamapp.runners.worker.agents.consumer import AgentTransport
@@ -43,6 +44,7 @@ from streamapp.runners.worker.agents.taken_batches import WatchedStream
 from streamapp.runners.worker.clients import admin_client, await_brokers, client_id
 from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.watchdog import Watchdog, watch_event_loop
@@ -71,6 +73,9 @@ class App(faust.App):  # type: ignore[misc]
     ``*.svc.cluster.local``. ``localhost``, IP addresses, and the names of the machine and of ``canonical_url`` are
     always allowed.
 
+    ``state_restore_listener`` and ``standby_update_listener`` follow the restores of stores and the standbys of a
+    worker with a topology.
+
     All other arguments are Faust's settings. ``broker`` means the same as ``bootstrap_servers``, so two different
     addresses are an error.
 
@@ -94,6 +99,8 @@ class App(faust.App):  # type: ignore[misc]
         datadir: str | Path | None = None,
         shutdown_timeout: float = 30.0,
         web_allowed_hosts: Collection[str] = (),
+        state_restore_listener: StateRestoreListener | None = None,
+        standby_update_listener: StandbyUpdateListener | None = None,
         **settings: Any,
     ) -> None:
         if config is None and isinstance(topology, Topology):
@@ -103,6 +110,7 @@ class App(faust.App):  # type: ignore[misc]
         if not _is_number(shutdown_timeout) or not 0 <= shutdown_timeout < math.inf:
             raise ConfigError(f"shutdown_timeout has to be a number of seconds, not {shutdown_timeout!r}")
         _check_hosts(web_allowed_hosts)
+        listeners = _listeners(topology, state_restore_listener, standby_update_listener)
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         config = _config(id, config, bootstrap_servers, datadir)
         if isinstance(topology, Topology):
@@ -140,7 +148,11 @@ class App(faust.App):  # type: ignore[misc]
         a watchdog of its own."""
         if topology is not None:
             self._streams = StreamsRuntime(
-                self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
+                self,
+                _build(topology, self.config),
+                self.config,
+                listeners=listeners,
+                shutdown_timeout=shutdown_timeout,
             )
             register(self, self._streams.plan)
         if importlib.util.find_spec("streamapp.web") is not None:
@@ -361,6 +373,22 @@ def _check_hosts(names: Any) -> None:
                 f"web_allowed_hosts has {name!r}: expected a name without scheme and port, such as views.example.com, "
                 "or *.example.com"
             )
+
+
+def _listeners(topology: object, restores: Any, standbys: Any) -> ListenerCalls:
+    for name, listener, kind in (
+        ("state_restore_listener", restores, StateRestoreListener),
+        ("standby_update_listener", standbys, StandbyUpdateListener),
+    ):
+        if listener is None:
+            continue
+        if not isinstance(listener, kind):
+            raise ConfigError(
+                f"{name} has to be an object of a class derived from {kind.__name__}, not {listener!r}"
+            )
+        if topology is None:
+            raise ConfigError(f"{name} needs a topology, because it follows the stores of a topology only")
+    return ListenerCalls(restores, standbys)
 
 
 def _is_number(value: Any) -> bool:

@@ -21,9 +21,18 @@ from streamapp._base.offset_reset import OffsetReset, check_offset_reset, read_o
 from streamapp._base.secrets import Properties
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import ANSWERS, DROPS, Answer, Chooser, ErrorContext, Retry
+from streamapp.records import Record
 from streamapp.serdes.base import Serde, check_serde
 
-__all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "OffsetReset", "StreamsConfig", "check_config"]
+__all__ = [
+    "ErrorContext",
+    "ExceptionHandler",
+    "MemoryShares",
+    "OffsetReset",
+    "ProcessorWrapper",
+    "StreamsConfig",
+    "check_config",
+]
 
 T = TypeVar("T")
 
@@ -81,6 +90,20 @@ ExceptionHandler = Answer | Chooser
 or a `Response`.
 
 ``context`` is an `ErrorContext`.
+"""
+
+
+ProcessorWrapper = Callable[[str, Callable[[Record], None]], Callable[[Record], None]]
+"""A function ``wrapper(name, process)`` that returns the function for the records of one processor.
+
+``name`` is the name of the processor, as `Topology.describe` shows it. ``process(record)`` hands a `Record` to the
+processor, which forwards its results before ``process`` returns. (Results of asynchronous steps and of record caches
+come later.) The returned function gets each record in place of the processor. The function may call ``process`` any
+number of times, also with another record. Sources and sinks are not wrapped.
+
+The value of a record between operators of a table is a tuple of three items: the new value, the old value, and a bool.
+The bool is True for the latest version of the row. The old value is None if no later operator needs it. If the returned
+function raises, ``processing_exception_handler`` decides about the record.
 """
 
 
@@ -250,6 +273,9 @@ class StreamsConfig:
 
     With such a function, messages have the types of exceptions without their texts, because a text may quote the
     record. Failures of services keep their texts, and so do errors of streamapp, except those of serdes."""
+    processor_wrapper: ProcessorWrapper | None = None
+    """A function ``wrapper(name, process)`` that wraps each processor of a topology (KIP-1112), for example to measure
+    its time. Each task calls the wrapper once for each processor, operators of the DSL included."""
     application_version: str = ""
     """The version of the application, such as a release or a commit. Dead letters name this version."""
 
@@ -322,6 +348,11 @@ class StreamsConfig:
             )
         if self.dead_letter_drops and self.dead_letter_queue_topic is None:
             raise ConfigError("dead_letter_drops needs a topic: set dead_letter_queue_topic")
+        if self.processor_wrapper is not None and not is_plain_function(self.processor_wrapper, 2):
+            raise ConfigError(
+                "processor_wrapper must be a function (no coroutine function) of a name and a function of a Record, "
+                f"not {self.processor_wrapper!r}"
+            )
         if self.show_record is not None and not is_plain_function(self.show_record, 2):
             raise ConfigError(
                 f"show_record must be a function (no coroutine function) of key and value, not {self.show_record!r}"
@@ -497,6 +528,7 @@ _PROPERTY_NAMES = {
     "default.key.serde": "default_key_serde",
     "default.value.serde": "default_value_serde",
     "dsl.store.suppliers.class": "dsl_store_type",
+    "processor.wrapper.class": "processor_wrapper",
 }
 _NEW_NAMES = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
+from streamapp.config import ProcessorWrapper
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import Operator, ProcessFn, TaskContext
 from streamapp.engine.operators.forward import nowhere
 from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.running_task import RunningTask
 from streamapp.engine.sink import bind_sink
-from streamapp.errors import StreamsError
-from streamapp.records import Headers
+from streamapp.errors import ConfigError, StreamsError
+from streamapp.records import Headers, Record, check_timestamp
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode
 
 __all__ = ["BoundContext", "bind_nodes"]
@@ -76,6 +77,7 @@ def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -
         for parent in node.parents:
             children[parent].append(node.name)
     bound: dict[str, ProcessFn] = {}
+    wrapper = task.plan.config.processor_wrapper
     guard = task.plan.config.processing_exception_handler != "fail"
     for node in _children_first(nodes, children):
         if not isinstance(node, ProcessorNode) and node.on_error is not None:
@@ -88,6 +90,8 @@ def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -
                 node.operator if isinstance(node.operator, Operator) else ProcessorOperator(node.operator)
             )
             function = operator.bind(context)
+            if wrapper is not None:
+                function = _wrapped(function, node.name, wrapper)
             # A node that only hands records on, such as a merge, may give the function of its child. This function
             # keeps the child's name, because the node itself cannot raise.
             if not any(function is bound[child] for child in children[node.name]):
@@ -134,6 +138,27 @@ def fan_out(children: list[ProcessFn]) -> ProcessFn:
             child(key, value, timestamp, headers)
 
     return each
+
+
+def _wrapped(function: ProcessFn, name: str, wrapper: ProcessorWrapper) -> ProcessFn:
+    def process(record: Record) -> None:
+        if record.__class__ is not Record:
+            raise StreamsError(
+                f"processor_wrapper gave {name} a {type(record).__name__} in place of a Record"
+            )
+        check_timestamp(record.timestamp)
+        function(*record)
+
+    outer = wrapper(name, process)
+    if not callable(outer):
+        raise ConfigError(
+            f"processor_wrapper returned {outer!r} for {name}: it has to return a function of a Record"
+        )
+
+    def wrapped(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        outer(Record(key, value, timestamp, headers))
+
+    return wrapped
 
 
 def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:

@@ -97,13 +97,12 @@ class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
         entry_of, use, row_of, read_below = self._held.get, self._use, self.row, self._decoding_once()
 
         def get(key: Any) -> tuple[Any, int] | None:
-            if key.__class__ is not key_class:
-                key = keep_key(key)
-            entry = entry_of(key)
+            row_key = key if key.__class__ is key_class else keep_key(key)
+            entry = entry_of(row_key)
             if entry is None:
                 if self._silent:
                     return read_below(key)
-                value, timestamp = row_of(key)
+                value, timestamp = row_of(row_key)
                 return None if value is None else (show(value), timestamp)
             entry.used = use()
             kept, timestamp = entry.row

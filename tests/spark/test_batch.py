@@ -228,6 +228,23 @@ def test_each_partition_gives_what_the_test_driver_gives(
         assert table == sorted(rows["counts"], key=repr)
 
 
+def test_a_wrapper_sees_the_records_of_each_processor(spark: SparkSession) -> None:
+    def marking(name: str, process: Callable[[Record], None]) -> Callable[[Record], None]:
+        return lambda record: process(record.with_headers((*record.headers, (name, None))))
+
+    config = CONFIG.replace(processor_wrapper=marking)
+
+    def describe(builder: StreamsBuilder) -> None:
+        loud = builder.stream("in").map_values(str.upper, name="loud")
+        loud.select_key(lambda k, v: v, name="keyed").repartition(name="again").filter(
+            lambda k, v: True, name="all"
+        ).to("out")
+
+    with SparkRunner(topology(describe), config, spark).batch(frames(spark, {"in": LEFT}, 2)) as result:
+        headers = {tuple(name for name, _ in r.headers) for _, r in result.topics["out"].records()}
+    assert headers == {("loud", "keyed", "again-repartition-filter", "all")}
+
+
 def test_one_partition_gives_the_same_records_in_the_same_order(spark: SparkSession) -> None:
     """Through a repartition topic, late records included: how the frame's rows are spread does not matter."""
 

@@ -25,6 +25,7 @@ from streamapp.runners import topic_ids
 from streamapp.runners.topic_ids import LostTopic, TopicIds
 from streamapp.runners.worker.clients import admin_client, list_offsets
 from streamapp.runners.worker.fetch import Fetcher
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import StaleMemberError
 from streamapp.runners.worker.placement import TaskId
@@ -166,7 +167,7 @@ class Changelog:
     def __init__(self, log: Log, position: int, policy: str) -> None:
         config = config_of(log.cluster, "earliest")
         self.task = Copy(log.partition, policy)
-        self.reader = ChangelogReader(config, admin_client(config))
+        self.reader = ChangelogReader(config, admin_client(config), ListenerCalls())
         self.progress = RestoreProgress(self.task, "rows", log.partition, position, 50, position)
         self.reader._begin([self.progress])
 

@@ -22,6 +22,7 @@ from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.live_tasks import LiveTasks
 from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
@@ -81,6 +82,7 @@ class DataPlane(threading.Thread):
         ledger: RecordProducer,
         membership: Membership,
         global_stores: GlobalStores,
+        listeners: ListenerCalls,
         topic_ids: TopicIds,
         open_task: Callable[[TaskId], LiveTask],
         on_failure: Callable[[BaseException], None],
@@ -91,6 +93,7 @@ class DataPlane(threading.Thread):
         super().__init__(name="streamapp-data-plane", daemon=True)
         self._config = config
         self._global_stores = global_stores
+        self._listeners = listeners
         self._topic_ids = topic_ids
         self._on_failure = on_failure
         self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
@@ -128,9 +131,11 @@ class DataPlane(threading.Thread):
         self.fetcher: Fetcher = Fetcher(
             config, admin, self._confirm_member, reset_of, first_new, repartition_topics
         )
-        self.restorer: Restorer = Restorer(config, admin)
+        self.restorer: Restorer = Restorer(config, admin, listeners)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
-        self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
+        self.standbys: Standbys = Standbys(
+            config, admin, listeners, open_task, self.tasks.close, membership.rejoin
+        )
         self.suspended: bool = True
         """True until the first assignment, and from each loss of an assignment to the next: nothing is processed."""
         self.paused: bool = False
@@ -187,15 +192,17 @@ class DataPlane(threading.Thread):
     def place(self) -> Place | None:
         """The present work of the thread, for the watchdog. None: the thread has ended.
 
-        Code of the application runs in a task, in a global store, and while tasks and clients are closed. If one of
-        these hangs, the watchdog ends the worker. Other waits of this thread, such as a wait for brokers or a write of
-        state, only make the worker not ready.
+        Code of the application runs in a task, in a global store, in a listener, and while tasks and clients are
+        closed. If one of these hangs, the watchdog ends the worker. Other waits of this thread, such as a wait for
+        brokers or a write of state, only make the worker not ready.
         """
         return None if self._ended else self._place()
 
     def _place(self) -> Place:
         if self._closing:
             return Place("the close of tasks and clients", self.turns, self.ident)
+        if self._listeners.at is not None:
+            return Place(self._listeners.at, self.turns, self.ident)
         if (live := self.tasks.current) is not None:
             return Place(f"task {live.id}: {live.at}", self.turns, self.ident)
         if (at := self._global_stores.at) is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection
 
 from confluent_kafka import KafkaError
@@ -19,7 +20,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, TopologyError
-from streamapp.records import TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
@@ -28,6 +29,7 @@ from streamapp.runners.worker.clients import (
     list_offsets,
     pass_over,
 )
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.status import InputInfo
@@ -53,7 +55,11 @@ class GlobalStores:
     global stores (`GlobalLetters`).
     """
 
-    def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
+    def __init__(
+        self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory, listeners: ListenerCalls
+    ) -> None:
+        self._listeners = listeners
+        self._stores = {store.topic: store.name for store in plan.global_stores}
         self._letters = GlobalLetters()
         self._makes_letters = makes_letters(plan)
         self._writer = TaskId(min(topics.sources, default=0), 0)
@@ -66,6 +72,9 @@ class GlobalStores:
         self.removed: RemovedRecords = RemovedRecords()
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
+        self._first: dict[TopicPartition, int] = {}
+        """Partition -> the first offset of a restore whose begin the listener does not know yet."""
+        self._restored: Counter[TopicPartition] = Counter()
         self._consumer: LastingConsumer | None = None
         self._ids = TopicIds(admin, self.state.topics)
         self._counts = {topic: topics.partitions[topic] for topic in self.state.topics}
@@ -76,6 +85,7 @@ class GlobalStores:
             first = list_offsets(admin, partitions, latest=False)
             end = list_offsets(admin, partitions, latest=True)
             self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
+            self._first = {tp: first[tp] for tp in self._missing}
             self._consumer = open_consumer(consumer_settings(plan.config, "global"), LogEnds(admin).look)
             self._learn()
             self._consumer.assign({tp: first[tp] for tp in partitions})
@@ -123,9 +133,11 @@ class GlobalStores:
                     f"{now} now, so its table lacks rows. Restart this worker, which then reads all partitions"
                 )
         self._hold_back(self._consumer)
+        self._tell_starts()
         batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:
             self.state.process(tp, batch)
+            self._tell_batch(tp, batch)
             self._reached(tp, batch.offsets[-1] + 1)
         for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
@@ -213,8 +225,35 @@ class GlobalStores:
     def _reached(self, tp: TopicPartition, position: int) -> None:
         if self._missing and position >= self._missing.get(tp, position + 1):
             del self._missing[tp]
+            self._listeners.tell(
+                self._listeners.restores.on_restore_end, tp, self._stores[tp.topic], self._restored.pop(tp, 0)
+            )
             if not self._missing:
                 logger.info("the global stores are complete")
+
+    def _tell_starts(self) -> None:
+        # The thread of the data plane calls listeners, and another thread makes this object.
+        first, self._first = self._first, {}
+        for tp, offset in first.items():
+            self._listeners.tell(
+                self._listeners.restores.on_restore_start,
+                tp,
+                self._stores[tp.topic],
+                offset,
+                self._missing[tp],
+            )
+
+    def _tell_batch(self, tp: TopicPartition, batch: RecordBatch) -> None:
+        restored = [offset for offset in batch.offsets if offset < self._missing.get(tp, 0)]
+        if restored:
+            self._restored[tp] += len(restored)
+            self._listeners.tell(
+                self._listeners.restores.on_batch_restored,
+                tp,
+                self._stores[tp.topic],
+                restored[-1],
+                len(restored),
+            )
 
 
 def _recreated(topic: str) -> BrokerError:

@@ -106,11 +106,13 @@ class LiveTasks(dict[TaskId, LiveTask]):
         dropped = [self.pop(id) for id in list(ids)]
         self._note_running()
         self._fetcher.forget(dropped)
-        self._restorer.drop(dropped)
-        for live in dropped:
-            self.current = live
-            self.close(live)
-            self.current = None
+        try:
+            self._restorer.drop(dropped)
+        finally:  # a listener may raise
+            for live in dropped:
+                self.current = live
+                self.close(live)
+                self.current = None
 
     def _note_running(self) -> None:
         self.running = [live for live in self.values() if live.running]

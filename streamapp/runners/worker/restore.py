@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -20,6 +20,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
@@ -83,9 +84,10 @@ class ChangelogReader:
     _settings: ClassVar[Mapping[str, Any]] = {}
     """The consumer's settings in addition to `consumer_settings`."""
 
-    def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
+    def __init__(self, config: StreamsConfig, admin: LastingAdmin, listeners: ListenerCalls) -> None:
         self._config = config
         self._admin = admin
+        self._listeners = listeners
         self._open: dict[TopicPartition, RestoreProgress] = {}
 
     @cached_property
@@ -113,6 +115,8 @@ class ChangelogReader:
         self._open.update((each.partition, each) for each in opened)
         if opened:
             self._consumer.add({p.partition: p.position for p in opened})
+        for progress in opened:
+            self._tell_start(progress)
 
     def _end(self, partitions: list[TopicPartition]) -> None:
         if partitions:
@@ -138,6 +142,7 @@ class ChangelogReader:
                 progress.task.restore(progress.store, batch)
                 progress.records += len(batch.offsets)
                 applied += len(batch.offsets)
+                self._tell_batch(progress, batch)
                 failpoints.hit("restore-batch")
         for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
@@ -167,6 +172,24 @@ class ChangelogReader:
         """The offset up to which (exclusive) a changelog may be applied."""
         return progress.end
 
+    def _tell_start(self, progress: RestoreProgress) -> None:
+        self._listeners.tell(
+            self._listeners.restores.on_restore_start,
+            progress.partition,
+            progress.store,
+            progress.start,
+            progress.end,
+        )
+
+    def _tell_batch(self, progress: RestoreProgress, batch: RecordBatch) -> None:
+        self._listeners.tell(
+            self._listeners.restores.on_batch_restored,
+            progress.partition,
+            progress.store,
+            batch.offsets[-1],
+            len(batch.offsets),
+        )
+
 
 class Restorer(ChangelogReader):
     """Brings newly opened tasks to the ends that their changelogs have when the restore begins.
@@ -177,8 +200,8 @@ class Restorer(ChangelogReader):
     # A changelog that is added waits for the end of the running fetch, so fetches must be short.
     _settings: ClassVar = {"fetch.wait.max.ms": 10}
 
-    def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
-        super().__init__(config, admin)
+    def __init__(self, config: StreamsConfig, admin: LastingAdmin, listeners: ListenerCalls) -> None:
+        super().__init__(config, admin, listeners)
         self._queued: list[RestoreProgress] = []
         self._restored: dict[LiveTask, int] = {}
         self._last_log = 0.0
@@ -218,7 +241,10 @@ class Restorer(ChangelogReader):
         for task in gone:
             self._restored.pop(task, None)
         self._queued = [progress for progress in self._queued if progress.task not in gone]
-        self._end([tp for tp, progress in self._open.items() if progress.task in gone])
+        suspended = [progress for progress in self._open.values() if progress.task in gone]
+        self._end([progress.partition for progress in suspended])
+        for progress in suspended:
+            self._tell_end(self._listeners.restores.on_restore_suspended, progress)
         self._begin_next()
 
     @property
@@ -236,12 +262,18 @@ class Restorer(ChangelogReader):
         if time.monotonic() - self._last_log >= _LOG_SECONDS:
             self._last_log = time.monotonic()
             logger.info("restoring: %s", _summary(self.progress))
-        done = [tp for tp, progress in self._open.items() if progress.done]
-        for tp in done:
-            progress = self._open[tp]
+        done = [progress for progress in self._open.values() if progress.done]
+        for progress in done:
             self._restored[progress.task] = self._restored.get(progress.task, 0) + progress.records
-        self._end(done)
+        self._end([progress.partition for progress in done])
+        for progress in done:
+            self._tell_end(self._listeners.restores.on_restore_end, progress)
         self._begin_next()
+
+    def _tell_end(
+        self, method: Callable[[TopicPartition, str, int], None], progress: RestoreProgress
+    ) -> None:
+        self._listeners.tell(method, progress.partition, progress.store, progress.records)
 
     def _begin_next(self) -> None:
         room = _AT_A_TIME - len(self._open)

@@ -27,6 +27,7 @@ from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.demands import check_file_limit, check_timeouts
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import TaskOpener
 from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
@@ -51,12 +52,19 @@ class StreamsRuntime(WorkerView):
     """The object ``app.streams``, which starts and stops the data plane and tells it the group's assignments."""
 
     def __init__(
-        self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0
+        self,
+        app: Any,
+        topology: Topology,
+        config: StreamsConfig,
+        *,
+        listeners: ListenerCalls | None = None,
+        shutdown_timeout: float = 30.0,
     ) -> None:
         super().__init__(app, topology.plan(config))
         check_timeouts(self.plan)
         self.topology = topology
         self.config = config
+        self._listeners = listeners or ListenerCalls()
         self._shutdown_timeout = shutdown_timeout
         self._directory: StateDirectory | None = None
         self._admin: LastingAdmin | None = None
@@ -116,7 +124,7 @@ class StreamsRuntime(WorkerView):
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
-        self._global_stores = GlobalStores(self.plan, admin, topics, rows)
+        self._global_stores = GlobalStores(self.plan, admin, topics, rows, self._listeners)
         self._plane = DataPlane(
             self.config,
             admin,
@@ -124,6 +132,7 @@ class StreamsRuntime(WorkerView):
             ledger,
             self._membership,
             self._global_stores,
+            self._listeners,
             TopicIds(admin, watched, ids),
             TaskOpener(
                 self.plan,

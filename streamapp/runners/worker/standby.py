@@ -14,8 +14,10 @@ from functools import cached_property
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.records import TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.restore_listeners import SuspendReason
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.offsets import committed_offsets
 from streamapp.runners.worker.placement import TaskId
@@ -43,11 +45,12 @@ class Standbys(ChangelogReader):
         self,
         config: StreamsConfig,
         admin: LastingAdmin,
+        listeners: ListenerCalls,
         open_task: Callable[[TaskId], LiveTask],
         close_task: Callable[[LiveTask], None],
         caught_up: Callable[[], None],
     ) -> None:
-        super().__init__(config, admin)
+        super().__init__(config, admin, listeners)
         self._open_task = open_task
         self._close_task = close_task
         self._caught_up = caught_up
@@ -58,8 +61,7 @@ class Standbys(ChangelogReader):
     def assign(self, wanted: Mapping[TaskId, bool]) -> None:
         """Keeps copies of exactly the ``wanted`` tasks from now on. True: the task is a warm-up, and moves here once
         all warm-ups of this worker have caught up."""
-        for live in [self._remove(id) for id in list(self.tasks) if id not in wanted]:
-            self._close_task(live)
+        self._drop([id for id in self.tasks if id not in wanted])
         self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)
         new = [id for id in wanted if id not in self.tasks]
         for id in new:
@@ -79,7 +81,11 @@ class Standbys(ChangelogReader):
 
     def take(self, id: TaskId) -> LiveTask | None:
         """Gives a standby away, with its state open, to become the running task. None: there is no such standby."""
-        return self._remove(id) if id in self.tasks else None
+        if id not in self.tasks:
+            return None
+        for progress in self._of(self.tasks[id]):
+            self._tell_suspended(progress, "promoted")
+        return self._remove(id)
 
     def warm(self) -> set[TaskId]:
         """The copies that were at most ``acceptable_recovery_lag`` offsets behind at the last look at the changelogs.
@@ -114,12 +120,12 @@ class Standbys(ChangelogReader):
                 self._caught_up()
 
     def close(self) -> None:
-        for live in self.tasks.values():
-            self._close_task(live)
-        self.tasks.clear()
-        if "_group" in vars(self):
-            self._group.close()
-        super().close()
+        try:
+            self._drop(list(self.tasks))
+        finally:
+            if "_group" in vars(self):
+                self._group.close()
+            super().close()
 
     @cached_property
     def _group(self) -> LastingConsumer:
@@ -129,8 +135,44 @@ class Standbys(ChangelogReader):
 
     def _remove(self, id: TaskId) -> LiveTask:
         live = self.tasks.pop(id)
-        self._end([tp for tp, progress in self._open.items() if progress.task is live])
+        self._end([progress.partition for progress in self._of(live)])
         return live
+
+    def _of(self, live: LiveTask) -> list[RestoreProgress]:
+        return [progress for progress in self._open.values() if progress.task is live]
+
+    def _drop(self, ids: Collection[TaskId]) -> None:
+        dropped = [progress for id in ids for progress in self._of(self.tasks[id])]
+        for live in [self._remove(id) for id in ids]:
+            self._close_task(live)
+        for progress in dropped:
+            self._tell_suspended(progress, "migrated")
+
+    def _tell_start(self, progress: RestoreProgress) -> None:
+        self._listeners.tell(
+            self._listeners.standbys.on_update_start, progress.partition, progress.store, progress.start
+        )
+
+    def _tell_batch(self, progress: RestoreProgress, batch: RecordBatch) -> None:
+        self._listeners.tell(
+            self._listeners.standbys.on_batch_loaded,
+            progress.partition,
+            progress.store,
+            str(progress.task.id),
+            batch.offsets[-1],
+            len(batch.offsets),
+            max(progress.end, progress.position),
+        )
+
+    def _tell_suspended(self, progress: RestoreProgress, reason: SuspendReason) -> None:
+        self._listeners.tell(
+            self._listeners.standbys.on_update_suspended,
+            progress.partition,
+            progress.store,
+            progress.position - 1,
+            max(progress.end, progress.position),
+            reason,
+        )
 
     def _bounded(self, tasks: Collection[LiveTask]) -> list[TopicPartition]:
         """The changelogs that are source topics at the same time."""

@@ -20,6 +20,7 @@ from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.topic_ids import LostTopic
 from streamapp.runners.worker import commit, dataplane, stalls
 from streamapp.runners.worker.dataplane import DataPlane
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
@@ -123,7 +124,9 @@ class Restorer:
 
 
 class Standbys:
-    def __init__(self, config: Any, admin: Any, open_task: Any, close_task: Any, caught_up: Any) -> None:
+    def __init__(
+        self, config: Any, admin: Any, listeners: Any, open_task: Any, close_task: Any, caught_up: Any
+    ) -> None:
         self._open_task, self._close_task = open_task, close_task
         self.tasks: dict[TaskId, LiveTask] = {}
 
@@ -173,6 +176,7 @@ class Plane(DataPlane):
         self.opened: list[TaskId] = []
         self.ledger = Anything()
         self.group = Group()
+        self.listeners = ListenerCalls()
         self._plan = plan
         super().__init__(
             plan.config,
@@ -181,6 +185,7 @@ class Plane(DataPlane):
             self.ledger,
             self.group,
             Anything(),
+            self.listeners,
             self,
             self._make,
             self._failed,
@@ -581,6 +586,20 @@ def test_a_failure_is_known_while_tasks_and_clients_are_still_closed(plane: Plan
     assert plane.place() is None
 
 
+def test_tasks_are_closed_if_the_listener_of_their_restore_raises(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+    lives = list(plane.tasks.values())
+
+    def raises(tasks: Any) -> None:
+        raise StreamsError("on_restore_suspended raised")
+
+    plane.restorer.drop = raises  # type: ignore[method-assign]
+    with pytest.raises(StreamsError, match="on_restore_suspended"):
+        plane.tasks.drop([ONE, TWO])
+    assert sorted(plane.tasks.left) == [ONE, TWO]
+    assert not any(live.running for live in lives)
+
+
 def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,10 +624,12 @@ def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     assert plane.turns == turns + 1
     monkeypatch.setattr(task_session.Task, "close", look)
     plane.tasks.drop([ONE])
+    plane.listeners.tell(look, TopicPartition("changelog", 0), "rows")
     assert seen == [
         "task 0_0: the start or the close of its processors",
         *["task 0_0: punctuation"] * 3,
         "task 0_0: the start or the close of its processors",
+        f"{look.__qualname__} for the store rows",
     ]
     now = plane.place()
     assert now is not None

@@ -19,6 +19,7 @@ from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners import topic_ids
 from streamapp.runners.worker import global_stores
 from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.placement import TaskId
 from streamapp.state.row_memory import RowMemory
 
@@ -97,7 +98,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def opened(cluster: Cluster | None = None, **config: Any) -> GlobalStores:
+def opened(
+    cluster: Cluster | None = None, listeners: ListenerCalls | None = None, **config: Any
+) -> GlobalStores:
     settings = StreamsConfig(
         "app",
         **{"dead_letter_queue_topic": "dead", "deserialization_exception_handler": "continue", **config},
@@ -108,7 +111,9 @@ def opened(cluster: Cluster | None = None, **config: Any) -> GlobalStores:
     topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
     cluster = cluster or Cluster()
     admin: Any = SimpleNamespace(list_offsets=cluster.list_latest, describe_topics=cluster.describe)
-    return GlobalStores(builder.build().plan(), admin, topics, RowMemory(1_000_000))
+    return GlobalStores(
+        builder.build().plan(), admin, topics, RowMemory(1_000_000), listeners or ListenerCalls()
+    )
 
 
 def read(stores: GlobalStores, cluster: Cluster, *bad: int, size: int = 1) -> None:

@@ -23,6 +23,7 @@ from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners import purge
 from streamapp.runners.purge import Purge
 from streamapp.runners.worker import restore, standby
+from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.restore import Restorer
@@ -99,7 +100,12 @@ class World:
         self.moves = 0
         self.closed: list[TaskId] = []
         self.standbys = Standbys(
-            config, broker, self.open, lambda live: self.closed.append(live.id), self.on_caught_up
+            config,
+            broker,
+            ListenerCalls(),
+            self.open,
+            lambda live: self.closed.append(live.id),
+            self.on_caught_up,
         )
 
     def on_caught_up(self) -> None:
@@ -217,7 +223,7 @@ def test_a_restore_ends_where_the_changelog_ended_when_it_began(broker: Broker) 
     world = World(broker)
     broker.ends[world.changelog] = 4
     live = world.open(HOME)
-    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker, ListenerCalls())  # type: ignore[arg-type]
     restorer.add([live])
     assert live in restorer.restoring
     broker.send(world.changelog, 0, 2)
@@ -240,7 +246,7 @@ def test_a_restore_tells_the_log_how_far_it_is(
     monkeypatch.setattr(restore.time, "monotonic", lambda: now[0])
     world = World(broker)
     broker.ends[world.changelog] = 1_000
-    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker, ListenerCalls())  # type: ignore[arg-type]
     restorer.add([world.open(HOME)])
     assert caplog.messages[-1] == "restoring 1 store from 1,000 changelog offsets"
     broker.send(world.changelog, *range(400))
@@ -255,7 +261,7 @@ def test_state_that_is_ahead_of_its_changelog_is_refused(broker: Broker) -> None
     live = world.open(HOME)
     live.task.restore("rows-table", RecordBatch([b"k"], [b"v"], [1], [9]))
     with pytest.raises(TaskCorruptedError, match="Delete the folder 0_0 to go on"):
-        Restorer(world.config, broker).add([live])  # type: ignore[arg-type]
+        Restorer(world.config, broker, ListenerCalls()).add([live])  # type: ignore[arg-type]
 
 
 class Purger:
@@ -331,7 +337,7 @@ def test_a_purge_that_brokers_refuse_is_tried_again_and_told_once(
 
 def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> None:
     world = World(broker)
-    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker, ListenerCalls())  # type: ignore[arg-type]
     tasks = []
     for number, length in enumerate((9, 2, 7, 3, 5)):
         live = world.open(TaskId(0, number))
@@ -368,7 +374,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]]
 def test_a_restore_of_which_nothing_arrives_is_fetched_anew(broker: Broker, clock: Any) -> None:
     world = World(broker)
     broker.ends[world.changelog] = 10
-    restorer = Restorer(world.config, broker)  # type: ignore[arg-type]
+    restorer = Restorer(world.config, broker, ListenerCalls())  # type: ignore[arg-type]
     live = world.open(HOME)
     restorer.add([live])
     broker.send(world.changelog, 0, 1)
