@@ -9,9 +9,17 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ConfigSource, NewTopic, OffsetSpec, TopicMetadata
+from confluent_kafka.admin import ConfigSource, NewTopic, OffsetSpec, TopicMetadata
 
-from streamapp.broker.requests import NO_ANSWER, LastingAdmin, ask, ask_controller, broker_error, list_offsets
+from streamapp.broker.requests import (
+    NO_ANSWER,
+    LastingAdmin,
+    ask,
+    ask_controller,
+    broker_error,
+    describe_topic_settings,
+    list_offsets,
+)
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -98,8 +106,7 @@ class KafkaAdmin:
         return sorted(each.group_id for each in found.valid)
 
     def _config_entries(self, topic: str) -> dict[str, Any]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        answers = ask(self._client.describe_configs, [resource], seconds=self._timeout)
+        answers = describe_topic_settings(self._client, [topic], seconds=self._timeout)
         (found,) = self._each("describe", answers).values()
         return dict(found)
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
@@ -36,6 +36,7 @@ __all__ = [
     "broker_error",
     "committed",
     "describe_brokers",
+    "describe_topic_settings",
     "list_offsets",
     "until_coordinated",
 ]
@@ -278,6 +279,19 @@ def describe_brokers(
         resource = ConfigResource(ConfigResource.Type.BROKER, str(id))
         ((_, found[id]),) = ask(admin.describe_configs, [resource], seconds=seconds).items()
     return found
+
+
+def describe_topic_settings(
+    admin: LastingAdmin | AdminClient, topics: Iterable[str], *, seconds: float
+) -> dict[str, Future[Mapping[str, ConfigEntry]]]:
+    """The settings of each topic, as futures of `ask`. A setting that the topic does not have is that of the brokers.
+
+    (settings,) = describe_topic_settings(admin, ["flights"], seconds=10).values()
+    policy = settings.result()["cleanup.policy"].value
+    """
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    answers = ask(admin.describe_configs, resources, seconds=seconds) if resources else {}
+    return {resource.name: answer for resource, answer in answers.items()}
 
 
 def _unanswered() -> Future[Any]:

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer_groups import GroupLook, offsets_partition
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
-from streamapp.broker.requests import ask, describe_brokers, list_offsets
+from streamapp.broker.requests import ask, describe_brokers, describe_topic_settings, list_offsets
 from streamapp.config import StreamsConfig
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import BrokerError, StreamsError
@@ -135,9 +135,7 @@ class Survey:
         if not roles:
             return {}
         answers = ask(self.subject.admin.describe_topics, TopicCollection(list(roles)), seconds=_SECONDS)
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in roles]
-        described = ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS)
-        configs = self._configs({resource.name: answer for resource, answer in described.items()})
+        configs = self._configs(describe_topic_settings(self.subject.admin, roles, seconds=_SECONDS))
         found = {}
         for name, answer in answers.items():
             try:
