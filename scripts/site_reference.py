@@ -48,7 +48,8 @@ PARTS = {
     " serdes.SchemaVersion serdes.SchemaReference serdes.SchemaGuids",
     "Failures and errors": "OnError Retry Backoff Response ErrorContext ExceptionHandler on_error.ANSWERS"
     " on_error.DROPS"
-    " on_error.FAILURES on_error.Answer on_error.Chooser on_error.check_on_error StreamsError BrokerError ConfigError"
+    " on_error.FAILURES on_error.Answer on_error.Chooser on_error.check_on_error StreamsError BrokerError"
+    " AuthorizationError ConfigError"
     " CopartitionError InvalidStoreError LockError MissingExtraError ProcessorStateError RecordDropped"
     " RecordTooLateError"
     " SchemaRegistryError SerializationError ServiceDown TaskCorruptedError TopologyError UnsupportedOperation",

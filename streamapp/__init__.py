@@ -46,6 +46,7 @@ from streamapp.engine.timestamps import (
     wallclock_timestamp,
 )
 from streamapp.errors import (
+    AuthorizationError,
     BrokerError,
     ConfigError,
     CopartitionError,
@@ -130,6 +131,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "AuthorizationError",
     "AvroSerde",
     "Backoff",
     "BooleanSerde",

@@ -156,9 +156,9 @@ class App(faust.App):  # type: ignore[misc]
             )
             register(self, self._streams.plan)
         if importlib.util.find_spec("streamapp.web") is not None:
-            from streamapp import web
+            from streamapp.web import server
 
-            install = web.install if topology is not None else web.install_guard
+            install = server.install if topology is not None else server.install_guard
             install(self, allowed_hosts=web_allowed_hosts)
 
     def consume(

@@ -6,6 +6,7 @@ Several names are those of Kafka Streams, in Python spelling: its ``StreamsExcep
 from __future__ import annotations
 
 __all__ = [
+    "AuthorizationError",
     "BrokerError",
     "ConfigError",
     "CopartitionError",
@@ -77,6 +78,10 @@ class BrokerError(StreamsError):
 
     refused: bool = False
     """True if brokers refuse a record itself, and would refuse each new attempt."""
+
+
+class AuthorizationError(BrokerError):
+    """Brokers refuse a request, because this client lacks a right (ACL) that the message names."""
 
 
 class SchemaRegistryError(BrokerError):

@@ -82,7 +82,7 @@ def _text(metrics: Iterable[Metric]) -> str:
         for labels, value in samples:
             listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
             lines.append(
-                f"{name}{{{listed}}} {value:g}"
+                f"{name}{{{listed}}} {value:.15g}"
                 if isinstance(value, float)
                 else f"{name}{{{listed}}} {int(value)}"
             )

@@ -9,9 +9,17 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ConfigSource, NewTopic, OffsetSpec, TopicMetadata
+from confluent_kafka.admin import ConfigSource, NewTopic, OffsetSpec, TopicMetadata
 
-from streamapp.broker.requests import NO_ANSWER, LastingAdmin, ask, ask_controller, list_offsets
+from streamapp.broker.requests import (
+    NO_ANSWER,
+    LastingAdmin,
+    ask,
+    ask_controller,
+    broker_error,
+    describe_topic_settings,
+    list_offsets,
+)
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -22,6 +30,8 @@ _BROKER_DEFAULT = -1
 _QUIET_SECONDS = 3.0
 """The time without an answer after which a user learns that the program waits for Kafka."""
 _UNKNOWN_SECONDS = 5.0
+_RIGHTS = {"create": "CREATE", "delete": "DELETE", "describe": "DESCRIBE_CONFIGS", "list": "DESCRIBE"}
+_OFFSETS = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client DESCRIBE on the topic"}
 _logger = logging.getLogger("streamapp.kafka")
 
 
@@ -96,8 +106,7 @@ class KafkaAdmin:
         return sorted(each.group_id for each in found.valid)
 
     def _config_entries(self, topic: str) -> dict[str, Any]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        answers = ask(self._client.describe_configs, [resource], seconds=self._timeout)
+        answers = describe_topic_settings(self._client, [topic], seconds=self._timeout)
         (found,) = self._each("describe", answers).values()
         return dict(found)
 
@@ -124,6 +133,7 @@ class KafkaAdmin:
             OffsetSpec.earliest() if from_ms is None else OffsetSpec.for_timestamp(from_ms),
             seconds=self._timeout,
             unknown_seconds=_UNKNOWN_SECONDS,
+            remedies=_OFFSETS,
         )
 
     def log_end_offsets(
@@ -144,6 +154,7 @@ class KafkaAdmin:
             read_committed=read_committed,
             seconds=self._timeout,
             unknown_seconds=_UNKNOWN_SECONDS,
+            remedies=_OFFSETS,
         )
 
     def _check_counts(self, wanted: Mapping[str, TopicSpec], existing: Mapping[str, int]) -> None:
@@ -191,18 +202,22 @@ class KafkaAdmin:
         return self._client.list_topics(timeout=rest)
 
     def _each(self, verb: str, answers: Mapping[Any, Future[Any]], *fine: int) -> dict[Any, Any]:
-        results, problems = {}, []
+        results, problems = {}, dict[str, KafkaError]()
         for subject, answer in answers.items():
             try:
                 results[subject] = answer.result()
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError._TIMED_OUT:
-                    problems.append(f"{subject}: no answer within {self._timeout:g} s")
-                elif code not in fine:
-                    problems.append(f"{subject}: {error.args[0].str()}")
+            except KafkaException as exc:
+                error = exc.args[0]
+                if error.code() == KafkaError._TIMED_OUT:
+                    problems[f"{subject}: no answer within {self._timeout:g} s"] = error
+                elif error.code() not in fine:
+                    problems[f"{subject}: {error.str()}"] = error
         if problems:
-            raise BrokerError(f"Kafka at {self._servers} could not {verb} {'; '.join(problems)}")
+            raise broker_error(
+                f"Kafka at {self._servers} could not {verb} {'; '.join(problems)}",
+                next(iter(problems.values())),
+                {KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Grant this client {_RIGHTS[verb]} on the topic"},
+            )
         return results
 
     def _wait_until(self, true: Any, what: str) -> None:

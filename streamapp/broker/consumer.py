@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from streamapp._base.counted import counted
 from streamapp.broker.batches import split
 from streamapp.broker.librdkafka import COMPILED, pass_on_log
-from streamapp.broker.requests import NO_ANSWER
+from streamapp.broker.requests import NO_ANSWER, broker_error
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 
@@ -303,6 +303,9 @@ def passes(error: KafkaError) -> bool:
     return no_right_to_group(error) or goes_away(error)
 
 
+_READ = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic"}
+
+
 def next_message(consumer: Consumer, what: str, seconds: float) -> Message:
     """The next record of a consumer that never joins its group, or the end of a partition (``_PARTITION_EOF``).
 
@@ -320,7 +323,7 @@ def next_message(consumer: Consumer, what: str, seconds: float) -> Message:
         if error is not None:
             why = error.str()
             if not passes(error):
-                raise BrokerError(f"{what} cannot be read: {why}")
+                raise broker_error(f"{what} cannot be read: {why}", error, _READ)
     raise BrokerError(f"{what} cannot be read: nothing has come for {seconds:g} s ({why})")
 
 

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
-from streamapp.errors import BrokerError
+from streamapp.errors import AuthorizationError, BrokerError
 from streamapp.records import TopicPartition
 
 __all__ = [
@@ -33,8 +33,10 @@ __all__ = [
     "advice",
     "ask",
     "ask_controller",
+    "broker_error",
     "committed",
     "describe_brokers",
+    "describe_topic_settings",
     "list_offsets",
     "until_coordinated",
 ]
@@ -118,6 +120,28 @@ def advice(error: KafkaError, remedies: Mapping[int, str] = MappingProxyType({})
     """
     text = CHECK_KAFKA if error.code() in NO_ANSWER else remedies.get(error.code(), "")
     return text and f". {text}"
+
+
+_NO_RIGHT = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+
+def broker_error(
+    text: str, error: KafkaError, remedies: Mapping[int, str] = MappingProxyType({})
+) -> BrokerError:
+    """An exception with ``text`` and the `advice` for an error: `AuthorizationError` if a right is missing.
+
+    >>> error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    >>> broker_error("letters cannot be read", error, {error.code(): "Grant this client READ on the topic"})
+    AuthorizationError('letters cannot be read. Grant this client READ on the topic')
+    """
+    kind = AuthorizationError if error.code() in _NO_RIGHT else BrokerError
+    hint = advice(error, remedies)
+    return kind(f"{text.removesuffix('.')}{hint}" if hint else text)
 
 
 class LastingAdmin:
@@ -257,6 +281,19 @@ def describe_brokers(
     return found
 
 
+def describe_topic_settings(
+    admin: LastingAdmin | AdminClient, topics: Iterable[str], *, seconds: float
+) -> dict[str, Future[Mapping[str, ConfigEntry]]]:
+    """The settings of each topic, as futures of `ask`. A setting that the topic does not have is that of the brokers.
+
+    (settings,) = describe_topic_settings(admin, ["flights"], seconds=10).values()
+    policy = settings.result()["cleanup.policy"].value
+    """
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    answers = ask(admin.describe_configs, resources, seconds=seconds) if resources else {}
+    return {resource.name: answer for resource, answer in answers.items()}
+
+
 def _unanswered() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
@@ -308,9 +345,10 @@ def list_offsets(
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
-                    raise BrokerError(
-                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}"
-                        f"{advice(error, remedies)}"
+                    raise broker_error(
+                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}",
+                        error,
+                        remedies,
                     ) from exc
                 wanted[tp] = spec
         if wanted:

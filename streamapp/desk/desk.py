@@ -17,14 +17,14 @@ from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.consumer import next_message
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
-from streamapp.broker.requests import CHECK_KAFKA, advice
+from streamapp.broker.requests import CHECK_KAFKA, broker_error
 from streamapp.config import StreamsConfig
 from streamapp.desk.filters import select
 from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter, check_id
 from streamapp.desk.marks import Marks, marks_topic
 from streamapp.desk.readers import Reader
-from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.errors import AuthorizationError, BrokerError, ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
 from streamapp.runners.connection import client_of, settings_of
 
@@ -332,11 +332,18 @@ class _Transactions:
 
     def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
         KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
+        id = f"{topic}-desk"
+        self._remedies = {
+            **REMEDIES,
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Grant this client WRITE on the transactional id {id}",
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Grant this client WRITE on {marks}, and on the source topics of "
+            "letters to replay",
+        }
         with opening(client_of(config)) as current:
             self._producer = Producer(
                 {
                     **current,
-                    "transactional.id": f"{topic}-desk",
+                    "transactional.id": id,
                     "partitioner": "murmur2_random",
                     "linger.ms": 5,
                 }
@@ -409,13 +416,15 @@ class _Transactions:
                 raise self._refusal([(row, reason)]) from error
         self._producer.poll(0)
 
-    def _refusal(self, refused: Sequence[tuple[_Row, KafkaError]]) -> _Refused:
+    def _refusal(self, refused: Sequence[tuple[_Row, KafkaError]]) -> BrokerError:
         (row, error), record = refused[0], refused[0][0].record
         text = refusal_text(error, record.key, record.value, record.timestamp)
-        return _Refused(
-            f"letter {row.letter}: a record for {record.topic} cannot be sent: {text}{advice(error, REMEDIES)}",
-            {each.letter for each, _ in refused},
+        said = broker_error(
+            f"letter {row.letter}: a record for {record.topic} cannot be sent: {text}", error, REMEDIES
         )
+        if isinstance(said, AuthorizationError):
+            return said  # another attempt with one letter would get the same answer
+        return _Refused(str(said), {each.letter for each, _ in refused})
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         try:
@@ -431,8 +440,8 @@ class _Transactions:
                     "another desk began to write, so this desk was stopped; its open transaction was aborted. "
                     "Use one desk at a time"
                 ) from error
-            raise BrokerError(
-                f"{name.replace('_', ' ')} failed: {reason.str()}{advice(reason, REMEDIES)}"
+            raise broker_error(
+                f"{name.replace('_', ' ')} failed: {reason.str()}", reason, self._remedies
             ) from error
 
 
@@ -463,7 +472,8 @@ def _offsets(config: StreamsConfig, topic: str) -> dict[TopicPartition, range]:
     count = admin.partition_counts([topic]).get(topic)
     if count is None:
         raise StreamsError(
-            f"there is no topic {topic} at {config.bootstrap_servers}: check dead_letter_queue_topic and the address"
+            f"there is no topic {topic} at {settings_of(config).bootstrap_servers}, or this client may not see it. "
+            "Check dead_letter_queue_topic and the address. On a cluster with an authorizer, grant READ on the topic"
         )
     partitions = [TopicPartition(topic, number) for number in range(count)]
     starts, ends = admin.log_start_offsets(partitions), admin.log_end_offsets(partitions)

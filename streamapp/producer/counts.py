@@ -169,6 +169,6 @@ def described(metrics: ProducerMetrics) -> Iterable[Metric]:
         suffix = "_total" if kind == "counter" else ""
         yield Metric(f"producer_{name}{suffix}", kind, text, [({}, getattr(metrics, name))])
     yield Metric(
-        "producer_confirm_quantile_seconds", "gauge", "Time to confirm, of the last 1,000 records.",
+        "producer_confirm_quantile_seconds", "summary", "Time to confirm, of the last 1,000 records.",
         [({"quantile": "0.5"}, metrics.confirm_seconds_p50), ({"quantile": "0.99"}, metrics.confirm_seconds_p99)],
     )  # fmt: skip

@@ -16,9 +16,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource
 
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin, describe_topic_settings
 from streamapp.records import TopicPartition
 from streamapp.state.backend import StateDamagedError, WriteSet
 from streamapp.state.rocks import RocksBackend, offsets_in, written_at
@@ -56,15 +55,14 @@ def tombstone_seconds(plan: Plan, admin: LastingAdmin) -> dict[str, float]:
     Kafka's default.
     """
     changelogs = {topic.name: topic for sub in plan.subtopologies for topic in sub.changelog_topics.values()}
-    asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(changelogs)]
     found = {}
-    for resource, answer in (ask(admin.describe_configs, asked, seconds=_SECONDS) if asked else {}).items():
+    for topic, answer in describe_topic_settings(admin, sorted(changelogs), seconds=_SECONDS).items():
         try:
             settings = {name: entry.value for name, entry in answer.result().items()}
         except KafkaException:
-            settings = dict(changelogs[resource.name].config)
+            settings = dict(changelogs[topic].config)
         if "compact" in settings.get("cleanup.policy", "compact"):
-            found[resource.name] = int(settings.get(_RETENTION, _DAY_MS)) / 1000
+            found[topic] = int(settings.get(_RETENTION, _DAY_MS)) / 1000
     return found
 
 

@@ -19,7 +19,7 @@ from streamapp.desk.letter_texts import TextRefused
 from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import Trial
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import AuthorizationError, BrokerError, StreamsError
 from streamapp.records import OutputRecord
 from streamapp.web.problem import BadParameter, NotFound, Problem, Unavailable, json_response
 
@@ -219,6 +219,8 @@ class DeskViews:
             ) from None
         try:
             return await asyncio.to_thread(lambda: question(self._open()))
+        except AuthorizationError as error:
+            raise Problem(403, str(error)) from error
         except BrokerError as error:
             raise Unavailable(str(error)) from error
         except TextRefused as error:

@@ -22,7 +22,8 @@ from streamapp.web.status import StatusViews
 from streamapp.web.view_source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerState
 from tests.web.fakes import FakeSource
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
 _ROW = re.compile(r"^\| `(streamapp_\w+)` \| (\w+) \|(.*?)\| .+ \|$", re.MULTILINE)
 _SAMPLE = re.compile(r"^(streamapp_\w+)\{(.*)\} \S+$", re.MULTILINE)
 
@@ -121,6 +122,11 @@ def test_the_tables_have_each_metric_once_with_its_type_and_labels(tmp_path: Pat
 def test_the_page_names_each_state() -> None:
     row = PAGE.partition("`streamapp_worker_state`")[2].partition("\n")[0]
     assert [state for state in get_args(WorkerState) if f"`{state}`" not in row] == []
+
+
+def test_the_rules_for_prometheus_are_those_of_the_page() -> None:
+    (group,) = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
+    assert group["rules"] == rules()
 
 
 def rules() -> list[dict[str, Any]]:

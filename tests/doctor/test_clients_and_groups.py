@@ -53,6 +53,17 @@ def test_offsets_of_an_earlier_topic(patient: Patient) -> None:
         assert patient.findings() == expected
 
 
+@provokes("SA408")
+def test_tables_with_rows_whose_group_has_no_offsets(patient: Patient) -> None:
+    assert patient.findings() == set()
+    patient.feed(4, topic=patient.changelog)
+    assert patient.findings() == {("SA408", patient.changelog)}
+    (found,) = patient.report()["findings"]
+    assert found["seen"] == "the log has 4 offsets"
+    patient.commit(0)
+    assert patient.findings() == set()
+
+
 @provokes("SA407")
 def test_records_of_a_retry_that_is_gone(patient: Patient) -> None:
     parked, waiting = (f"{patient.id}-look-up-{kind}-changelog" for kind in ("parked", "retry-1-waiting"))

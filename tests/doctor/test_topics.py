@@ -30,7 +30,7 @@ def test_short_retention(patient: Patient) -> None:
     assert patient.findings("--outage", "24") == set()
     assert patient.findings("--outage", "25") == {("SA201", patient.source)}
     patient.alter(patient.source, cleanup_policy="compact")  # retention.ms says nothing then
-    assert patient.findings("--outage", "25") == set()
+    assert patient.findings("--outage", "25") == {("SA213", patient.source)}
 
 
 @provokes("SA202")
@@ -247,3 +247,22 @@ def test_topics_of_agents_and_consumers(patient: Patient) -> None:
     for name in names:
         patient.alter(name, min_insync_replicas="2", retention_ms=str(DAY_MS))
     assert patient.findings("--outage", "25") == {("SA201", charges), ("SA201", cards)}
+
+
+@provokes("SA213")
+def test_a_compacted_input_of_a_stream_but_not_of_a_table(patient: Patient) -> None:
+    rows = f"{patient.id}-rows"
+    patient.create(rows, config={"cleanup.policy": "compact"})
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    table = builder.table(rows, materialized=Materialized("rows"))
+    builder.stream(patient.source).join(table, lambda left, right: left).to(patient.sink)
+    patient.configure(builder.build())
+    prepared(patient)
+    assert patient.findings() == set()
+    patient.alter(patient.source, cleanup_policy="compact,delete")
+    assert ("SA213", patient.source) in patient.findings()
+    patient.alter(patient.source, cleanup_policy="delete")
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    builder.stream(rows).to(patient.sink)
+    patient.configure(builder.build())
+    assert patient.findings() == {("SA213", rows)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamapp import ConfigError, metrics_text
+from streamapp._base.prometheus import Metric, exposition
 from streamapp.consumer import SyncReliableConsumer
 from streamapp.producer import OutboxRelay, SqliteOutbox, SyncReliableProducer
 
@@ -30,3 +31,9 @@ def test_each_metric_stands_once(tmp_path: Path) -> None:
 def test_sources_that_nobody_can_tell_apart_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="two sources have the counts of producer a"):
         metrics_text(SyncReliableProducer("a"), SyncReliableProducer("a"))
+
+
+def test_a_large_sum_of_seconds_keeps_its_fraction() -> None:
+    """With six digits, the rate of this counter would be 0 for seconds, and then jump."""
+    text = exposition([Metric("seconds_total", "counter", "Seconds.", [({}, 1_234_567.25), ({}, 0.1)])], {})
+    assert [line.split()[1] for line in text.splitlines()[2:]] == ["1234567.25", "0.1"]

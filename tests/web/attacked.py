@@ -9,7 +9,7 @@ from typing import Any
 import faust
 from faust.web import View
 
-from streamapp.web import install
+from streamapp.web.server import install
 
 from .fakes import FakeSource, key_value_stores
 

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from streamapp.web import add_routes
+from streamapp.web.server import add_routes
 
 Serve = Callable[..., Awaitable[TestClient[web.Request, web.Application]]]
 

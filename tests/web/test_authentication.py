@@ -23,10 +23,11 @@ from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.serdes import StringSerde
 from streamapp.web import access as access_module
-from streamapp.web import add_routes, authentication, users
+from streamapp.web import authentication, users
 from streamapp.web.access import WebAccess
 from streamapp.web.forwarding import HEADER, Signatures
 from streamapp.web.rates import Buckets
+from streamapp.web.server import add_routes
 from streamapp.web.users import Identity, Users, password_line, token_line
 from tests.processes import free_port
 

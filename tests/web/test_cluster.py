@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from streamapp.web import add_routes
+from streamapp.web.server import add_routes
 from streamapp.web.view_source import RestoreStatus, StandbyStatus, TaskStatus
 
 from .conftest import Serve

@@ -12,8 +12,9 @@ import faust
 import pytest
 from aiohttp import web
 
-from streamapp.web import connections, install
+from streamapp.web import connections
 from streamapp.web.connections import LimitedRunner, most_connections
+from streamapp.web.server import install
 from tests.processes import free_port
 
 from .fakes import FakeSource

@@ -17,7 +17,7 @@ from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 from streamapp.desk.trial import Trial
-from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.errors import AuthorizationError, BrokerError, ConfigError, StreamsError
 from streamapp.records import OutputRecord
 from streamapp.web import desk_views
 from streamapp.web.desk_views import DeskViews
@@ -206,6 +206,10 @@ async def test_what_is_wrong_is_said(serve: Serve) -> None:
     assert (await client.get("/dlq?each=true&limit=-1")).status == 400
     desk.failure = BrokerError("no broker answers")
     assert (await client.get("/dlq")).status == 503
+    desk.failure = AuthorizationError("dead cannot be read. Grant this client READ on the topic")
+    response = await client.get("/dlq")
+    assert (response.status, "Retry-After" in response.headers) == (403, False)
+    assert "Grant this client READ" in (await response.json())["error"]
     desk.failure = ConfigError("dead_letter_queue_topic is not set")
     response = await client.get("/dlq")
     assert response.status == 404

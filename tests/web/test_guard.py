@@ -17,7 +17,7 @@ from streamapp.app import App
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.serdes import StringSerde
-from streamapp.web import add_routes, install
+from streamapp.web.server import add_routes, install
 
 from .conftest import Serve
 from .fakes import FakeSource, key_value_stores

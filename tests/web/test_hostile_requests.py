@@ -33,7 +33,8 @@ from streamapp.serdes import (
     TimeWindowedSerde,
     UUIDSerde,
 )
-from streamapp.web import connections, install
+from streamapp.web import connections
+from streamapp.web.server import install
 from streamapp.web.table_request import Position
 from tests.processes import free_port
 

@@ -31,9 +31,9 @@ from streamapp.serdes import (
 )
 from streamapp.serdes.json_values import to_json
 from streamapp.serdes.value_texts import as_document, text_form
-from streamapp.web import add_routes
 from streamapp.web.connections import LimitedRunner
 from streamapp.web.keys import parse_key
+from streamapp.web.server import add_routes
 
 from .fakes import FakeSource, key_value_stores
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamapp.serdes import LongSerde, Serde, StringSerde
-from streamapp.web import add_routes
+from streamapp.web.server import add_routes
 
 from .fakes import FakeSource, key_value_stores, open_empty, placed
 

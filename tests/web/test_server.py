@@ -15,7 +15,7 @@ from streamapp.app import App
 from streamapp.broker.removed_records import RemovedRecords
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.serdes import LongSerde, StringSerde
-from streamapp.web import install
+from streamapp.web.server import install
 
 from .conftest import Serve
 from .fakes import FakeSource

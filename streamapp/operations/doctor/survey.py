@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer_groups import GroupLook, offsets_partition
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
-from streamapp.broker.requests import ask, describe_brokers, list_offsets
+from streamapp.broker.requests import ask, describe_brokers, describe_topic_settings, list_offsets
 from streamapp.config import StreamsConfig
+from streamapp.engine.operators.table import TableSource
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.left_retries import left_retries
@@ -134,9 +135,7 @@ class Survey:
         if not roles:
             return {}
         answers = ask(self.subject.admin.describe_topics, TopicCollection(list(roles)), seconds=_SECONDS)
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in roles]
-        described = ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS)
-        configs = self._configs({resource.name: answer for resource, answer in described.items()})
+        configs = self._configs(describe_topic_settings(self.subject.admin, roles, seconds=_SECONDS))
         found = {}
         for name, answer in answers.items():
             try:
@@ -266,6 +265,30 @@ class Survey:
         found, problems = left_retries(self.subject)
         self.unseen += problems
         return found
+
+    @cached_property
+    def rows_without_offsets(self) -> Mapping[str, int]:
+        """The offsets in the log of each changelog with records, if the group has committed no offset at all."""
+        if any(each.committed is not None for each in self.positions):
+            return {}
+        changelogs = {topic.name for topic in self.of_role("changelog")}
+        found = dict.fromkeys(sorted(changelogs), 0)
+        for each in positions(self.subject, changelogs, without=self.leaderless):
+            if each.partition.topic in changelogs:
+                found[each.partition.topic] += each.end - each.start
+        return {name: count for name, count in found.items() if count}
+
+    @cached_property
+    def read_as_streams(self) -> frozenset[str]:
+        """The topics that the topology reads as streams. A table reads its topic with a `TableSource` alone."""
+        found = set[str]()
+        for sub in self.plan.subtopologies if self.plan is not None else ():
+            tables = {n.name for n in sub.nodes if isinstance(getattr(n, "operator", None), TableSource)}
+            for source in sub.sources:
+                if any(source.name in node.parents and node.name not in tables for node in sub.nodes):
+                    pattern = source.pattern
+                    found |= {*source.topics, *(t for t in self.topics if pattern and pattern.fullmatch(t))}
+        return frozenset(found)
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:

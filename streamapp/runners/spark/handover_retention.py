@@ -8,9 +8,9 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import describe_topic_settings
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
@@ -62,18 +62,15 @@ def _retentions(config: StreamsConfig, topics: list[str]) -> dict[str, int]:
     if not topics:
         return {}
     admin = AdminClient({**client_of(config), "log_level": 0})
-    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     found = {}
-    for resource, answer in ask(admin.describe_configs, asked, seconds=TIMEOUT_SECONDS).items():
+    for topic, answer in describe_topic_settings(admin, topics, seconds=TIMEOUT_SECONDS).items():
         try:
             settings = answer.result()
         except KafkaException as error:
-            raise BrokerError(
-                f"the settings of {resource.name} are not known: {error.args[0].str()}"
-            ) from error
+            raise BrokerError(f"the settings of {topic} are not known: {error.args[0].str()}") from error
         retention = int(settings["retention.ms"].value)
         by_age = "delete" in settings["cleanup.policy"].value and retention >= 0
         # With the time of the broker, results of history are new.
         if by_age and settings["message.timestamp.type"].value != "LogAppendTime":
-            found[resource.name] = retention
+            found[topic] = retention
     return found

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamapp.cli import main
-from streamapp.cli.times import CUT, PAST_CUT, Cut
+from streamapp.cli.times import CUT, PAST_CUT, TIME, Cut
 from streamapp.records import TopicPartition
 
 
@@ -16,6 +16,8 @@ from streamapp.records import TopicPartition
     [
         ("now", None),
         ("1385856000000", 1385856000000),
+        ("0", 0),
+        ("1970-01-01T00:00:02.020", 2_020),
         ("2013-12-01", 1385856000000),
         ("2013-12-01T00:00", 1385856000000),
         ("2013-12-01T00:00-05:00", 1385874000000),
@@ -31,6 +33,19 @@ def test_what_is_meant(text: str, meant: Cut) -> None:
 def test_what_is_not_understood_is_answered_with_examples(text: str) -> None:
     with pytest.raises(click.BadParameter, match="2013-12-01.*flights:0=1200"):
         CUT.convert(text, None, None)
+
+
+@pytest.mark.parametrize("kind", [CUT, TIME])
+@pytest.mark.parametrize("text", ["2020", "20131201", "1385856000"])  # a year, a date, seconds
+def test_a_number_too_small_for_milliseconds_is_refused(kind: click.ParamType, text: str) -> None:
+    with pytest.raises(click.BadParameter, match=rf"{text} milliseconds .* is 1970-01-.*2020-01-01"):
+        kind.convert(text, None, None)
+
+
+@pytest.mark.parametrize("kind", [CUT, TIME])
+def test_digits_that_are_no_number_are_refused(kind: click.ParamType) -> None:
+    with pytest.raises(click.BadParameter, match="2013-12-01"):
+        kind.convert("²", None, None)
 
 
 def test_now_is_refused_where_it_would_be_taken_for_nothing_given() -> None:

@@ -117,6 +117,22 @@ def left_retries(survey: Survey) -> Found:
         yield topic, counted(count, "record")
 
 
+@check(
+    "SA408",
+    "tables have rows, and the group has no committed offsets",
+    "stalls",
+    reason="Rows and offsets are committed together, so the offsets have expired (offsets.retention.minutes) or were "
+    "deleted. Or somebody has copied the changelogs from another cluster without the offsets. Workers refuse to start, "
+    "because the tables would count records twice, or lack records.",
+    remedy="Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables, choose the next "
+    "records: `streamapp offsets reset APPLICATION --to-latest --keep-tables --execute`, or with --to-time.",
+    page="operations.md#tables-contradict-new-offsets",
+)
+def rows_without_offsets(survey: Survey) -> Found:
+    for topic, count in survey.rows_without_offsets.items():
+        yield topic, f"the log has {counted(count, 'offset')}"
+
+
 def _numbers(survey: Survey, setting: str) -> list[int]:
     return [int(value) for value in survey.broker_setting(setting).values()]
 

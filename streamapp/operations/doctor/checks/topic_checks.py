@@ -274,3 +274,19 @@ def compacted_versions(survey: Survey) -> Found:
 def missing_internal(survey: Survey) -> Found:
     for name, inputs in survey.missing.items():
         yield name, f"the topic does not exist, and the group has committed offsets of {', '.join(inputs)}"
+
+
+@check(
+    "SA213",
+    "the input of a stream is compacted",
+    "loses",
+    reason="The topology reads the topic as a stream of events. Compaction keeps only the last record of each key, so "
+    "an application that stood still, or that begins anew, never gets the others.",
+    remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1. If each record replaces the record before it with the same "
+    "key, read the topic with `StreamsBuilder.table`, or accept the finding.",
+    page="operators/tables.md",
+)
+def compacted_stream(survey: Survey) -> Found:
+    for topic in survey.of_role("input"):
+        if "compact" in topic.policies and topic.name in survey.read_as_streams:
+            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import faust
-from faust.tables.base import Collection
-
-from streamapp.runners.worker.agents.failures import WatchedAgent
+if TYPE_CHECKING:
+    import faust
 
 __all__ = [
     "changelogs_of_agents",
@@ -60,11 +58,17 @@ def regrouped_by_agents(app: faust.App, topics: Iterable[str], committed: Set[st
 
 def _agents(app: faust.App) -> list[Any]:
     """The agents with code of their own. Their channels may be in memory, and then have no topics."""
+    from streamapp.runners.worker.agents.failures import (
+        WatchedAgent,  # imports Faust, which costs commands time
+    )
+
     return [agent for agent in app.agents.values() if isinstance(agent, WatchedAgent)]
 
 
 def changelogs_of_agents(app: faust.App) -> list[str]:
     """The changelogs of the tables of agents, without the stores of the topology."""
+    from faust.tables.base import Collection
+
     return [
         table.changelog_topic.get_topic_name()
         for table in app.tables.values()
