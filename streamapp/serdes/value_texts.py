@@ -211,21 +211,32 @@ def _avro_value(serde: AvroSerde[Any], document: Any) -> Any:
 
 
 def _of_avro(parsed: Parsed, schema: Any, document: Any) -> Any:
-    """The value of a schema's type, whose JSON is the document. Raises ValueError if there is none."""
+    """The value for a document, which is the JSON of this value. The schema gives the classes of the value's parts.
+
+    Raises `ValueError` for a part of another class, an unknown field or symbol, and a field that is missing. Numbers
+    out of range pass, and the serde refuses them.
+    """
     schema = parsed.follow(schema)
     match kind_of(schema):
         case "union":
-            for branch in schema:
+            branches = [branch for branch in schema if branch != "null"]
+            if document is None and len(branches) < len(schema):
+                return None
+            if len(branches) == 1:  # an error then names the part, and not only the union
+                return _of_avro(parsed, branches[0], document)
+            for branch in branches:
                 with suppress(ValueError):
                     return _of_avro(parsed, branch, document)
             raise ValueError(f"{excerpt(document)} fits no branch of {excerpt(schema)}")
         case "record":
             given = msgspec.convert(document, dict[str, Any])
             kinds = {field["name"]: field["type"] for field in schema["fields"]}
-            return {
-                name: _inside(parsed, kinds[name], item, name) if name in kinds else item
-                for name, item in given.items()
-            }
+            required = {field["name"] for field in schema["fields"] if "default" not in field}
+            if unknown := given.keys() - kinds.keys():
+                raise ValueError(f"the schema has no fields {sorted(unknown)}")
+            if missing := required - given.keys():
+                raise ValueError(f"the fields {sorted(missing)} are missing")
+            return {name: _inside(parsed, kinds[name], item, name) for name, item in given.items()}
         case "array":
             listed = msgspec.convert(document, list[Any])
             return [
@@ -234,6 +245,10 @@ def _of_avro(parsed: Parsed, schema: Any, document: Any) -> Any:
         case "map":
             items = msgspec.convert(document, dict[str, Any]).items()
             return {name: _inside(parsed, schema["values"], item, key_part(name)) for name, item in items}
+        case "enum":
+            if document not in schema["symbols"]:
+                raise ValueError(f"{excerpt(document)} is none of the symbols {excerpt(schema['symbols'])}")
+            return document
         case kind:
             wanted = _AVRO.get(kind, str)
             if wanted is bytes and not isinstance(document, bytes):
