@@ -52,6 +52,7 @@ class AgentContext:
         await channel.put(await channel.decode(message))
 
     async def __aenter__(self) -> None:
+        self._app._reply_consumer.add = self._app.maybe_start_client = _refuse_request
         for table in self._app.tables.values():
             table._data = table._new_store_by_url("memory://")
         self._producer = self._app._producer
@@ -67,6 +68,7 @@ class AgentContext:
         finally:
             Topic.publish_message = self._publish
             self._app.sensors.remove(self._progress)
+            del self._app._reply_consumer.add, self._app.maybe_start_client
             self._app._producer = self._producer
 
     def _publisher(self, publish: Any) -> Any:
@@ -118,6 +120,14 @@ class AgentContext:
             if topic.is_iterator and message.topic in topic.topics:
                 self._progress.given.add((message.tp, message.offset))
                 await topic.put(await topic.decode(message, propagate=True))
+
+
+async def _refuse_request(*_: Any) -> None:
+    """Stands in for the two functions by which ``ask``, ``map`` and ``join`` begin to read answers from a broker."""
+    raise NotImplementedError(
+        "AgentTest gives ask, map and join no answers, because only the tested agent runs. Replace the asked agent by "
+        "a function in this test, or test with a worker (WorkerProcess)"
+    )
 
 
 class _Progress(Sensor):  # type: ignore[misc]
