@@ -53,7 +53,8 @@ def one_in_sync(survey: Survey) -> Found:
     "stalls",
     reason="Brokers refuse records with acks=all while any broker with a replica of the partition is away, also "
     "during a restart. If min.insync.replicas is larger than the number of replicas, they refuse them always.",
-    remedy=f"{_ALTER}min.insync.replicas=2. The topic needs three replicas.",
+    remedy=f"{_ALTER}min.insync.replicas=2. If the topic has fewer than three replicas, first run "
+    "kafka-reassign-partitions with three replicas for each partition.",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
 def all_in_sync(survey: Survey) -> Found:
