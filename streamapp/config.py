@@ -415,8 +415,8 @@ class StreamsConfig:
         Names that begin with ``security.``, ``sasl.`` or ``ssl.`` go into ``client_properties``, and names such as
         ``schema.registry.ssl.ca.location`` and ``basic.auth.user.info`` into ``schema_registry_properties``. Names that
         are deprecated in Kafka Streams, such as ``cache.max.bytes.buffering``, count as the new names, with a warning
-        in the log. If a mapping has both, the new name takes precedence. Kafka Streams' own exception handlers and
-        stores may have the names of their Java classes. Raises `ConfigError` for any other name that is no setting.
+        in the log. If a mapping has both, the new name takes precedence. For exception handlers and stores of Kafka
+        Streams, a value may be the name of a Java class. Raises `ConfigError` for any other name that is no setting.
 
         >>> StreamsConfig.from_properties({"application.id": "a",
         ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes

@@ -78,10 +78,11 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[float], None]) ->
 
 
 def close_while_joining(coordinator: Any) -> None:
-    """Makes an aiokafka coordinator give up a join when the coordinator is closed.
+    """Makes aiokafka's client of the group (``coordinator``) give up a join when the client is closed.
 
-    The broker answers a join only after all members have joined or timed out, and aiokafka would wait so long. A join
-    can be given up at once, because the worker has no tasks meanwhile and so nothing to commit.
+    A broker answers a join only after all members have joined or timed out; aiokafka alone would wait. Before each
+    join, the worker commits and suspends its tasks, so the end of a join loses no work. A member without a
+    ``group_instance_id`` also leaves the group, so the other members need not wait.
     """
     send = coordinator._send_req
 

@@ -61,22 +61,28 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     ``agents`` is the digest of the topics that the member's agents need. Members of earlier releases have no digest,
     and count as members of the same version.
 
-    In a subscription ``streams`` has ``moved``, and for a worker with a topology also the others:
+    ``streams`` of a subscription has ``moved``. This number begins with 0 at the member's start, and `_ask_anew` raises
+    it, so that the subscription changes. A worker with a topology also gives these entries of ``streams``:
 
     - ``rack``, the member's rack;
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
-    - ``moved``, the number of times that the member has asked for an assignment with its present data;
     - ``names``, the `Plan.task_names` of the member;
     - ``roles``, the `Plan.topic_roles` of the member.
 
-    In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
-    addresses of the workers with a copy. ``names`` and ``roles`` are those of the leader.
+    The leader is the member that divides the tasks among the members. ``streams`` of an assignment has these entries:
 
-    During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
-    standbys, offsets and copies from members with other ``names``, and the leader gives such members no standbys.
-    If a topic of both versions has another role in the other version, the member ends, and gets no tasks of the leader.
-    Members of earlier releases have no ``names`` or no ``roles``.
+    - ``standby`` and ``warmup``, the tasks of which the member keeps a standby or a warm-up;
+    - ``copies``, the addresses of the workers with a copy, by task;
+    - ``names`` and ``roles``, as above, of the leader.
+
+    During the rollout of a new version, the id of a task may mean another task in the other version. So a member
+    ignores standbys and copies from a leader with other ``names``. The leader ignores the offsets of members with other
+    ``names``, and gives these members no standbys and no warm-ups.
+
+    If a topic of both versions has another role in the other version, the leader gives the member no tasks, and the
+    member ends. (A static member first asks once anew, because its assignment may be from before its restart.) Members
+    of earlier releases lack ``names`` or ``roles``, and count as members of the same version.
     """
 
     agents: str = ""
