@@ -176,7 +176,7 @@ class StreamsConfig:
     auto_offset_reset: OffsetReset = "earliest"
     """The place at which a topology or a consumer begins to read a partition of an input topic (`OffsetReset`).
 
-    The setting counts if the group has no committed offset for the partition, or if Kafka has deleted the records at
+    The setting applies if the group has no committed offset for the partition, or if Kafka has deleted the records at
     this offset. A source of a topology may have a setting of its own, the argument ``offset_reset``. Agents follow
     Faust's ``consumer_auto_offset_reset``."""
 

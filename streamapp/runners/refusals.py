@@ -171,7 +171,8 @@ class Refusals:
     def rolled_back(self) -> None:
         """Notes a rollback.
 
-        The results are sent once more, so refusals that `find` has found count as not found again.
+        The results are sent once more, so `find` has to find their refusals again before `committed` removes the
+        refusals.
         """
         self._forget_met()
 

@@ -202,7 +202,8 @@ def _inner_from_json(serde: Serde[Any], document: Any) -> Any:
 
 
 def _avro_value(serde: AvroSerde[Any], document: Any) -> Any:
-    """A document that the serde writes, as it is. In any other document, times, decimals and UUIDs are texts."""
+    """The value for a document. If the serde can write the document, the document is the value. In any other document,
+    times, decimals and UUIDs are texts."""
     try:
         serde.serialize(document)
     except SerializationError:

@@ -334,7 +334,7 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
 
 
 def install_guard(app: Any, *, allowed_hosts: Collection[str] = ()) -> None:
-    """Gives an application without a topology a guarded web server, with views of its health, status and metrics."""
+    """Gives an application without a topology a `GuardedWeb`, with views of its health, status and metrics."""
     _refuse_late(app)
     app._new_web = lambda: GuardedWeb(app, allowed_hosts=allowed_hosts)
 

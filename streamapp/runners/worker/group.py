@@ -138,7 +138,7 @@ async def watch_membership(
     The cause may be members of another kind, which join with another protocol. An example is Java's newer group
     protocol (KIP-848), which `wait_until_free` does not see. These members have ``patience`` seconds to leave, counted
     from the first refusal. Afterwards, or after any other refusal that is not temporary, the function calls ``failed``
-    and returns. If there was no refusal for ``patience`` seconds, the time counts anew.
+    and returns. If there was no refusal for ``patience`` seconds, the next refusal is a first one again.
     """
     coordinator._subscription.register_fetch_waiters(())
     refused_since = last_refused = -math.inf
