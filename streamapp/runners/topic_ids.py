@@ -29,7 +29,7 @@ class LostTopic(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The next steps, if the topic is one that an application reads with committed positions, or a changelog."""
+        """The next steps. The text fits topics that an application reads with committed positions, and changelogs."""
         if not self.anew:
             return (
                 "Stop all workers, and create the topic before the next start; a topic that only a pattern matches may "

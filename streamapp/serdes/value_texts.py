@@ -85,7 +85,7 @@ def text_form(serde: Serde[Any] | None) -> str:
 
 
 def as_document(serde: Serde[Any] | None, value: Any) -> Any:
-    """A value as JSON, in the form that `parse_text` reads. Bytes of a `BytesSerde` are hex. All others are as in
+    """A value as JSON, in the form that `parse_text` reads. Bytes of a `BytesSerde` are hex. All other values are as in
     `to_json`, so bytes do not look like text."""
     if isinstance(value, Windowed) and isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         return {"key": as_document(serde.inner, value.key), "start": value.start, "end": value.end}
@@ -135,7 +135,8 @@ def _plain(kind: str, text: str) -> Any:
 
 
 def _fitting(serde: Serde[Any], document: Any) -> tuple[Any, bytes]:
-    """The value of a JSON document, and its bytes. First, marks count as content of the value, then as marks."""
+    """The value of a JSON document, and its bytes. The function first takes marks (`_MARKS`) for content of the value.
+    If such a value does not fit, the function replaces the marks."""
     try:
         value = _from_json(serde, document)
         return value, serde.serialize(value)

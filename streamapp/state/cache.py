@@ -92,7 +92,7 @@ class CachedStore(WriteBehindStore):
         return LeastRecentlyUsed(self._held, self._use)
 
     def _beside(self) -> tuple[int, int]:
-        """The bytes that an entry counts in addition to its key, and in addition to a value that is not None."""
+        """The bytes of an entry besides its key and value. The second number is added only if the value is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def last_written(self) -> LastWritten | None:

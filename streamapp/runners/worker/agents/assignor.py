@@ -7,7 +7,8 @@ A worker counts in the rows of a table that it has restored. So the worker that 
 have the same partition of the changelogs of the tables. Faust places only those topics together to which the same
 members subscribe. While a new version replaces an old one, the members may subscribe to other topics. Faust would then
 part a topic from the changelog, and rows would begin anew on another worker. So only members with the same topics as
-the leader get topics that tables may need. The others wait until a member of their version leads the group.
+the leader get topics that tables may need. Members with other topics wait until a member of their version leads the
+group.
 """
 
 from __future__ import annotations

@@ -329,7 +329,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return {TP(*tp): offset for tp, (offset, _) in found.items()}
 
     def _compare_topics(self, topics: Set[str]) -> None:
-        """Learns the ids of topics, and tells of records that an earlier version has left in others.
+        """Learns the ids of topics, and tells of records that an earlier version has left in topics that no agent reads
+        now.
 
         Raises `TopologyError` if the group has committed in an earlier topic of a name.
         """
