@@ -181,8 +181,8 @@ def unknown_rack(survey: Survey) -> Found:
     "the cluster uses the old protocol of transactions",
     "doubles",
     reason="Below the feature level transaction.version 2, a record of an aborted transaction that arrives late may "
-    "become part of the producer's next transaction (KIP-890). The record then counts twice, because it is also sent "
-    "again. A late record may also start a transaction that never ends.",
+    "become part of the producer's next transaction (KIP-890). The topic then has the record twice, because the "
+    "producer also sends it again. A late record may also start a transaction that never ends.",
     remedy="When all brokers have version 4.0 or newer, run kafka-features --bootstrap-server ... upgrade "
     "--feature transaction.version=2",
     page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",
