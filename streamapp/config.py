@@ -199,7 +199,7 @@ class StreamsConfig:
     auto_offset_reset: OffsetReset = "earliest"
     """The place at which a topology or a consumer begins to read a partition of an input topic (`OffsetReset`).
 
-    The setting counts if the group has no committed offset for the partition, or if Kafka has deleted the records at
+    The setting applies if the group has no committed offset for the partition, or if Kafka has deleted the records at
     this offset. A source of a topology may have a setting of its own, the argument ``offset_reset``. Agents follow
     Faust's ``consumer_auto_offset_reset``."""
 
@@ -446,8 +446,8 @@ class StreamsConfig:
         Names that begin with ``security.``, ``sasl.`` or ``ssl.`` go into ``client_properties``, and names such as
         ``schema.registry.ssl.ca.location`` and ``basic.auth.user.info`` into ``schema_registry_properties``. Names that
         are deprecated in Kafka Streams, such as ``cache.max.bytes.buffering``, count as the new names, with a warning
-        in the log. If a mapping has both, the new name takes precedence. Kafka Streams' own exception handlers and
-        stores may have the names of their Java classes. Raises `ConfigError` for any other name that is no setting.
+        in the log. If a mapping has both, the new name takes precedence. For exception handlers and stores of Kafka
+        Streams, a value may be the name of a Java class. Raises `ConfigError` for any other name that is no setting.
 
         >>> StreamsConfig.from_properties({"application.id": "a",
         ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes

@@ -181,7 +181,7 @@ class Retry:
     and attempts of the last commit.
 
     In a consumer (`App.consume`), failed records wait in memory, and after a crash the attempts begin anew.
-    ``max_records`` and ``max_bytes`` count for each partition. With `in_place`, later records of the partition wait. If
+    ``max_records`` and ``max_bytes`` apply to each partition. With `in_place`, later records of the partition wait. If
     a service fails, the record waits as after an error. All partitions of the consumer wait if the service fails too
     often for the setting ``circuit_breaker`` of the consumer.
 

@@ -5,9 +5,9 @@ The plain reads of a store (``store.get``, ``fetch`` ...) raise an exception if 
 of a versioned store raises `InvalidStoreError`, as in Kafka Streams. A key that the store's serde cannot serialize
 raises `SerializationError`.
 
-Queries also see updates that wait in a record cache, except in two cases. Window queries leave out expired windows and
-sessions, which the record cache may still have. A range query of an ``lru`` store leaves out keys that are only in the
-record cache. Plain reads find these rows.
+Queries also see updates that wait in a record cache, except in two cases. `WindowKeyQuery` and `WindowRangeQuery` leave
+out expired windows and sessions, which the record cache may still have. A range query of an ``lru`` store leaves out
+keys that are only in the record cache. Plain reads find these rows.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()

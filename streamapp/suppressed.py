@@ -50,8 +50,8 @@ class BufferConfig:
         max_bytes: int | None = None,
         when_full: Literal["emit_early", "shut_down"] = "emit_early",
     ) -> BufferConfig:
-        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes. The bytes of an update count as in Kafka
-        Streams: its key, its new and old values, and the topic and headers of its record.
+        """A buffer of at most ``max_records`` updates and ``max_bytes`` bytes. As in Kafka Streams, the size of an
+        update is that of its key, values (new and old), topic and headers.
 
         >>> BufferConfig.bounded(max_bytes=1_000_000, when_full="shut_down").max_bytes
         1000000

@@ -119,7 +119,8 @@ class FollowingContext(ssl.SSLContext):
     def of(
         cls, ca: str | None, certificate: str | None, key: str | None, password: str | None
     ) -> FollowingContext:
-        """A context with these PEM files. Raises `ConfigError` for missing files, and for files that do not match."""
+        """A TLS context with these PEM files for its connections. Raises `ConfigError` if a file is missing or not PEM,
+        or if certificate, key and password do not belong together."""
         following = cls(ssl.PROTOCOL_TLS_CLIENT)
         following._paths = (ca, certificate, key)
         following._stamps = stamps(*following._paths)
@@ -141,7 +142,8 @@ class FollowingContext(ssl.SSLContext):
 def context_of(
     ca: str | None, certificate: str | None, key: str | None, password: str | None
 ) -> ssl.SSLContext:
-    """A TLS context of a client with PEM files. Raises `ConfigError` for missing files and files that do not match."""
+    """A TLS context of a client with PEM files. Raises `ConfigError` if a file is missing or not PEM, or if
+    certificate, key and password do not belong together."""
     try:
         context = ssl.create_default_context(cafile=ca)
         if certificate:

@@ -294,12 +294,14 @@ def no_right_to_group(error: KafkaError) -> bool:
 
 
 def goes_away(error: KafkaError) -> bool:
-    """True if a consumer may read on after this error, and the records still come."""
+    """True for an error that passes by itself, for example because a broker is away. A consumer may read on, and loses
+    no record."""
     return error.code() in _PASSING and not error.fatal()
 
 
 def passes(error: KafkaError) -> bool:
-    """True if a consumer that never joins its group may read on after this error, and the records still come."""
+    """As `goes_away`, for a consumer that never joins its group. Such a consumer needs no right to the group,
+    either."""
     return no_right_to_group(error) or goes_away(error)
 
 

@@ -248,7 +248,8 @@ class LastingConsumer:
         return each is not None and not each.judged
 
     def look_beside(self) -> Mapping[TopicPartition, int]:
-        """The ends that are newly known. Other threads may call this method, which does not touch the client."""
+        """The ends of logs that brokers have told since the last call. Other threads may call this method, which does
+        not touch the client."""
         found: Mapping[TopicPartition, int] = {} if self._ends is None else self._ends(list(self._next))
         self._known_ends.update(found)
         return found

@@ -19,7 +19,7 @@ LOG_FOLDER = "logs"
 
 
 def cluster_properties(brokers: int) -> dict[str, str]:
-    """Return the settings that all brokers of a local cluster share; docker-compose.yml has the same ones."""
+    """Return the settings that all brokers of a local cluster share; docker-compose.yml has the same settings."""
     replicas = str(min(brokers, 3))
     in_sync = "2" if brokers >= 3 else "1"
     return {

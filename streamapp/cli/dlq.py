@@ -111,7 +111,8 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
 
 
 def _print_each(letters: Iterator[Letter], marks: Marks) -> bool:
-    """Prints tables with a line for each letter, and keeps only the lines of one table. False: there is no letter."""
+    """Prints tables with a line for each letter, and keeps the lines of one table at a time in memory. Returns False if
+    there is no letter."""
     found = False
     while True:
         table = TextTable("letter", "state", "group", "operator", "cause", "record of", "key", "message")

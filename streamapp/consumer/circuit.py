@@ -82,7 +82,8 @@ class Circuit:
     def called(self, failure: Exception | None, backoff: Backoff, now: float, *, trial: bool) -> None:
         """Notes the outcome of a call. ``failure`` is the error of the service, if the service failed.
 
-        While the circuit breaker is not closed, only trial calls count. All others have begun before it opened.
+        While the circuit breaker is not closed, the method notes only trial calls. All other calls have begun before
+        the circuit breaker opened.
         """
         failed = failure is not None
         if failure is not None:

@@ -38,7 +38,7 @@ _STEP_SECONDS = 0.05
 
 
 class Dispatcher:
-    """The records of all partitions of one consumer. Safe to use from several threads."""
+    """The records of all partitions of one consumer. Several threads may share a `Dispatcher`."""
 
     def __init__(self, options: ConsumeOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options, self._clock = options, clock

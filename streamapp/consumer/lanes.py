@@ -63,7 +63,7 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """The records of one call of the handler: one, or a batch of one partition."""
+    """The records of one call of the handler: one record, or a batch of one partition."""
 
     partition: PartitionLanes
     parts: tuple[tuple[Lane, list[Item]], ...]

@@ -93,7 +93,8 @@ class OutputTransaction(TransactionFace[K, V]):
 
 
 class HandlerOutputs:
-    """Makes an `OutputTransaction` for each call of one consumer's handler. Safe to use from several threads."""
+    """Makes an `OutputTransaction` for each call of one consumer's handler. Several threads may share a
+    `HandlerOutputs`."""
 
     def __init__(self, name: str, output: KafkaOutput, config: StreamsConfig) -> None:
         options = ProducerOptions(

@@ -28,7 +28,7 @@ _PAUSE_SECONDS = 0.5
 
 
 class Sinking:
-    """The database transactions of one consumer. Safe to use from several threads.
+    """The database transactions of one consumer. Several threads may share a `Sinking`.
 
     `create` and `claim` wait for a database that does not answer. The wait takes at most half of
     ``max_poll_interval_ms``, so that the consumer stays a member of its group, and ends earlier if ``stopping`` is set.

@@ -71,7 +71,7 @@ class Settled:
 
 
 class Verdicts:
-    """Decides the outcome of calls, with the settings of one consumer. Safe to use from several threads."""
+    """Decides the outcome of calls, with the settings of one consumer. Several threads may share a `Verdicts`."""
 
     def __init__(self, options: ConsumeOptions) -> None:
         self._options, self._config = options, options.config

@@ -1,4 +1,4 @@
-"""The parts of an application that read topics, with their serdes: topology, global tables, consumers."""
+"""The readers of topics whose serdes the desk knows: topology, global tables and consumers, but no agents."""
 
 from __future__ import annotations
 

@@ -277,8 +277,8 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         records are late or not. `WindowedKTable.late_records` of the result gives the late records of all streams.
 
         The common store has only one stream time, and deletes rows that are ``retention`` of ``materialized`` behind
-        this time. If a stream is further behind the others, its rows are deleted at once, and each of its records
-        begins a new aggregate. A longer ``retention`` avoids this.
+        this time. If the records of one stream are further behind this time, the store deletes their rows at once. Each
+        of these records then begins a new aggregate. A longer ``retention`` avoids this.
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out

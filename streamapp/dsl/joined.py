@@ -54,11 +54,11 @@ class JoinedKStream(KStream[K, VR], Generic[K, VR, V, V2]):
     def late_records(self, side: Literal["left", "right"], *, name: str | None = None) -> KStream[K, Any]:
         """The records of one side that came after their join window was closed, so that pairs may be missing.
 
-        "left" is the stream whose method ``join`` was called, "right" is the other one. When such a record comes,
-        stream time is past its timestamp + window + grace. The record comes out of this stream once and unchanged. The
-        join also emits the pairs for which the store still has the other record. Records without a key or a value never
-        count as late. A second call for a side raises `TopologyError`. Kafka Streams does not tell which records are
-        late for a join.
+        "left" is the stream whose method ``join`` was called, "right" is the argument of this call. When such a record
+        comes, stream time is past its timestamp + window + grace. The record comes out of this stream once and
+        unchanged. The join also emits the pairs for which the store still has the other record. Records without a key
+        or a value never count as late. A second call for a side raises `TopologyError`. Kafka Streams does not tell
+        which records are late for a join.
 
         >>> from streamapp import JoinWindows, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

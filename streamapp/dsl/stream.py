@@ -56,8 +56,8 @@ class Described(Generic[K, V]):
             )
 
     def _copartition(self, *others: Described[Any, Any]) -> frozenset[str]:
-        """Notes that this stream or table and the others need topics with the same number of partitions. Returns their
-        sources."""
+        """Notes that this stream or table and the ``others`` need topics with the same number of partitions. Returns
+        the names of the source nodes of all, this stream or table included."""
         for other in others:
             self._same_builder(other)
         sources = self._sources.union(*(other._sources for other in others))

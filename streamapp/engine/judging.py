@@ -102,8 +102,9 @@ def service_failed(error: BaseException, failures: tuple[type[Exception], ...] =
 def without_loss(on_error: Answer | Chooser, error: BaseException) -> Answer | Chooser:
     """The ``on_error`` to follow for an error: "fail" in place of "skip" and "dead_letter" if a service has failed.
 
-    The failure of a service (`FAILURES`) is not the fault of the record, so an outage must drop no records. "continue",
-    as in Kafka Streams, and a function are returned as they are. The same holds for all other errors.
+    The failure of a service (`FAILURES`) is not the fault of the record, so an outage must drop no records. The
+    function returns "continue" (as in Kafka Streams) and a function of the user as they are. For all other errors, the
+    function returns every ``on_error`` as it is.
 
     >>> without_loss("skip", ConnectionError("registry")), without_loss("continue", ConnectionError("registry"))
     ('fail', 'continue')

@@ -187,7 +187,7 @@ class Task(CurrentRecord):
 
         Raises `StreamsError` for a record that cannot be handled. The positions then count the records before it.
 
-        Before all others, records go on whose asynchronous calls are done. No new record is taken while an
+        Records whose asynchronous calls are done go on before all other records. No new record is taken while an
         asynchronous step is full, or while an operator with a `Retry` lets no record in.
         """
         steps = self._async_steps

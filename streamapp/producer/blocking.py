@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class SyncReliableProducer(ProducerFace[K, V]):
-    """`ReliableProducer` for threads: the same settings, methods and errors. Safe to use from several threads.
+    """`ReliableProducer` for threads: the same settings, methods and errors. Several threads may share a producer.
 
     >>> def main(servers: str) -> None:
     ...     with SyncReliableProducer("orders-service", bootstrap_servers=servers) as producer:

@@ -13,7 +13,7 @@ __all__ = ["Buffer"]
 
 
 class Buffer:
-    """A buffer of limited records and bytes. Waiting senders are served in order. Safe to use from several threads.
+    """A buffer of limited records and bytes. Waiting senders are served in order. Several threads may share a `Buffer`.
 
     >>> buffer = Buffer(records=1, size=100)
     >>> buffer.reserve(1, 10).done(), (waiting := buffer.reserve(1, 10)).done()

@@ -198,7 +198,7 @@ class TransactionalChannel:
             self._session.abandon()
 
     def _next_batch(self) -> Sequence[_Batched]:
-        """Waits for parcels, and returns the first ones. The result is empty if the channel is closed."""
+        """Waits for parcels, and returns the first of them. The result is empty if the channel is closed."""
         with self._work:
             while not self._closed and not (self._log and self._log.records) and not self._pending:
                 self._waiting_since = None

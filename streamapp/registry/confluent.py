@@ -59,9 +59,10 @@ class ConfluentSchemaRegistry:
 
     Without ``url``, the address is the environment variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the
     fields of `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
-    While the registry does not answer, a request is repeated for ``patience_ms`` (default: 60 s), then raises
-    `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If the registry does not answer,
-    and ``cache`` has an earlier answer to the same request, the client uses this answer at once.
+    While the registry gives no usable answer, the client repeats a request for ``patience_ms`` (default: 60 s).
+    Afterwards the client raises `SchemaRegistryError`. ``cache`` is a folder in which the client keeps answers. If the
+    registry does not answer, and ``cache`` has an earlier answer to the same request, the client uses this answer at
+    once.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')

@@ -19,8 +19,8 @@ class KnownSchemas:
     """A folder with one file for each answer of a registry. A file is written under another name first, so processes
     may share the folder.
 
-    The answers are used only while the registry does not answer. As long as the registry answers, its answers count: a
-    registry that was set up anew gives other ids to the same schemas.
+    The answers are used only while the registry does not answer. As long as the registry answers, clients use the
+    registry's answers. For example, a registry that was set up anew gives other ids to the same schemas.
 
     >>> import tempfile
     >>> known = KnownSchemas(tempfile.mkdtemp(), "http://registry:8081")

@@ -89,8 +89,8 @@ class Subjects:
         return Change(subject, "pinned", found)
 
     def objection(self, subject: str, registered: Registered) -> str:
-        """The reason why the serde itself refuses an earlier version of its subject, of the newest such version. Empty
-        if the serde refuses none."""
+        """The reason why the serde itself refuses an earlier version of its subject. If the serde refuses several
+        versions, the reason is that of the newest refused version. Empty: the serde refuses no version."""
         if registered.objection is None:
             return ""
         try:

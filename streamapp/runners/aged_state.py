@@ -2,8 +2,8 @@
 
 A deletion is a tombstone in the changelog. Compaction keeps a tombstone for ``delete.retention.ms``, by default a day,
 and may remove it then. If the last write to the state on disk is longer ago, the state may have rows that no tombstone
-deletes any more. So the worker deletes the rows of the store, and restores the store from its whole changelog. A store
-whose changelog has no new records keeps its rows. Kafka Streams keeps the rows in all cases.
+deletes any more. So the worker deletes the rows of the store, and restores the store from its whole changelog. If the
+changelog has no records after the offset on disk, the store keeps its rows. Kafka Streams keeps the rows in all cases.
 """
 
 from __future__ import annotations
@@ -72,11 +72,14 @@ def forget_aged_rows(
     tombstones: Mapping[str, float],
     ends_of: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
 ) -> dict[str, StateOnDisk]:
-    """Deletes the rows of stores whose changelogs may lack tombstones. Returns the states as they are afterwards.
+    """Deletes the rows of old stores, whose changelogs may lack the tombstones of later deletions. Returns the states
+    as they are afterwards.
+
+    A store is old if its last write is longer ago than its changelog keeps tombstones. If a changelog has no records
+    after the offset on disk, the store keeps its rows, however old the rows are.
 
     ``states`` are the states on disk by task, ``changelogs`` the changelog partitions by task and store, and
-    ``tombstones`` the result of `tombstone_seconds`. ``ends_of`` asks for the end offsets of changelogs. A store whose
-    changelog has no new records keeps its rows, however old the rows are.
+    ``tombstones`` the result of `tombstone_seconds`. ``ends_of`` asks for the end offsets of changelogs.
 
     A damaged state keeps its rows, and is left out of the result. Its task finds the damage, as at any other time, and
     restores the state. Raises `ProcessorStateError` if the disk fails, and `LockError` if another process has opened a

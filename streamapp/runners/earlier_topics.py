@@ -60,9 +60,10 @@ def _compared(
 ) -> tuple[set[TopicPartition], dict[str, str]]:
     """The result of `committed_in_others`, and the ids of the topics whose offsets name an id.
 
-    Kafka Streams writes the ids of all inputs of a task with each input, also with an input that no worker has ever
-    committed. Such an offset names no id of its own topic, so ids of the other topics tell nothing about the offset.
-    Kafka Streams writes the same short id with all inputs. So a short id of several topics tells nothing.
+    Kafka Streams reads the ids of all inputs of a task, and writes all of them with each input. An input may have no
+    commit of a worker. The offset of such an input names ids of other topics only. So an offset whose ids all belong to
+    present topics is not taken for an offset of an earlier topic. Kafka Streams also writes the same short id with all
+    inputs. So the comparison leaves out a short id that offsets of several topics name.
     """
     named = {tp: ids for tp, (_, metadata) in committed.items() if (ids := topic_ids_in(metadata))}
     topics = Counter(mark for _, mark in {(tp.topic, mark) for tp, ids in named.items() for mark in ids})

@@ -29,9 +29,9 @@ def check_within(tp: TopicPartition, offset: int, end: int) -> None:
 def first_new_partitions(committed: Mapping[TopicPartition, int]) -> dict[str, int]:
     """The number of the first partition of each topic that is new if the group has no offset in the partition.
 
-    ``committed`` has the offsets (negative: none) of all partitions, as the process finds them at its start. Kafka adds
-    partitions behind all others, so partitions behind the last one with an offset are new. If no partition has an
-    offset, the group is new in the topic. Then only partitions that come later are new.
+    ``committed`` has the offsets (negative: none) of all partitions, as the process finds them at its start. Kafka
+    gives new partitions the next higher numbers, so partitions behind the highest one with an offset are new. If no
+    partition has an offset, the group is new in the topic. Then only partitions that come later are new.
 
     >>> some = {TopicPartition("a", 0): 7, TopicPartition("a", 1): -1, TopicPartition("b", 0): -1}
     >>> first_new_partitions(some)

@@ -171,7 +171,8 @@ class Refusals:
     def rolled_back(self) -> None:
         """Notes a rollback.
 
-        The results are sent once more, so refusals that `find` has found count as not found again.
+        The results are sent once more, so `find` has to find their refusals again before `committed` removes the
+        refusals.
         """
         self._forget_met()
 
@@ -195,8 +196,8 @@ def _to_blame(batch: list[Failure]) -> list[Failure]:
 
     librdkafka reports the same error for all records of the batch. A timestamp is refused if it is too far from the
     brokers' clock, so the record with the furthest timestamp is a cause. Nothing is known if some records are older
-    than the clock, and the others are ahead by less than brokers allow by default. If a record is invalid, those
-    without a key are the cause (a compacted topic needs keys).
+    than the clock, and the others are ahead by less than brokers allow by default. If brokers call a record invalid,
+    the records without a key are the cause (a compacted topic needs keys).
     """
     if batch[0].error.code() == KafkaError.INVALID_RECORD:
         return [each for each in batch if each.key is None]

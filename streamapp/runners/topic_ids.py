@@ -29,7 +29,7 @@ class LostTopic(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The next steps, if the topic is one that an application reads with committed positions, or a changelog."""
+        """The next steps. The text fits topics that an application reads with committed positions, and changelogs."""
         if not self.anew:
             return (
                 "Stop all workers, and create the topic before the next start; a topic that only a pattern matches may "
@@ -46,10 +46,10 @@ class TopicIds:
 
     A consumer does not notice. If the new log is long enough, the consumer goes on at its old offset in the new topic.
 
-    A topic with another id than before counts as created anew at the first look. A topic that brokers do not know
-    counts as deleted only after two looks in a row. One look is not enough: a broker that starts may not know all
-    topics yet. Brokers without ids answer `NO_TOPIC_ID`, and name the ids after an upgrade. ``ids`` are ids that are
-    known already.
+    A topic with another id than before counts as created anew as soon as one look shows the new id. A topic that
+    brokers do not know counts as deleted only after two looks in a row. One look is not enough: a broker that starts
+    may not know all topics yet. If brokers without ids (`NO_TOPIC_ID`) name an id after an upgrade, the topic does not
+    count as created anew. ``ids`` are ids that are known already.
     """
 
     def __init__(

@@ -248,7 +248,7 @@ def encode_double(x: Any) -> bytes:
 
 
 def as_bytes(x: Any) -> bytes:
-    """Bytes, a bytearray or a memoryview, as bytes. Raises TypeError for others, such as arrays."""
+    """Bytes, a bytearray or a memoryview, as bytes. Raises `TypeError` for any other class, such as arrays."""
     if not isinstance(x, bytes | bytearray | memoryview):
         raise TypeError(f"{excerpt(x)} ({type(x).__name__}) is not bytes")
     return bytes(x)

@@ -31,7 +31,10 @@ _PROTOBUF = {
 
 
 class Kind(NamedTuple):
-    """One kind of values: a name that the tables of `type_checks` have, and the parts of such values."""
+    """One kind of values: its name, and the kinds of its items or fields.
+
+    Dictionaries of `type_checks` have the types that take the values of a kind. The kinds "list", "map" and "record"
+    have no entry there: `type_checks` compares their items or fields."""
 
     name: str
     shown: str

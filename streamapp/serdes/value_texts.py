@@ -85,7 +85,7 @@ def text_form(serde: Serde[Any] | None) -> str:
 
 
 def as_document(serde: Serde[Any] | None, value: Any) -> Any:
-    """A value as JSON, in the form that `parse_text` reads. Bytes of a `BytesSerde` are hex. All others are as in
+    """A value as JSON, in the form that `parse_text` reads. Bytes of a `BytesSerde` are hex. All other values are as in
     `to_json`, so bytes do not look like text."""
     if isinstance(value, Windowed) and isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         return {"key": as_document(serde.inner, value.key), "start": value.start, "end": value.end}
@@ -135,7 +135,8 @@ def _plain(kind: str, text: str) -> Any:
 
 
 def _fitting(serde: Serde[Any], document: Any) -> tuple[Any, bytes]:
-    """The value of a JSON document, and its bytes. First, marks count as content of the value, then as marks."""
+    """The value of a JSON document, and its bytes. The function first takes marks (`_MARKS`) for content of the value.
+    If such a value does not fit, the function replaces the marks."""
     try:
         value = _from_json(serde, document)
         return value, serde.serialize(value)
@@ -202,7 +203,8 @@ def _inner_from_json(serde: Serde[Any], document: Any) -> Any:
 
 
 def _avro_value(serde: AvroSerde[Any], document: Any) -> Any:
-    """A document that the serde writes, as it is. In any other document, times, decimals and UUIDs are texts."""
+    """The value for a document. If the serde can write the document, the document is the value. In any other document,
+    times, decimals and UUIDs are texts."""
     try:
         serde.serialize(document)
     except SerializationError:
@@ -211,21 +213,32 @@ def _avro_value(serde: AvroSerde[Any], document: Any) -> Any:
 
 
 def _of_avro(parsed: Parsed, schema: Any, document: Any) -> Any:
-    """The value of a schema's type, whose JSON is the document. Raises ValueError if there is none."""
+    """The value for a document, which is the JSON of this value. The schema gives the classes of the value's parts.
+
+    Raises `ValueError` for a part of another class, an unknown field or symbol, and a field that is missing. Numbers
+    out of range pass, and the serde refuses them.
+    """
     schema = parsed.follow(schema)
     match kind_of(schema):
         case "union":
-            for branch in schema:
+            branches = [branch for branch in schema if branch != "null"]
+            if document is None and len(branches) < len(schema):
+                return None
+            if len(branches) == 1:  # an error then names the part, and not only the union
+                return _of_avro(parsed, branches[0], document)
+            for branch in branches:
                 with suppress(ValueError):
                     return _of_avro(parsed, branch, document)
             raise ValueError(f"{excerpt(document)} fits no branch of {excerpt(schema)}")
         case "record":
             given = msgspec.convert(document, dict[str, Any])
             kinds = {field["name"]: field["type"] for field in schema["fields"]}
-            return {
-                name: _inside(parsed, kinds[name], item, name) if name in kinds else item
-                for name, item in given.items()
-            }
+            required = {field["name"] for field in schema["fields"] if "default" not in field}
+            if unknown := given.keys() - kinds.keys():
+                raise ValueError(f"the schema has no fields {sorted(unknown)}")
+            if missing := required - given.keys():
+                raise ValueError(f"the fields {sorted(missing)} are missing")
+            return {name: _inside(parsed, kinds[name], item, name) for name, item in given.items()}
         case "array":
             listed = msgspec.convert(document, list[Any])
             return [
@@ -234,6 +247,10 @@ def _of_avro(parsed: Parsed, schema: Any, document: Any) -> Any:
         case "map":
             items = msgspec.convert(document, dict[str, Any]).items()
             return {name: _inside(parsed, schema["values"], item, key_part(name)) for name, item in items}
+        case "enum":
+            if document not in schema["symbols"]:
+                raise ValueError(f"{excerpt(document)} is none of the symbols {excerpt(schema['symbols'])}")
+            return document
         case kind:
             wanted = _AVRO.get(kind, str)
             if wanted is bytes and not isinstance(document, bytes):

@@ -92,7 +92,7 @@ class CachedStore(WriteBehindStore):
         return LeastRecentlyUsed(self._held, self._use)
 
     def _beside(self) -> tuple[int, int]:
-        """The bytes that an entry counts in addition to its key, and in addition to a value that is not None."""
+        """The bytes of an entry besides its key and value. The second number is added only if the value is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def last_written(self) -> LastWritten | None:
@@ -151,8 +151,9 @@ class CachedStore(WriteBehindStore):
         return put_news
 
     def row(self, row_key: Any) -> Row:
-        """The row of a key. The read marks the row's entry in the record cache as used. If only the store below has the
-        row, the row gets an entry, unless a reader from outside of the task asks (`ask`)."""
+        """The row of a key. Each read marks the row's entry in the record cache as used, also a read by `ask`. If only
+        the store below has the row, the row gets an entry, with two exceptions. A read by `ask`, from outside of the
+        task, makes no entry. A cache that lets writes through (`let_through`) makes no entry either."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()

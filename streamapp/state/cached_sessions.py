@@ -83,7 +83,7 @@ class CachedSessionStore(CachedTimes, SessionStore):
         return reversed(found) if reverse else iter(found)
 
     def _note_look_up(self, key: Any, since: int, reverse: bool) -> None:
-        """Notes which rows Kafka Streams' cache would mark as used: also deleted sessions, and later ones.
+        """Notes which rows Kafka Streams' cache would mark as used: also deleted sessions, and later sessions.
 
         A backward look-up goes on to the start of its first segment. In a store in memory, the look-up passes over all
         keys. A cache with more than `WALKED` entries leaves other keys out.

@@ -341,8 +341,9 @@ class CachedWindowStore(CachedTimes, WindowStore):
         """The rows that Kafka Streams' cache would mark as used when one key is looked up. Some may not be in the
         cache.
 
-        ``shown`` are the slots of the rows in the result. Further rows count, because Kafka Streams' cache passes over
-        them. A backward look-up goes on to the start of its first segment, or of the newest segment if that is older.
+        ``shown`` are the slots of the rows in the result. The function gives further rows, because Kafka Streams' cache
+        passes over these rows, too. A backward look-up goes on to the start of its first segment, or of the newest
+        segment if that is older.
         """
         if self._deleted:
             shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)

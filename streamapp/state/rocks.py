@@ -68,8 +68,8 @@ class RocksMemory:
     until the write buffers of its task are on disk.
 
     The row cache has the bytes of small rows (key and value: up to 234 bytes) that were read. Written rows come in,
-    too, if rows of their store are also read. If a row needs room, other rows leave at random. A look-up there takes a
-    tenth of the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
+    too, if their store has at least one read for 16 writes. If a row needs room, other rows leave at random. A look-up
+    there takes a tenth of the time of a look-up in RocksDB. Installations without compiled C files have no row cache.
 
     A bloom filter in the write buffer of a store saves most searches for rows that the buffer does not have. A filter
     takes all its memory as soon as the buffer has a row. So stores with small buffers get none, and all filters

@@ -50,7 +50,7 @@ class RowShape:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The column name in a DataFrame of each time that rows of this shape have, by its name in `FlatRow`."""
+        """The names of the columns with times in a DataFrame, by the names of these times in `FlatRow`."""
         named = {} if self.start_end is None else dict(zip(("start", "end"), self.start_end, strict=True))
         return named | {"timestamp": "timestamp"} if self.timestamped else named
 

@@ -456,7 +456,8 @@ class TimeBucketedStore(WriteBehindStore):
                 bucket = self._next_bucket(bucket, first, last, reverse)
 
     def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:
-        """The next bucket that has rows, beginning with ``bucket`` itself; None if there is none."""
+        """The first bucket with rows from ``bucket`` up to ``last``. None: no bucket there has rows. With ``reverse``,
+        the search goes from ``bucket`` down to ``first``."""
         if reverse:
             start, end = LONG.pack(first), LONG.pack(bucket + 1)
         else:

@@ -112,9 +112,8 @@ class WriteBehindStore(Store):
         """Makes `put_row` from the steps of a write. Only this method knows all steps.
 
         The steps are nested: each step calls the next inner one. The innermost step lets the row wait for the commit.
-        Around it are the steps of `_write_steps`, such as expiry. Rows may have headers (`StoreSpec.headers_format`).
-        The outermost step then keeps the headers of a tombstone for its changelog record, because a deleted row has no
-        place for them.
+        Around this step are the steps of `_write_steps`, such as expiry. With `StoreSpec.headers_format`, an outermost
+        step notes the headers of a tombstone for its changelog record. A row in memory has no place for headers.
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():

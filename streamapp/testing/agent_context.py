@@ -53,6 +53,7 @@ class AgentContext:
         await channel.put(await channel.decode(message))
 
     async def __aenter__(self) -> None:
+        self._app._reply_consumer.add = self._app.maybe_start_client = _refuse_request
         for table in self._app.tables.values():
             table._data = _in_memory(table)
         self._producer = self._app._producer
@@ -68,6 +69,7 @@ class AgentContext:
         finally:
             Topic.publish_message = self._publish
             self._app.sensors.remove(self._progress)
+            del self._app._reply_consumer.add, self._app.maybe_start_client
             self._app._producer = self._producer
 
     def _publisher(self, publish: Any) -> Any:
@@ -129,6 +131,14 @@ def _in_memory(table: Any) -> Any:
     sets = table._new_store()
     sets._storage = store
     return sets
+
+
+async def _refuse_request(*_: Any) -> None:
+    """Stands in for the two functions by which ``ask``, ``map`` and ``join`` begin to read answers from a broker."""
+    raise NotImplementedError(
+        "AgentTest gives ask, map and join no answers, because only the tested agent runs. Replace the asked agent by "
+        "a function in this test, or test with a worker (WorkerProcess)"
+    )
 
 
 class _Progress(Sensor):  # type: ignore[misc]

@@ -30,8 +30,9 @@ class AgentTest:
 
     The tables of the agent's App are in memory, and begin empty. `sent` has the records that the agent sends with
     ``topic.send``, to the topics of ``sink=``, or to other agents. Records that the agent sends to itself through a
-    topic (``group_by``, ``through``) come back to the agent. Other agents do not run. So ``ask`` gets no answer, and
-    ends with `TimeoutError` in `put`.
+    topic (``group_by``, ``through``) come back to the agent. Other agents do not run. If the agent asks another agent
+    (``ask``, ``map``, ``join``), the request is in `sent`. The call then raises `NotImplementedError` at once, because
+    no answer can come.
 
     >>> import asyncio, faust
     >>> app = faust.App("shop", store="memory://")

@@ -197,7 +197,8 @@ class Plan:
         """The place at which tasks begin to read a partition of a source topic without a committed offset.
 
         Repartition topics begin with the oldest record, because all their records come from this application. (Kafka
-        Streams takes ``auto.offset.reset`` for these topics, too.) A pattern finds none of these topics.
+        Streams takes ``auto.offset.reset`` for these topics, too.) The pattern of a source does not match repartition
+        topics.
         """
         if any(topic == internal.name for internal in self.internal_topics):
             return "earliest"

@@ -26,13 +26,22 @@ from streamapp.web.problem import Unavailable, problem_response
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware
 
-__all__ = ["LocalResolver", "Peers", "local_name", "open_session", "refuse_strangers"]
+__all__ = [
+    "LOGIN",
+    "LocalResolver",
+    "Peers",
+    "local_name",
+    "login_headers",
+    "open_session",
+    "refuse_strangers",
+]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _APPLICATION = "X-Streamapp-Application"
 _PASSED_ON = ("X-Request-Id", "Traceparent")
-_LOGIN = ("Authorization", "Cookie")
+LOGIN = ("Authorization", "Cookie")
+"""The headers of a request with the login of its client."""
 _MOST_BYTES = 256 * 2**20
 """The largest answer that is accepted from another worker. A page has about 4 MiB, or a single larger entry."""
 
@@ -163,14 +172,23 @@ class Peers:
             raise Unavailable(str(error) or f"no answer within {self._timeout.total:g} s") from error
 
     def _headers(self, request: web.Request, method: str, worker: str, url: URL) -> dict[str, str]:
-        identity = CALLER.get().identity
-        signed = identity is not None and self._signatures is not None
-        passed_on = _PASSED_ON if signed else (*_PASSED_ON, *_LOGIN)
-        headers = {name: request.headers[name] for name in passed_on if name in request.headers}
-        headers[_APPLICATION] = self._application_id
-        if identity is not None and self._signatures is not None:
-            headers[HEADER] = self._signatures.sign(identity, method, worker, url.raw_path_qs)
-        return headers
+        passed_on = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        login = login_headers(request, self._signatures, method, worker, url)
+        return {**passed_on, **login, _APPLICATION: self._application_id}
+
+
+def login_headers(
+    request: web.Request, signatures: Signatures | None, method: str, worker: str, url: URL
+) -> dict[str, str]:
+    """The login with which a worker sends a client's request on to another worker, at ``url``.
+
+    With web users, the login is a signature for the user of the request, and not the user's password or token. Without
+    web users, the login is that of the request (``Authorization``, ``Cookie``).
+    """
+    identity = CALLER.get().identity
+    if identity is None or signatures is None:
+        return {name: request.headers[name] for name in LOGIN if name in request.headers}
+    return {HEADER: signatures.sign(identity, method, worker, url.raw_path_qs)}
 
 
 async def _json(response: aiohttp.ClientResponse) -> Any:

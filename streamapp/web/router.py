@@ -18,6 +18,8 @@ from streamapp.runners.worker.agents.topics import channels_of_agents
 from streamapp.runners.worker.faust_names import StoreTable
 from streamapp.runners.worker.status import TableInfo
 from streamapp.runners.worker.view import StoreNotAvailable
+from streamapp.web.cluster import LOGIN, login_headers
+from streamapp.web.forwarding import HEADER
 from streamapp.web.keys import parse_key
 from streamapp.web.problem import BadParameter
 
@@ -26,6 +28,9 @@ HostToPartitionMap = dict[str, dict[str, list[int]]]
 __all__ = ["AgentsRouter", "StreamsRouter", "blueprint"]
 
 blueprint: Any = web.Blueprint("tables")
+
+_OF_THIS_HOP = ("Host", "Connection", "Content-Length", "Transfer-Encoding", HEADER, *LOGIN)
+"""The headers that a request to another worker does not take over. The request has no body."""
 
 
 class AgentsRouter(Router):  # type: ignore[misc]
@@ -67,18 +72,33 @@ class AgentsRouter(Router):  # type: ignore[misc]
                 raise ServiceUnavailable("this worker restores its tables: ask again later") from None
             raise
 
-    async def _route_req(self, dest_url: URL, web: Any, request: Any) -> Any:
-        try:
-            return await super()._route_req(dest_url, web, request)
-        except (ClientError, TimeoutError) as error:
-            raise ServiceUnavailable(
-                f"the worker at {dest_url}, which has the key, does not answer: ask again later"
-            ) from error
-
     def _encodings(self, table: Any, key: Any) -> set[bytes]:
         """The bytes that records with this key have in the topics of agents."""
         found = {channel.prepare_key(key, None)[0] for channel in channels_of_agents(self.app)}
         return found or {self._get_serialized_key(table, key)}
+
+    async def _route_req(self, dest_url: URL, web: Any, request: Any) -> Any:
+        """Sends a request on to the worker at ``dest_url``, and returns the answer of the other worker.
+
+        Faust would send all headers of the request, with the login of its client and the host name of this worker.
+        Raises `ServiceUnavailable` if the other worker does not answer.
+        """
+        if self._urlident(dest_url) == self._urlident(self.app.conf.canonical_url):
+            raise SameNode
+        worker = str(dest_url).rstrip("/")
+        url = URL(worker + request.rel_url.raw_path_qs, encoded=True)
+        headers = request.headers.copy()
+        for name in _OF_THIS_HOP:
+            headers.popall(name, None)
+        headers.update(login_headers(request, web.signatures, request.method, worker, url))
+        session = self.app.http_client
+        try:
+            async with session.request(request.method, url, headers=headers, ssl=web.client_context) as answer:
+                return web.text(await answer.text(), content_type=answer.content_type, status=answer.status)
+        except (ClientError, TimeoutError) as error:
+            raise ServiceUnavailable(
+                f"the worker at {dest_url}, which has the key, does not answer: ask again later"
+            ) from error
 
     def _get_table(self, name: str) -> Any:
         try:

@@ -76,7 +76,8 @@ class Page(NamedTuple):
 
 
 def read_page(store: Any, table: TableInfo, partition: int, query: Query, share: int = 1) -> Page:
-    """One partition's part of a page, for an answer from ``share`` partitions. The read ends when the part is full."""
+    """One partition's part of a page. If the page has parts of ``share`` partitions, each part may have as large a
+    share of the page's bytes. The read ends when the part is full, or has ``query.limit`` rows."""
     rows = _rows(store, table, partition, query)
     most_bytes = max(_PARTITION_BYTES, PAGE_BYTES // share)
     with lenient(store):

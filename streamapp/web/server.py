@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import warnings
 from collections.abc import Callable, Collection
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -187,20 +188,25 @@ class GuardedWeb(Web):  # type: ignore[misc]
         self._access = WebAccess()
         self._origins = set(self.cors_options)
         self._names = [*allowed_hosts, *filter(None, [app.conf.web_host])]
+        self.signatures: Signatures = Signatures(lambda: self._access.secret)
         self._protect()
         self._runner = LimitedRunner(self.web_app, access_log=None)
 
     def _protect(self) -> None:
-        signatures = Signatures(lambda: self._access.secret)
         _protect(
             self.web_app,
             self._access,
-            signatures,
+            self.signatures,
             lambda: str(self.app.conf.canonical_url),
             self._names,
             lambda: self._origins,
         )
         self.web_app.middlewares.append(problems_as_json(("/health/ready",)))
+
+    @cached_property
+    def client_context(self) -> ssl.SSLContext:
+        """TLS for the requests of pages to other workers."""
+        return self._access.client_context()
 
     def init_server(self) -> None:
         super().init_server()
@@ -273,7 +279,8 @@ def _advertise(conf: Any, *, encrypted: bool) -> None:
 
 
 class StreamsWeb(GuardedWeb):
-    """A guarded web server with streamapp's views. Faust's page of statistics, if it is on, moves to ``/faust``.
+    """A web server with streamapp's views and the protection of `GuardedWeb`. Faust's page of statistics, if it is on,
+    moves to ``/faust``.
 
     Faust's picture of its agents is left out, because this picture needs a library that streamapp does not install.
     """
@@ -327,7 +334,7 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
 
 
 def install_guard(app: Any, *, allowed_hosts: Collection[str] = ()) -> None:
-    """Gives an application without a topology a guarded web server, with views of its health, status and metrics."""
+    """Gives an application without a topology a `GuardedWeb`, with views of its health, status and metrics."""
     _refuse_late(app)
     app._new_web = lambda: GuardedWeb(app, allowed_hosts=allowed_hosts)
 

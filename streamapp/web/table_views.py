@@ -457,7 +457,9 @@ class TableViews:
         } | ({"window_size_ms": size} if (size := table.kind.window_size_ms) else {})
 
     async def _count(self, table: TableInfo) -> dict[str, Any] | None:
-        """The number of entries in local partitions, counted up to `COUNT_LIMIT` in each; None if not known."""
+        """The number of entries in the partitions of this worker. The count of a partition ends at `COUNT_LIMIT`; the
+        number is then not ``exact``. None for tables with windows, sessions or versions, and while the partitions
+        cannot be read."""
         countable = family(table) == "key_value" and table.local
         if not countable or self._sampler.look().state != "running":
             return None

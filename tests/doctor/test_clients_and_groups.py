@@ -137,6 +137,16 @@ def test_defaults_are_those_of_the_library(patient: Patient, file: File) -> None
     assert patient.findings("--consumer", file(deserializer + read)) == {("SA504", "client.properties")}
 
 
+def test_a_client_that_stores_offsets_after_the_processing_may_commit_automatically(
+    patient: Patient, file: File
+) -> None:
+    stores = GOOD_CONSUMER.replace("auto.commit=false", "auto.commit=true\nenable.auto.offset.store=false")
+    assert patient.findings("--consumer", file(stores)) == set()
+    # Java's client has no such setting.
+    deserializer = "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer\n"
+    assert patient.findings("--consumer", file(deserializer + stores)) == {("SA505", "client.properties")}
+
+
 def test_a_file_that_cannot_be_read_shows_no_secret(patient: Patient, file: File) -> None:
     from click.testing import CliRunner
 

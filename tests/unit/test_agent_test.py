@@ -54,6 +54,21 @@ async def in_pairs(stream: Any) -> None:
 
 
 @app.agent(orders)  # type: ignore[untyped-decorator]
+async def ask_and_join(stream: Any) -> Any:
+    async for order in stream:
+        for request in (pay.ask(order, key="ann"), pay.join([order], key="ann")):
+            with pytest.raises(NotImplementedError, match="AgentTest gives ask, map and join no answers"):
+                await request
+        yield order.id
+
+
+@app.agent(orders)  # type: ignore[untyped-decorator]
+async def ask(stream: Any) -> None:
+    async for order in stream:
+        await pay.ask(order)
+
+
+@app.agent(orders)  # type: ignore[untyped-decorator]
 async def refuse(stream: Any) -> None:
     async for order in stream:
         raise ValueError(order.id)
@@ -107,9 +122,21 @@ async def test_the_exception_of_an_agent_ends_the_test() -> None:
             await test.put(Order("x", 5))
 
 
+async def test_requests_to_other_agents_have_no_answer() -> None:
+    async with AgentTest(ask_and_join) as test:
+        await test.put(Order("x", 5))
+    assert test.results == ["x"]
+    assert [record.value for record in test.sent["orders"]] == [Order("x", 5)] * 2
+    with pytest.raises(NotImplementedError, match="Replace the asked agent by a function"):
+        async with AgentTest(ask) as test:
+            await test.put(Order("y", 7))
+
+
 async def test_the_app_is_as_before() -> None:
     before, producer = faust.topics.Topic.publish_message, app._producer
     async with AgentTest(pay):
         assert faust.topics.Topic.publish_message is not before
     assert faust.topics.Topic.publish_message is before
     assert app._producer is producer
+    assert "add" not in vars(app._reply_consumer)
+    assert "maybe_start_client" not in vars(app)

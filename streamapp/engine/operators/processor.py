@@ -27,7 +27,8 @@ _WRITES = frozenset({"put", "put_if_absent", "delete", "remove"})
 
 
 class _ReadOnly:
-    """A global store in a processor of a task, which may only read it. (``GlobalProcessorContextImpl``'s decorators)
+    """A global store in a processor of a task, which may only read the store. (``AbstractReadOnlyDecorator``, with
+    which Kafka Streams' ``ProcessorContextImpl`` wraps global stores)
 
     Every worker has a copy of the store. A write of one task would be in one copy only, and the next restore would
     lose it.

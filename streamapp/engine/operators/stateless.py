@@ -230,7 +230,8 @@ class PassThrough(Operator):
 
 @dataclass(frozen=True)
 class Branch(Operator):
-    """Hands each record to the child of the first predicate that is true. One more child, if any, takes the rest."""
+    """Hands each record to the child of the first predicate that is true. One more child, if any, gets all other
+    records."""
 
     persistent_name = "Branch"
 

@@ -75,7 +75,8 @@ class TableView:
         return get_without_bytes
 
     def value_serde(self, ctx: NodeContext) -> Serde[Any] | None:
-        """The serde of the values in the table's store; None if the table has no store."""
+        """The serde of the values in the store that a `StoreView` reads. None for all other views, also those of
+        windows and sessions."""
         return None
 
     def last_written(self, ctx: NodeContext) -> LastWritten | None:

@@ -21,6 +21,7 @@ _JAVA = {
     "retries": "2147483647",
 }
 _LIBRDKAFKA = _JAVA | {
+    "enable.auto.offset.store": "true",
     "enable.idempotence": "false",
     "isolation.level": "read_committed",
 }
@@ -60,8 +61,13 @@ class ClientFile:
             given[_ALIASES.get(setting, setting)] = value.strip()
         return cls(role, name, given)
 
+    @property
+    def java(self) -> bool:
+        """True if the client is Java's, and not one of librdkafka."""
+        return any(name in self.given for name in _OF_JAVA)
+
     def __getitem__(self, setting: str) -> str:
-        defaults = _JAVA if any(name in self.given for name in _OF_JAVA) else _LIBRDKAFKA
+        defaults = _JAVA if self.java else _LIBRDKAFKA
         value = self.given.get(setting, defaults[setting]).lower()
         return "all" if setting == "acks" and value == "-1" else value
 

@@ -1,4 +1,5 @@
-"""Finds tables that would not fit new offsets: they already have records that come again, or miss skipped ones."""
+"""Finds tables that would not fit new offsets: a table has records that come again, or lacks records that are
+skipped."""
 
 from __future__ import annotations
 

@@ -236,8 +236,8 @@ def _batch_rows(meta: pq.FileMetaData) -> int:
 
 
 def _may_have(meta: pq.FileMetaData, group: int, time: int, start: int, end: int) -> bool:
-    """False if the statistics of a row group exclude a record with at least this timestamp, from ``start`` to before
-    ``end``."""
+    """False if the statistics of a row group exclude a record with at least this timestamp, or with an offset from
+    ``start`` to before ``end``."""
     paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
     times, offsets = (
         meta.row_group(group).column(paths.index(name)).statistics for name in ("timestamp", "offset")

@@ -199,8 +199,8 @@ class Backfill:
         return {**global_tables, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
-        """Checks the results before any is written: topics chosen for each record exist, and would keep such old
-        records."""
+        """Checks the results before any is written: topics chosen for each record exist, and would keep records as old
+        as the results."""
         from pyspark.sql import functions as F
 
         oldest: dict[str, int] = {}

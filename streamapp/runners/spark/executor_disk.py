@@ -61,7 +61,7 @@ class ExecutorDisk:
         tombstones: Mapping[str, float],
         ends_of: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
     ) -> None:
-        """Deletes rows that are older than the tombstones of their changelogs (`aged_state`), before `open`.
+        """Deletes the rows of old stores, whose changelogs may lack tombstones (`aged_state`). Call this before `open`.
 
         ``changelogs`` has the changelog partition of each store.
         """

@@ -210,7 +210,8 @@ def _check_no_more_partitions(
 
 
 def _check_not_anew(plan: Plan, committed: Mapping[TopicPartition, tuple[int, str]], begun: bool) -> None:
-    """Raises an error for offsets that belong to an earlier topic. ``begun``: a backfill was interrupted."""
+    """Raises `TopologyError` for offsets that belong to an earlier topic; `ConfigError` if an interrupted backfill has
+    ``begun``."""
     admin = admin_of(plan.config)
     if not begun:
         check_not_anew(plan.application_id, admin, committed)
@@ -240,7 +241,8 @@ def _check_still_there(plan: Plan, kafka: KafkaRange, ranges: Ranges, history: R
 def _with_ends(
     notes: Mapping[TopicPartition, Progress], global_ends: Mapping[str, list[int]]
 ) -> dict[TopicPartition, Progress]:
-    """The notes with all ends of the global topics, which fill the room of one note after the other."""
+    """The notes, with the ends of all partitions of the global topics. Each note takes as many ends as it has room for,
+    and the next note goes on. Raises `TopologyError` if all notes together have too little room."""
     left = deque((topic, end) for topic, ends in global_ends.items() for end in ends)
     found = {}
     for tp, note in sorted(notes.items(), key=lambda item: item[0]):

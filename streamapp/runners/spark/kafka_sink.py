@@ -134,7 +134,8 @@ def publish(
 class Position(NamedTuple):
     """The number of rows of a partition that are done, and the checksum of these rows in hexadecimal.
 
-    ``written`` is the number of these rows that are in Kafka. The others were not wanted.
+    ``written`` is the number of these rows that are in Kafka. The job does not write the rows whose column ``wanted``
+    is false.
     """
 
     rows: int

@@ -180,7 +180,8 @@ class _Decoder:
             yield pa.RecordBatch.from_arrays(columns, names)
 
     def _joined(self, raw: dict[str, list[Any]], headers: Any) -> dict[str, list[Any]]:
-        """Keys and values, each with its schema's id before the bytes, if the headers have the id."""
+        """Keys and values with the frames of their schemas in front. A key or value whose frame is in no header stays
+        as it is."""
         if headers is None:
             return raw
         framing = Framing(self.key_serde, self.value_serde)

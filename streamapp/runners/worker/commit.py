@@ -125,9 +125,10 @@ class Committer:
         self._begin_outputs()
 
     def follow_files(self) -> None:
-        """Opens new clients if certificate files have changed.
+        """Opens new producers if certificate files have changed.
 
-        Call this only when all processed records are committed.
+        A new producer aborts the open transaction, so call the method only when all processed records are committed. A
+        producer whose records wait for acknowledgements stays until a later call.
         """
         if self._ledger.follow_files():
             self._begin_outputs()

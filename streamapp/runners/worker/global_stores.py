@@ -190,8 +190,8 @@ class GlobalStores:
         self._letters.learn(self._letters.positions)
 
     def _learn(self) -> None:
-        """Asks the group which dead letters are written. A position after the end of its log does not count, because
-        the topic was deleted and created anew."""
+        """Asks the group which dead letters are written. The method leaves out a position after the end of its log,
+        because the topic was deleted and created anew."""
         if self._makes_letters and self._partitions:
             self._looked_at = time.monotonic()
             found = find_committed(self._config, self._partitions, PATIENCE_SECONDS, self._consumer)

@@ -78,10 +78,11 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[float], None]) ->
 
 
 def close_while_joining(coordinator: Any) -> None:
-    """Makes an aiokafka coordinator give up a join when the coordinator is closed.
+    """Makes aiokafka's client of the group (``coordinator``) give up a join when the client is closed.
 
-    The broker answers a join only after all members have joined or timed out, and aiokafka would wait so long. A join
-    can be given up at once, because the worker has no tasks meanwhile and so nothing to commit.
+    A broker answers a join only after all members have joined or timed out; aiokafka alone would wait. Before each
+    join, the worker commits and suspends its tasks, so the end of a join loses no work. A member without a
+    ``group_instance_id`` also leaves the group, so the other members need not wait.
     """
     send = coordinator._send_req
 
@@ -137,7 +138,7 @@ async def watch_membership(
     The cause may be members of another kind, which join with another protocol. An example is Java's newer group
     protocol (KIP-848), which `wait_until_free` does not see. These members have ``patience`` seconds to leave, counted
     from the first refusal. Afterwards, or after any other refusal that is not temporary, the function calls ``failed``
-    and returns. If there was no refusal for ``patience`` seconds, the time counts anew.
+    and returns. If there was no refusal for ``patience`` seconds, the next refusal is a first one again.
     """
     coordinator._subscription.register_fetch_waiters(())
     refused_since = last_refused = -math.inf

@@ -39,7 +39,7 @@ class Member(NamedTuple):
 class StaleMemberError(StreamsError):
     """The generation of this member is over.
 
-    The group may have given the member's partitions to others, which repeat the work since the last commit.
+    The group may have given the member's partitions to other members, which repeat the work since the last commit.
     """
 
 

@@ -32,9 +32,9 @@ def offsets_on_disk(
 ) -> dict[TaskId, int]:
     """The changelog offsets of the state that an earlier process has left, as sums over the stores of each task.
 
-    State that cannot be read does not count. A later attempt to open the task raises the error. Rows that are older
-    than the tombstones of their changelogs are deleted first (`aged_state`). Raises `BrokerError` if brokers do not
-    answer.
+    The sums leave out state that cannot be read. A later attempt to open the task raises the error. First, the function
+    deletes the rows of old stores, whose changelogs may lack tombstones (`aged_state`). Raises `BrokerError` if brokers
+    do not answer.
     """
     found = {}
     for name in directory.task_ids():

@@ -34,8 +34,8 @@ class Pace:
     slow, so the pace remembers the largest limit that brokers took quickly. Up to this value, the limit grows again by
     doubling.
 
-    Some brokers take long for any commit. Commits with few bytes show this latency, which does not count for commits
-    with more bytes.
+    Some brokers take long for any commit. Commits with few bytes show this latency. The pace subtracts the latency from
+    the times of commits with more bytes.
     """
 
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:

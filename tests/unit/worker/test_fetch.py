@@ -242,7 +242,9 @@ def test_a_member_of_a_new_group_begins_at_the_end_also_if_another_member_was_fi
     topic = SimpleNamespace(partitions={0: None, 1: None})
     brokers.list_topics = lambda timeout: SimpleNamespace(topics={"in": topic})  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        fetch, "list_offsets", lambda admin, tps, latest: dict.fromkeys(tps, 50 if latest else 0)
+        fetch,
+        "list_offsets",
+        lambda admin, tps, latest, stable=False: dict.fromkeys(tps, 50 if stable else 60 * latest),
     )
     fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, lambda topic: "latest", {"in": 2})  # type: ignore[arg-type]
     assert fetcher.committed([TWO])[TWO].offset == 50

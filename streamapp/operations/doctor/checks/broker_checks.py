@@ -52,8 +52,10 @@ def one_in_sync(survey: Survey) -> Found:
     "all replicas are needed to confirm a record",
     "stalls",
     reason="Brokers refuse records with acks=all while any broker with a replica of the partition is away, also "
-    "during a restart. If min.insync.replicas is larger than the number of replicas, they refuse them always.",
-    remedy=f"{_ALTER}min.insync.replicas=2. The topic needs three replicas.",
+    "during a restart. If min.insync.replicas is larger than the number of replicas, brokers always refuse these "
+    "records.",
+    remedy=f"{_ALTER}min.insync.replicas=2. If the topic has fewer than three replicas, first run "
+    "kafka-reassign-partitions with three replicas for each partition.",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
 def all_in_sync(survey: Survey) -> Found:
@@ -180,8 +182,8 @@ def unknown_rack(survey: Survey) -> Found:
     "the cluster uses the old protocol of transactions",
     "doubles",
     reason="Below the feature level transaction.version 2, a record of an aborted transaction that arrives late may "
-    "become part of the producer's next transaction (KIP-890). The record then counts twice, because it is also sent "
-    "again. A late record may also start a transaction that never ends.",
+    "become part of the producer's next transaction (KIP-890). The topic then has the record twice, because the "
+    "producer also sends it again. A late record may also start a transaction that never ends.",
     remedy="When all brokers have version 4.0 or newer, run kafka-features --bootstrap-server ... upgrade "
     "--feature transaction.version=2",
     page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",

@@ -80,14 +80,17 @@ def isolation(survey: Survey) -> Found:
     "SA505",
     "a consumer commits automatically",
     "loses",
-    reason="enable.auto.commit commits offsets at intervals, also of records that the application has received, but "
-    "not processed. (Java's client: only if other threads process the records.) A crash loses these records.",
-    remedy="Set enable.auto.commit=false, and commit after the processing.",
+    reason="With enable.auto.commit, the client commits offsets at intervals, also of records that the application has "
+    "received, but not processed. A crash loses these records. (With Java's client, the danger exists only if other "
+    "threads than the polling thread process the records.)",
+    remedy="Set enable.auto.commit=false, and commit after the processing. Or, with librdkafka's client, set "
+    "enable.auto.offset.store=false, and call store_offsets after the processing.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_enable.auto.commit",
 )
 def auto_commit(survey: Survey) -> Found:
     for client in _clients(survey, "consumer"):
-        if client["enable.auto.commit"] == "true":
+        stores_early = client.java or client["enable.auto.offset.store"] == "true"
+        if client["enable.auto.commit"] == "true" and stores_early:
             yield client.name, client.said("enable.auto.commit")
 
 

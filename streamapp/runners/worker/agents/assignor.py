@@ -6,9 +6,9 @@ also fails if a static member (KIP-345) comes back with another address.
 A worker counts in the rows of a table that it has restored. So the worker that reads a partition of a topic must also
 have the same partition of the changelogs of the tables. Faust places only those topics together to which the same
 members subscribe. While a new version replaces an old one, the members may subscribe to other topics. Faust would then
-part a topic from the changelog, and rows would begin anew on another worker. So a member
-with other topics than the leader gets no topics that tables may need, if it shares one of them with the leader. Such a
-member waits until a member of its version leads the group. The leader tells the member so.
+part a topic from the changelog, and rows would begin anew on another worker. Suppose that a member and the leader have
+different topics, and share one that a table may need. Then the member gets no topic that a table may need. The member
+waits until a member of its version leads the group. The leader tells the member so.
 """
 
 from __future__ import annotations
@@ -75,24 +75,30 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     ``agents`` is the digest of the topics that the member's agents need. Members of earlier releases have no digest,
     and count as members of the same version.
 
-    In a subscription ``streams`` has ``moved`` and ``globals``, and for a worker with a topology also the others:
+    ``streams`` of a subscription has ``moved``. This number begins with 0 at the member's start, and `_ask_anew` raises
+    it, so that the subscription changes. The entry ``globals`` is true if the member's agents have global tables. A
+    worker with a topology also gives these entries of ``streams``:
 
     - ``rack``, the member's rack;
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
-    - ``moved``, the number of times that the member has asked for an assignment with its present data;
-    - ``globals``, true if the member's agents have global tables;
     - ``names``, the `Plan.task_names` of the member;
     - ``roles``, the `Plan.topic_roles` of the member.
 
-    In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
-    addresses of the workers with a copy. ``names`` and ``roles`` are those of the leader. ``waits_for`` is the address
-    of the leader, if the member gets no topic that a table may need.
+    The leader is the member that divides the tasks among the members. ``streams`` of an assignment has these entries:
 
-    During the rollout of a new version, the id of a task may mean another task in the other version. So members take no
-    standbys, offsets and copies from members with other ``names``, and the leader gives such members no standbys.
-    If a topic of both versions has another role in the other version, the member ends, and gets no tasks of the leader.
-    Members of earlier releases have no ``names`` or no ``roles``.
+    - ``standby`` and ``warmup``, the tasks of which the member keeps a standby or a warm-up;
+    - ``copies``, the addresses of the workers with a copy, by task;
+    - ``names`` and ``roles``, as above, of the leader;
+    - ``waits_for``, the address of the leader, if the member gets no topic that a table may need.
+
+    During the rollout of a new version, the id of a task may mean another task in the other version. So a member
+    ignores standbys and copies from a leader with other ``names``. The leader ignores the offsets of members with other
+    ``names``, and gives these members no standbys and no warm-ups.
+
+    If a topic of both versions has another role in the other version, the leader gives the member no tasks, and the
+    member ends. (A static member first asks once anew, because its assignment may be from before its restart.) Members
+    of earlier releases lack ``names`` or ``roles``, and count as members of the same version.
     """
 
     agents: str = ""

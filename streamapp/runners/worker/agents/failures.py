@@ -207,8 +207,8 @@ def _no_restart(stream: Any) -> str | None:
 class WatchedTopic(faust.Topic):  # type: ignore[misc]
     """A topic whose undecodable records go to ``deserialization_exception_handler``.
 
-    A topic that Faust creates has as many replicas as the application's internal topics, unless it names another
-    number.
+    A topic that Faust creates, and that has no ``replicas`` of its own, gets `App.topic_replicas` replicas. This number
+    is Faust's setting ``topic_replication_factor``, otherwise the configuration's ``replication_factor``.
     """
 
     replicas: int | None

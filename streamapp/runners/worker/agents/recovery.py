@@ -143,7 +143,8 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
 
     @property
     def with_rows(self) -> str | None:
-        """The name of a table with a changelog that has rows here. None: there is no such table."""
+        """The name of a table that has a changelog, and rows in this process. None: no table has both. Global tables
+        are left out."""
         tables = [table for table in self._changelogs.values() if not table.is_global]
         return next((str(table.name) for table in tables if next(iter(table.data), None) is not None), None)
 
