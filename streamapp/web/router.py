@@ -93,7 +93,9 @@ class AgentsRouter(Router):  # type: ignore[misc]
         headers.update(login_headers(request, web.signatures, request.method, worker, url))
         session = self.app.http_client
         try:
-            async with session.request(request.method, url, headers=headers, ssl=web.client_context) as answer:
+            async with session.request(
+                request.method, url, headers=headers, ssl=web.client_context
+            ) as answer:
                 return web.text(await answer.text(), content_type=answer.content_type, status=answer.status)
         except (ClientError, TimeoutError) as error:
             raise ServiceUnavailable(
