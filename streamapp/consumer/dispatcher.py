@@ -70,17 +70,19 @@ class Dispatcher:
         done: Collection[int] = (),
         fence: int = 0,
         topic_id: str | None = None,
+        *,
+        new_begin: bool = False,
     ) -> None:
         """Adds a partition that the group has assigned to this member.
 
         ``done`` are offsets after ``position`` whose records are done already. If a database saves the offsets,
         ``fence`` is the number that its row for the partition has for this owner (`SavedOffset`). ``topic_id`` is the
-        id of the topic, if known.
+        id of the topic, if known. With ``new_begin``, the partition gives the handler no record before `committed`.
         """
         partition = PartitionLanes(
             source, DoneOffsets(position, done, topic_id), by_key=self._options.ordered_by == "key"
         )
-        partition.fence = fence
+        partition.fence, partition.new_begin = fence, new_begin
         partition.start = None if position is None else (position, done)
         with self.changed:
             self._partitions[source] = partition
@@ -160,6 +162,12 @@ class Dispatcher:
     def overdue(self) -> bool:
         """True if the time of the last `confirm` is over: the group may have given the partitions to others."""
         return self._clock() >= self._member_until
+
+    @property
+    def has_new_begins(self) -> bool:
+        """True while a partition waits for the commit of its begin."""
+        with self.changed:
+            return any(partition.new_begin for partition in self._partitions.values())
 
     @property
     def sources(self) -> list[TopicPartition]:
@@ -369,8 +377,13 @@ class Dispatcher:
         with self.changed:
             self._account.commits += 1
             for source, position in positions.items():
-                if source in self._partitions:
-                    self._committed[source] = position
+                partition = self._partitions.get(source)
+                if partition is None:
+                    continue
+                self._committed[source] = position
+                if partition.new_begin:
+                    partition.new_begin = False
+                    self.changed.notify_all()
 
     def step(self, sources: Collection[TopicPartition] | None = None) -> Step:
         """The next transaction: the result of `positions`, and the outputs of the calls that these positions include.

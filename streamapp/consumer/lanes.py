@@ -98,6 +98,9 @@ class PartitionLanes:
         """The number of records in lanes that wait for another attempt."""
         self.parked_bytes: int = 0
         self.in_work: int = 0
+        self.new_begin: bool = False
+        """True until the begin of the partition is committed, if a later start would choose another one. Until then, no
+        record goes to the handler."""
         self.start: tuple[int, Collection[int]] | None = None
         """The position at which this member began, and the records behind the position that were done."""
         self.held_until: float = 0.0
@@ -159,7 +162,7 @@ class PartitionLanes:
 
         None if no record may go to the handler now.
         """
-        if self.closed:
+        if self.closed or self.new_begin:
             return None
         parts: list[tuple[Lane, list[Item]]] = []
         room, left = most_bytes, most

@@ -19,6 +19,8 @@ from streamapp.records import TopicPartition
 __all__ = ["OffsetSink", "PostgresOffsets", "SavedOffset", "SinkFenced", "SqliteOffsets"]
 
 _TABLE = "streamapp_offsets"
+_TURNS: dict[str, threading.Lock] = {}
+"""The turns of this process on each SQLite file, by its real path."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
@@ -190,7 +192,7 @@ class SqliteOffsets(OffsetSink):
     def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
         super().__init__(table)
         self.path: str = os.fspath(path)
-        self._turn = threading.Lock()
+        self._turn = _TURNS.setdefault(os.path.realpath(path), threading.Lock())
 
     def create(self) -> None:
         check_sqlite(self.path)

@@ -45,6 +45,8 @@ _GONE_SECONDS = 15.0
 5301)."""
 _CLOSE_SECONDS = 10.0
 _ASK_SECONDS = 5.0
+_BEGIN_SECONDS = 0.5
+"""The longest time between two attempts to commit the begin of a partition."""
 _NO_POSITION = -1
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -70,6 +72,8 @@ class Subscription:
     ) -> None:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
         self._member_seconds = options.member_seconds
+        self._late_since: float | None = None
+        """The time of a late poll; None while this consumer is certainly a member of its group."""
         self._commit_at = time.monotonic()
         self._moved: set[TopicPartition] = set()
         """Partitions that a rebalance took away during the last poll.
@@ -152,6 +156,7 @@ class Subscription:
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._options.commit_seconds
             self.commits.commit()
+            self._hurry_begins()
             for source, position in self._dispatcher.begin_anew().items():
                 self._client.seek(KafkaPartition(*source, position))
                 self._flow(self._client.resume, [source])
@@ -160,11 +165,17 @@ class Subscription:
             self._flow(self._client.pause, pause)
         if resume:
             self._flow(self._client.resume, resume)
-        first = self._poll()
+        began = time.monotonic()
+        if self._dispatcher.overdue and self._late_since is None:
+            self._late_since = began
+        first = self._client.poll(self._poll_seconds)
         check_size(self._said)
-        if first is not None:
+        if first is None:
+            self._confirm(began, found_all=True)
+        else:
             self._moved.clear()
             more = self._client.consume(_MOST_RECORDS - 1, 0)
+            self._confirm(began, found_all=len(more) < _MOST_RECORDS - 1)
             if (first.topic(), first.partition()) not in self._moved:
                 more.insert(0, first)
             batches, events = split(more)
@@ -179,17 +190,29 @@ class Subscription:
         self._topics.check_ids()
         self._dispatcher.log_ends |= self._log_ends.look(self._dispatcher.sources)
 
-    def _poll(self) -> Message | None:
-        """Polls for the first record, and confirms the membership in the group.
+    def _confirm(self, began: float, *, found_all: bool) -> None:
+        """Confirms the membership in the group after a poll that began at the time ``began``.
 
         After a late poll, the group may have removed this member. A revocation then waits behind the records that
-        librdkafka has fetched. So the membership is confirmed by a poll that finds nothing.
+        librdkafka has fetched. So the membership is confirmed by a poll that finds all these records (``found_all``), a
+        moment later. A poll that finds nothing may never come, because records may arrive all the time.
         """
-        late = self._dispatcher.overdue
-        first = self._client.poll(_POLL_SECONDS if late else self._poll_seconds)
-        if (late and first is None) or not self._dispatcher.overdue:
+        now = time.monotonic()
+        if self._late_since is None:
+            if self._dispatcher.overdue:
+                self._late_since = now
+            else:
+                self._dispatcher.confirm(self._member_seconds)
+        elif now - began >= self._member_seconds:
+            self._late_since = now
+        elif found_all and now - self._late_since >= _POLL_SECONDS:
+            self._late_since = None
             self._dispatcher.confirm(self._member_seconds)
-        return first
+
+    def _hurry_begins(self) -> None:
+        """Brings the next commit forward while the handler waits for the commit of a begin."""
+        if self._dispatcher.has_new_begins:
+            self._commit_at = min(self._commit_at, time.monotonic() + _BEGIN_SECONDS)
 
     @property
     def _poll_seconds(self) -> float:
@@ -329,18 +352,21 @@ class Subscription:
                 self._dispatcher.open(source, known[source][0], done, fence, topic_id)
                 starts.append(KafkaPartition(*source, known[source][0]))
             else:
-                self._dispatcher.open(source, begins.get(source), (), fence, topic_id)
+                self._dispatcher.open(
+                    source, begins.get(source), (), fence, topic_id, new_begin=source in begins
+                )
                 starts.append(KafkaPartition(*source, begins.get(source, OFFSET_BEGINNING)))
         client.incremental_assign(starts)
-        if begins and not self.commits.commit(begins):
-            self._commit_at = time.monotonic()
+        if begins:
+            self.commits.commit(begins)
+            self._hurry_begins()
         logger.info("%s has %s", self._options.name, ", ".join(map(str, sources)))
 
     def _begins(self, new: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The begin of each partition without a position, if a later start would begin elsewhere.
 
-        Such a begin is committed before the first record. Otherwise a consumer that is killed before its first commit
-        would leave out the records between.
+        Such a begin is committed before the first call with a record of the partition. Otherwise a consumer that is
+        killed before its first commit would leave out the records between.
         """
         moving = [source for source in new if self._first_offsets.moves(source.topic)]
         if not moving:

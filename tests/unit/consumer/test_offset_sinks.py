@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -62,17 +63,23 @@ def test_a_close_leaves_the_connections_of_other_threads_open(sink: SqliteOffset
     sink.close()
 
 
-def test_threads_take_turns(sink: SqliteOffsets) -> None:
-    """SQLite lets waiting writers sleep and try again. Of 16 threads, some waited for 14 s."""
+@pytest.mark.parametrize("objects", [1, 2])
+def test_threads_take_turns(sink: SqliteOffsets, objects: int) -> None:
+    """SQLite lets waiting writers sleep and try again. Of 16 threads, some waited for 14 s.
+
+    Two consumers of a process may each have their own object for the same file.
+    """
+    other = sink if objects == 1 else SqliteOffsets(os.path.relpath(sink.path))
     errors, waits = list[Exception](), threading.Event()
 
     def impatient() -> None:
-        sink.connection().execute("PRAGMA busy_timeout = 0")  # SQLite itself does not wait
+        other.connection().execute("PRAGMA busy_timeout = 0")  # SQLite itself does not wait
         waits.set()
         try:
-            sink.transaction(lambda connection: connection.execute("INSERT INTO orders VALUES (2)"))
+            other.transaction(lambda connection: connection.execute("INSERT INTO orders VALUES (2)"))
         except sqlite3.Error as exc:
             errors.append(exc)
+        other.close()
 
     second = threading.Thread(target=impatient, daemon=True)
     with Waiting(sink) as first:

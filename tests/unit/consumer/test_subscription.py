@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,16 @@ def without_ids(subscription: Subscription, monkeypatch: pytest.MonkeyPatch) -> 
     """The broker of the tests does not describe topics."""
     topics = SimpleNamespace(ids_at_assignment=lambda *_: {}, check_ids=lambda: None)
     monkeypatch.setattr(subscription, "_topics", topics)
+
+
+class Polling:
+    """A client with another `poll`."""
+
+    def __init__(self, client: Any, poll: Callable[[float], Any]) -> None:
+        self._client, self.poll = client, poll
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
 
 def test_a_partition_that_was_paused_is_read_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +124,84 @@ def test_changed_certificates_repeat_and_lose_no_record(
     assert taken == [0, 1, 2, 3]
     assert subscription._client is clients[1]
     subscription.close()
+
+
+def test_a_member_that_polls_late_goes_on_although_records_never_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a late poll, the handler waited for a poll that found nothing. With many records, no such poll came until
+    the buffer was full."""
+    broker = MockKafka()
+    broker.write(0, b"k", b"0", 1)
+    config = StreamsConfig("flights", bootstrap_servers=broker.settings["bootstrap.servers"])
+    given = options(name="flights", topics=("delays",), config=config)
+    dispatcher = Dispatcher(given)
+    subscription = Subscription(given, dispatcher, None, None)
+    without_ids(subscription, monkeypatch)
+    taken, written = list[int](), [1]
+
+    def take() -> bool:
+        subscription.poll()
+        with dispatcher.changed:
+            unit = dispatcher.next_unit()
+        if unit is not None:
+            taken.append(unit.items[0].offset)
+            dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
+        return unit is not None
+
+    until(take, 60, lambda: "nothing arrives")
+    poll = subscription._client.poll
+
+    def poll_and_more(seconds: float) -> Any:
+        broker.write(0, b"k", b"more", 1)
+        written[0] += 1
+        return poll(20)
+
+    monkeypatch.setattr(subscription, "_client", Polling(subscription._client, poll_and_more))
+    dispatcher.confirm(-1.0)  # the last poll was too long ago
+    until(take, 60, lambda: f"{written} records were written, none was taken")
+    assert written[0] < 500
+    subscription._client.close()
+
+
+def test_no_call_begins_before_the_begin_of_its_partition_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a kill, the next start would choose a later begin, and leave out records between the calls."""
+    broker = MockKafka()
+    broker.write(0, b"k", b"before", 1)
+    config = StreamsConfig(
+        "flights", bootstrap_servers=broker.settings["bootstrap.servers"], auto_offset_reset="latest"
+    )
+    given = options(name="flights", topics=("delays",), config=config, commit_interval_ms=600_000)
+    dispatcher = Dispatcher(given)
+    subscription = Subscription(given, dispatcher, None, None)
+    without_ids(subscription, monkeypatch)
+    monkeypatch.setattr(
+        subscription, "_first_offsets", replace(subscription._first_offsets, first_new={"delays": 9})
+    )
+    commit, tries = subscription.commits.commit, list[Any]()
+
+    def fails(sources: Any = None) -> bool:
+        tries.append(sources)
+        return False
+
+    def next_offset() -> int | None:
+        subscription.poll()
+        with dispatcher.changed:
+            unit = dispatcher.next_unit()
+        return None if unit is None else unit.items[0].offset
+
+    monkeypatch.setattr(subscription.commits, "commit", fails)
+    offsets = list[int | None]()
+    until(lambda: offsets.append(next_offset()) or bool(dispatcher.sources), 60, lambda: "no partition came")
+    broker.write(0, b"k", b"behind", 1)
+    until(lambda: offsets.append(next_offset()) or len(tries) > 3, 60, lambda: tries)
+    assert dispatcher.look()[0].taken == 1
+    assert {*offsets} == {None}
+    monkeypatch.setattr(subscription.commits, "commit", commit)
+    until(lambda: next_offset() == 1, 60, lambda: "the record does not come after the commit")
+    subscription._client.close()
 
 
 def test_new_partitions_are_noticed_as_soon_as_by_workers() -> None:

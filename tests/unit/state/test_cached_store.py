@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from store_harness import ROW_LIMITS, Life
+from store_harness import IMAGE_LIMITS, ROW_LIMITS, Life, images_of
 
 from streamapp.errors import SerializationError
 from streamapp.query import (
@@ -16,6 +18,7 @@ from streamapp.query import (
 )
 from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache
+from streamapp.state.cached_times import CachedTimes
 from streamapp.state.row_memory import RowMemory
 
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -669,3 +672,79 @@ def test_an_index_entry_that_is_put_after_a_flush_flushes_its_row_again():
     life.commit()
     assert [update[:2] for update in heard] == [(Windowed("b", 20, 25), 2)]
     assert list(life.store.all()) == [(Windowed("a", 10, 15), 1), (Windowed("b", 20, 25), 2)]
+
+
+TIMES = st.integers(0, 60)
+STEPS = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from("aab"), TIMES, st.one_of(st.none(), st.integers(0, 9))),
+    st.tuples(st.just("look up"), st.sampled_from("aab"), TIMES, st.sampled_from([5, 60, 500])),
+    st.tuples(st.sampled_from(["later", "flush", "log", "persist", "commit", "reopen"])),
+)
+
+
+@given(
+    steps=st.lists(STEPS, min_size=5, max_size=40),
+    kind=st.sampled_from(["window", "timestamped_window", "session"]),
+    persistent=st.booleans(),
+    retention=st.sampled_from([5, 40, 100]),
+    max_bytes=st.sampled_from([1, 300, 10_000]),
+    row_bytes=ROW_LIMITS,
+    image_rows=IMAGE_LIMITS,
+)
+@example(  # the image still has a row that has expired
+    steps=[("put", "a", 0, 1), ("look up", "a", 20, 500), ("put", "a", 60, 1), ("put", "a", 0, 2)],
+    kind="timestamped_window",
+    persistent=True,
+    retention=40,
+    max_bytes=1,
+    row_bytes=100_000,
+    image_rows=16,
+)
+def test_the_row_below_the_cache_is_the_same_in_the_image_and_in_the_store(
+    steps, kind, persistent, retention, max_bytes, row_bytes, image_rows
+):
+    before = CachedTimes._before
+
+    def checked(store, row_key):
+        row = before(store, row_key)
+        assert row[0] == store._stored(row_key)[0]
+        return row
+
+    now = 50
+    with images_of(image_rows), mock.patch.object(CachedTimes, "_before", checked):
+        spec = {"kind": kind, "persistent": persistent, "retention_ms": retention}
+        life, _ = cached_life(
+            True, max_bytes, row_bytes, **spec if kind == "session" else spec | {"size_ms": 10}
+        )
+        for step, *at in steps:
+            if step == "put" and kind == "session":
+                life.store.put(at[0], now + at[1] - 5, now + at[1], at[2])
+            elif step == "put":
+                life.store.put(at[0], at[2], now + at[1])
+            elif step == "look up":
+                since = max(0, now - 20 + at[1])
+                look_up = life.store.find_sessions if kind == "session" else life.store.fetch
+                list(look_up(at[0], since, since + at[2]))
+            elif step == "later":
+                now += 37
+            elif step == "flush":
+                life.store.flush()
+            else:
+                life.go_on(step)
+
+
+def test_a_row_that_a_look_up_has_read_is_read_once():
+    life, heard = cached_life(kind="timestamped_window", retention_ms=100, size_ms=10)
+    life.store.put("a", 1, 20, 25)
+    life.commit()
+    life.reopen()
+    life.store.set_flush_listener(lambda *update: heard.append(update))
+    assert list(life.store.fetch("a", 0, 100)) == [(20, 1, 25)]
+    with mock.patch.object(life.store, "_read", side_effect=AssertionError):
+        life.store.put("a", 2, 20, 30)
+        life.store.put("a", 3, 30, 30)
+    life.store.flush()
+    assert [update[:3] for update in heard[-2:]] == [
+        (Windowed("a", 20, 30), 2, 1),
+        (Windowed("a", 30, 40), 3, None),
+    ]
