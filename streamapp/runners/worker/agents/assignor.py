@@ -6,9 +6,9 @@ also fails if a static member (KIP-345) comes back with another address.
 A worker counts in the rows of a table that it has restored. So the worker that reads a partition of a topic must also
 have the same partition of the changelogs of the tables. Faust places only those topics together to which the same
 members subscribe. While a new version replaces an old one, the members may subscribe to other topics. Faust would then
-part a topic from the changelog, and rows would begin anew on another worker. So a member
-with other topics than the leader gets no topics that tables may need, if it shares one of them with the leader. Such a
-member waits until a member of its version leads the group. The leader tells the member so.
+part a topic from the changelog, and rows would begin anew on another worker. So a member with other topics than the
+leader gets no topics that tables may need, if it shares one of them with the leader. Such a member waits until a member
+of its version leads the group. The leader tells the member so.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
+
+from faust.types import TP
 
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.membership import FaustMembership
@@ -137,12 +139,24 @@ class AgentAssignor(PartitionAssignor):
                 assignment.version, assignment.assignment, self._compress(metadata.dumps())
             )
         super().on_assignment(assignment)
+        self._list_own_changelogs()
         waited_for, self.waits_for = self.waits_for, metadata.streams.get("waits_for")
         if self.waits_for not in (None, waited_for):
             logger.warning("%s. %s", waits(self.waits_for), WAITS_REMEDY)
         if moved:
             logger.info("the address of this worker has changed; the worker tells the group")
             self._ask_anew()
+
+    def _list_own_changelogs(self) -> None:
+        """Lists the changelogs of this worker's tables as changelogs, for pages that look for the worker of a key.
+
+        A leader with other agents does not know these tables, and lists their changelogs among all other topics.
+        """
+        mine, others = self._table_manager.changelog_topics, self.external_topic_distribution
+        for url, topics in self.changelog_distribution.items():
+            found = self._topics_filtered(others.get(url, {}), mine)
+            topics.update(found)
+            self._tps_url.update({TP(topic, number): url for topic in found for number in found[topic]})
 
     def _ask_anew(self) -> None:
         """Asks the group for a new assignment.
