@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import faust
 import pytest
 from faust.exceptions import PartitionsMismatch
 from faust.types import TP
@@ -49,8 +50,11 @@ def test_a_change_in_a_batch_belongs_to_the_partition_of_the_records_with_its_ke
 
 
 def test_a_batch_of_one_partition_takes_any_key_also_beside_keys_that_are_no_keys_of_a_table() -> None:
-    records: Any = tuple(SimpleNamespace(partition=3, generation_id=1) for _ in range(2))
-    note_batch(records, [{"a": 1}, ["b"]])
+    class Tagged(faust.Record):  # type: ignore[misc]
+        tags: list[str]
+
+    records: Any = tuple(SimpleNamespace(partition=3, generation_id=1) for _ in range(3))
+    note_batch(records, [{"a": 1}, ["b"], Tagged(tags=["c"])])
     assert partition_in_batch("spent", "nobody") == 3
     note_batch(())
 
