@@ -25,6 +25,7 @@ __all__ = [
     "DONE_END",
     "DONE_MARK",
     "METADATA_LIMIT",
+    "MOST_METADATA",
     "SHORT_MARK",
     "STREAM_TIME",
     "TOPIC_ID",
@@ -67,6 +68,11 @@ STREAM_TIME = ".stream-time"
 
 METADATA_LIMIT = 4_000
 """The most bytes of metadata. Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
+
+MOST_METADATA = 500_000
+"""The most bytes of metadata in a commit with notes.
+
+Brokers write the offsets of a commit as one batch, and refuse more than 1 MiB (``message.max.bytes``)."""
 
 _NOTES_LIMIT = 2_000
 """The most bytes of metadata with notes. A backfill adds its own notes, and needs the room up to `METADATA_LIMIT`."""

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from streamapp.engine.metadata import MOST_METADATA
 from streamapp.engine.runner_ports import Changelogs, Position, StateHome, TaskEnvironment, Transaction
 from streamapp.engine.store_notes import check_notes, not_of_this_store, unnoted, without_notes
 from streamapp.engine.task import Task
@@ -29,12 +30,6 @@ __all__ = ["Restoration", "TaskSession", "commit"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 S = TypeVar("S", bound="TaskSession")
-
-_MOST_METADATA = 500_000
-"""The most bytes of metadata in a commit with notes about stores.
-
-Brokers write the offsets of a commit as one batch, and refuse more than 1 MiB (``message.max.bytes``).
-"""
 
 
 class Restoration(NamedTuple):
@@ -292,7 +287,7 @@ def commit(
 
 
 def _bounded(positions: dict[TopicPartition, Position]) -> dict[TopicPartition, Position]:
-    """The positions, without the notes about stores if the metadata of all inputs exceeds `_MOST_METADATA`."""
-    if sum(len(position.metadata) for position in positions.values()) <= _MOST_METADATA:
+    """The positions, without the notes about stores if the metadata of all inputs exceeds `MOST_METADATA`."""
+    if sum(len(position.metadata) for position in positions.values()) <= MOST_METADATA:
         return positions
     return {tp: Position(at.offset, without_notes(at.metadata)) for tp, at in positions.items()}

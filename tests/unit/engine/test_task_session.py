@@ -146,7 +146,7 @@ def test_a_commit_of_very_many_inputs_leaves_out_the_notes_about_stores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Brokers refuse a commit of more than 1 MiB, so a worker with many inputs and many stores could not commit."""
-    monkeypatch.setattr(task_session, "_MOST_METADATA", 100)
+    monkeypatch.setattr(task_session, "MOST_METADATA", 100)
     sent = Sent()
     session = worked(sent)
     (position,) = session.commit_positions().values()

@@ -17,7 +17,9 @@ from faust.types import TP
 from mode.utils.locks import Event
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.engine.metadata import metadata_of
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.lost_offsets import noted_topics
 from streamapp.runners.worker.agents import consumer as consumer_of_agents
 from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents
@@ -393,6 +395,25 @@ async def test_agents_that_begin_at_the_end_never_commit_an_earlier_position() -
     assert await consumer._commit_positions({ORDERS: 0}, Member(7, "a"))
     assert committed == [{ORDERS: 20}]
     assert consumer._begun == {}
+
+
+def test_a_commit_has_no_more_metadata_than_brokers_take() -> None:
+    """The note that the group has offsets in these topics made commits too large, and brokers refused them."""
+    consumer = Seeking(Member(7, "a"))
+    table = App("many-topics").Table("seen")
+    consumer.app.tables = {"seen": table}
+    topics = {f"topic-{number}" for number in range(100)}
+    placed = {TP(topic, partition): 5 for topic in topics for partition in range(12)}
+    consumer._placed, consumer._committed_offset = set(placed), dict(placed)
+    one = {TP("topic-7", 0): 6}
+    due, notes = consumer._noting(one, topics)
+    assert due == one
+    assert noted_topics([metadata_of("A1", *notes)], topics) == topics
+    assert consumer._noting(placed, topics) == (placed, ())
+    few = {"topic-1", "topic-2"}
+    due, notes = consumer._noting(one, few)
+    assert due == placed | one
+    assert noted_topics([metadata_of("A1", *notes)], topics) == few
 
 
 async def settle() -> None: ...

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import faust
 import pytest
+from faust.exceptions import PartitionsMismatch
 from faust.types import TP
 
 from streamapp import App, StreamsConfig
@@ -21,6 +23,7 @@ by_event = app.Table("by-event", default=int).tumbling(10)
 by_clock = app.Table("by-clock", default=int).tumbling(3600, expires=7200).relative_to_now()
 customers = app.SetTable("customers", value_type=str)
 windowed_sets = app.SetTable("windowed-sets", value_type=str).tumbling(10)
+partitioned_sets = app.SetTable("partitioned-sets", value_type=str, use_partitioner=True)
 
 
 rows = app.Table("rows", default=int)
@@ -47,8 +50,11 @@ def test_a_change_in_a_batch_belongs_to_the_partition_of_the_records_with_its_ke
 
 
 def test_a_batch_of_one_partition_takes_any_key_also_beside_keys_that_are_no_keys_of_a_table() -> None:
-    records: Any = tuple(SimpleNamespace(partition=3, generation_id=1) for _ in range(2))
-    note_batch(records, [{"a": 1}, ["b"]])
+    class Tagged(faust.Record):  # type: ignore[misc]
+        tags: list[str]
+
+    records: Any = tuple(SimpleNamespace(partition=3, generation_id=1) for _ in range(3))
+    note_batch(records, [{"a": 1}, ["b"], Tagged(tags=["c"])])
     assert partition_in_batch("spent", "nobody") == 3
     note_batch(())
 
@@ -157,6 +163,66 @@ async def test_rows_of_a_partition_that_has_moved_leave_the_table() -> None:
             assert len(table) == 1
             await table.on_recovery_completed({TP("changelog", 1)}, set())
             assert len(table) == len(table.data._key_partition) == 0
+
+
+@app.agent(orders)  # type: ignore[untyped-decorator]
+async def note_sets(stream: Any) -> None:
+    async for order in stream:
+        partitioned_sets["all"].add(str(order))
+
+
+async def test_all_changes_of_a_set_are_in_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operation is a part of the key, so the partitioner would part additions from removals."""
+    sent: list[tuple[int | None, Any]] = []
+    monkeypatch.setattr(
+        partitioned_sets, "send_changelog", lambda partition, key, *_: sent.append((partition, key))
+    )
+    async with AgentTest(note_sets) as test:
+        await test.put(1, key="all")
+    assert sent == [(0, (1, "all"))]
+
+
+@pytest.mark.parametrize("kind", ["SetTable", "SetGlobalTable"])
+def test_only_sets_that_are_not_global_need_the_partitions_of_the_topic(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each worker reads all partitions of a global table."""
+    other = App("partitions-of-sets")
+    table = getattr(other, kind)("sets", value_type=str)
+    counts = {"orders": 4, table.changelog_topic_name: 8}
+    monkeypatch.setattr(other, "_consumer", SimpleNamespace(topic_partitions=counts.get))
+    event = SimpleNamespace(message=SimpleNamespace(topic="orders", partition=3))
+    monkeypatch.setattr("streamapp.runners.worker.agents.keyed_tables.current_event", lambda: event)
+    if kind == "SetGlobalTable":
+        assert table._partition_by_record("ann") == 3
+        return
+    with pytest.raises(PartitionsMismatch):
+        table._partition_by_record("ann")
+
+
+async def test_no_callback_gets_the_window_of_a_row_that_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The callback got None in place of the value."""
+    table, closed = expiring.table, []
+    monkeypatch.setattr(table, "_on_window_close", lambda key, value: closed.append((key, value)))
+    monkeypatch.setattr(table, "last_closed_window", 0.0)
+    for moves in (False, True):
+        async with AgentTest(note_rows) as test:
+            await test.put(5, key="ann", timestamp=1_000.0 + 10 * moves)
+            if moves:
+                await table.on_recovery_completed({TP("changelog", 1)}, set())
+            await table._del_old_keys()
+    assert closed == [(("ann", (1_000.0, 1_009.9)), 5)]
+
+
+async def test_rows_on_disk_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faust's store on disk reads all rows to count them. Each clean-up counted them twice."""
+
+    class OnDisk(dict[Any, Any]):
+        def __len__(self) -> int:
+            raise AssertionError("all rows are read")
+
+    monkeypatch.setattr(expiring.table, "_data", OnDisk())
+    await expiring.table._del_old_keys()
 
 
 async def test_windows_that_expire_leave_nothing_behind() -> None:

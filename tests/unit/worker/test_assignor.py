@@ -199,9 +199,12 @@ def test_workers_with_different_agents_run_at_the_same_time_if_they_share_no_top
         assignor, role = members[name][0], name.split("-")[0]
         assignor.on_assignment(answer)
         assert assignor.waits_for is None
-        active = assignor._assignment.actives
-        assert active[role] == active[f"rolling-{role}-table-changelog"]
+        active, changelog = assignor._assignment.actives, f"rolling-{role}-table-changelog"
+        assert active[role] == active[changelog]
         placed[role] += len(active[role])
+        # Pages of the table find the worker of a key, also if the leader does not have the table.
+        assert assignor.table_metadata(changelog)[str(assignor._url)] == {changelog: active[changelog]}
+        assert {tp.partition for tp in assignor._tps_url if tp.topic == changelog} == set(range(PARTITIONS))
     assert placed == {"orders": PARTITIONS, "returns": PARTITIONS}
     assert "need other topics than here" not in caplog.text
 

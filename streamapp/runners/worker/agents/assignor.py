@@ -18,6 +18,8 @@ import logging
 from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
+from faust.types import TP
+
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.membership import FaustMembership
 
@@ -143,12 +145,24 @@ class AgentAssignor(PartitionAssignor):
                 assignment.version, assignment.assignment, self._compress(metadata.dumps())
             )
         super().on_assignment(assignment)
+        self._list_own_changelogs()
         waited_for, self.waits_for = self.waits_for, metadata.streams.get("waits_for")
         if self.waits_for not in (None, waited_for):
             logger.warning("%s. %s", waits(self.waits_for), WAITS_REMEDY)
         if moved:
             logger.info("the address of this worker has changed; the worker tells the group")
             self._ask_anew()
+
+    def _list_own_changelogs(self) -> None:
+        """Lists the changelogs of this worker's tables as changelogs, for pages that look for the worker of a key.
+
+        A leader with other agents does not know these tables, and lists their changelogs among all other topics.
+        """
+        mine, others = self._table_manager.changelog_topics, self.external_topic_distribution
+        for url, topics in self.changelog_distribution.items():
+            found = self._topics_filtered(others.get(url, {}), mine)
+            topics.update(found)
+            self._tps_url.update({TP(topic, number): url for topic in found for number in found[topic]})
 
     def _ask_anew(self) -> None:
         """Asks the group for a new assignment.

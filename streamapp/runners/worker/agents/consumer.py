@@ -24,7 +24,7 @@ from faust.types import TP, EventT
 from mode import Service
 
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
-from streamapp.engine.metadata import metadata_of
+from streamapp.engine.metadata import MOST_METADATA, metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
@@ -58,6 +58,8 @@ _FINISH_SECONDS = 10.0
 """The longest time that a rebalance waits for agents to finish their records, and that a commit is tried again."""
 _VERIFY_SECONDS = 30.0
 """The time between two checks for partitions that do not move. Each check may log a line for each of them."""
+_OTHER_LETTERS = 120
+"""The letters of metadata beside the note of topics: the id of the topic, and the name of the transaction."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
 
@@ -570,12 +572,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         producer: AgentProducer = self.app.producer
         await producer.settle()
         with_offsets = self._with_offsets | {tp.topic for tp in due}
-        notes: tuple[str, ...] = ()
-        if changelogs_of_agents(self.app):
-            notes = (note_of_topics(with_offsets),)
-            if with_offsets != self._noted:
-                # The offsets of the other topics need the note, because a topic loses its own notes with its offsets.
-                due = {tp: at for tp in self._placed if (at := self._committed_offset[tp])} | due
+        due, notes = self._noting(due, with_offsets)
         if self._transactions is None:
             done = await self._commit_alone(due, member, notes)
         else:
@@ -597,6 +594,22 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self.app.tables.on_commit(due)
             self.app.monitor.on_tp_commit(due)
         return done
+
+    def _noting(self, due: dict[TP, int], topics: Set[str]) -> tuple[dict[TP, int], tuple[str, ...]]:
+        """The positions of a commit, and the note for their metadata that the group has offsets in these topics.
+
+        If the note is new, the positions of all partitions are committed with it. A topic loses its own notes with its
+        offsets, so the offsets of the other topics need the note. Brokers refuse a commit with too much metadata. So
+        the positions of such a commit have no note, and the next smaller commits have it.
+        """
+        if not changelogs_of_agents(self.app):
+            return due, ()
+        note = note_of_topics(topics)
+        most = MOST_METADATA // (len(metadata_of(None, note)) + _OTHER_LETTERS)
+        if topics != self._noted:
+            every = {tp: at for tp in self._placed if (at := self._committed_offset[tp])} | due
+            due = every if len(every) <= most else due
+        return due, (note,) if len(due) <= most else ()
 
     async def _commit_alone(self, due: Mapping[TP, int], member: Member, notes: tuple[str, ...]) -> bool:
         if self._thread.should_stop:  # the thread would not answer

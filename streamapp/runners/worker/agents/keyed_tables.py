@@ -38,16 +38,21 @@ class PlacedTable(Table[Any, Any]):  # type: ignore[misc]
     WindowWrapper: ClassVar[Any] = AgentWindows
 
     def partition_for_key(self, key: Any) -> int | None:
-        """The partition of the changelog for a change. Raises `StreamsError` if records of a batch leave it open."""
-        if current_event() is None and not self.use_partitioner:
+        """The partition of the changelog for a change. None: that of the partitioner."""
+        return None if self.use_partitioner else self._partition_by_record(key)
+
+    def _partition_by_record(self, key: Any) -> int:
+        """The partition of the present record. Raises `StreamsError` if records of a batch leave it open."""
+        event = current_event()
+        if event is None:
             raise StreamsError(
                 f"the table {self.name} can be changed only by an agent that works on a record, because the record "
                 "says in which partition the row is. Timers, tasks and pages can send a record to an agent"
             )
-        partition: int | None = super().partition_for_key(key)
-        if partition is None or not batch_under_work():
-            return partition
-        return partition_in_batch(self.name, key if self.window is None else key[0])
+        self._verify_source_topic_partitions(event.message.topic)
+        if batch_under_work():
+            return partition_in_batch(self.name, key if self.window is None else key[0])
+        return int(event.message.partition)
 
     def _relative_now(self, event: EventT[Any] | None = None) -> float:
         """The clock. Faust takes the end of the last window instead, so each change would open a new window."""
@@ -112,11 +117,19 @@ class AgentTable(PlacedTable):
         self._partitions.pop(key, None)
 
     async def _del_old_keys(self) -> None:
-        rows = len(self.data)
+        """Deletes the rows of windows that have expired, and what is noted about them.
+
+        A row whose partition has moved is not here any more. Faust would call ``on_window_close`` with None for it.
+        """
+        now, data = time.time(), self.data
+        for (_, end), keys in self._partition_timestamp_keys.items():
+            if self.window.stale(end, now):
+                keys.intersection_update([key for key in keys if key in data])
         await super()._del_old_keys()
-        if len(self.data) < rows:
-            for key in [key for key in self._partitions if key not in self.data]:
-                del self._partitions[key]
+        partitions = self._partitions
+        if partitions and len(partitions) > len(data):  # a store on disk reads all rows for its length
+            for key in [key for key in partitions if key not in data]:
+                del partitions[key]
 
     @property
     def _partitions(self) -> MutableMapping[Any, int]:

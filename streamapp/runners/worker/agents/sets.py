@@ -59,9 +59,13 @@ class AgentSetTable(PlacedTable, SetTable[Any, Any]):  # type: ignore[misc]
         return _Sets(self)
 
     def _send_changelog(self, event: EventT[Any] | None, key: Any, *arguments: Any) -> None:
-        """Sends a change of a set. Faust takes the partition of the present record, which may be one of a batch."""
+        """Sends a change of a set. Faust takes the partition of the present record, which may be one of a batch.
+
+        ``use_partitioner`` has no effect, as in Faust. The key of a change has the operation, so the partitioner would
+        part the changes of one set.
+        """
         _, row = key
-        self.send_changelog(self.partition_for_key(row), key, *arguments)
+        self.send_changelog(self._partition_by_record(row), key, *arguments)
 
     def _new_changelog_topic(self, **options: Any) -> Any:
         """The changelog. Brokers keep each of its records, because each record adds or removes one member.
@@ -79,3 +83,6 @@ class AgentSetTable(PlacedTable, SetTable[Any, Any]):  # type: ignore[misc]
 
 class AgentSetGlobalTable(AgentSetTable, SetGlobalTable):  # type: ignore[misc]
     """A table of sets that each worker has completely."""
+
+    def _verify_source_topic_partitions(self, source_topic: str) -> None:
+        """Does nothing: each worker reads all partitions, so the changelog may have more of them than the topic."""

@@ -4,7 +4,8 @@ record."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 from weakref import ref
@@ -87,7 +88,9 @@ def note_batch(records: tuple[Message, ...], keys: Iterable[Any] = ()) -> None:
     _witnesses.set(tuple({record.generation_id: record for record in records}.values()))
     partitions: dict[Any, set[int]] = {}
     for record, key in zip(records, keys, strict=False):
-        if isinstance(key, Hashable):
+        with suppress(
+            TypeError
+        ):  # a key without a hash, such as a list or a Record with a list, is no key of a table
             partitions.setdefault(key, set()).add(record.partition)
     _partitions.set(partitions)
 
