@@ -10,6 +10,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
+from streamapp import web
 from streamapp.cli import main
 
 NAMES = main.list_commands(click.Context(main))
@@ -73,3 +74,10 @@ def test_the_shell_completes_commands_and_their_options() -> None:
     shell = ShellComplete(main, {}, "streamapp", "_STREAMAPP_COMPLETE")
     assert [each.value for each in shell.get_completions([], "des")] == ["describe"]
     assert "--max" in [each.value for each in shell.get_completions(["offsets", "lag"], "--m")]
+
+
+def test_the_package_of_the_web_server_has_the_names_of_its_page() -> None:
+    """docs/views.md names ``streamapp.web.add_routes`` for applications of aiohttp."""
+    assert [name for name in web.__all__ if not hasattr(web, name)] == []
+    with pytest.raises(AttributeError, match="has no attribute 'add_rotes'"):
+        _ = web.add_rotes
