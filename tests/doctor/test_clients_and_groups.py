@@ -64,6 +64,17 @@ def test_tables_with_rows_whose_group_has_no_offsets(patient: Patient) -> None:
     assert patient.findings() == set()
 
 
+def test_a_changelog_with_records_of_an_aborted_transaction_only_has_no_rows(patient: Patient) -> None:
+    """Workers start then, because a restore does not read such records."""
+    producer = Producer({"bootstrap.servers": patient.bootstrap, "transactional.id": patient.id})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(patient.changelog, b"v", b"k")
+    producer.flush()
+    producer.abort_transaction()
+    assert patient.findings() == set()
+
+
 @provokes("SA407")
 def test_records_of_a_retry_that_is_gone(patient: Patient) -> None:
     parked, waiting = (f"{patient.id}-look-up-{kind}-changelog" for kind in ("parked", "retry-1-waiting"))

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
+import pytest
 from confluent_kafka import TopicPartition
 
-from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde, Topology
+from streamapp import (
+    Materialized,
+    Processor,
+    Record,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    Topology,
+)
 from streamapp.broker.requests import LastingAdmin
 from streamapp.runners.worker.topics import prepare_topics
 from streamapp.windows import TimeWindows
@@ -266,3 +278,41 @@ def test_a_compacted_input_of_a_stream_but_not_of_a_table(patient: Patient) -> N
     builder.stream(rows).to(patient.sink)
     patient.configure(builder.build())
     assert patient.findings() == {("SA213", rows)}
+
+
+class Keep(Processor):
+    def process(self, record: Record) -> None:
+        self.context.get_state_store("rows").put(record.key, record.value)
+
+
+def expiring_table(builder: StreamsBuilder, topic: str) -> None:
+    builder.table(topic, materialized=Materialized("rows", ttl=timedelta(days=1)))
+
+
+def table_of_a_stream(builder: StreamsBuilder, topic: str) -> None:
+    builder.stream(topic).to_table(materialized=Materialized("rows"))
+
+
+def global_table(builder: StreamsBuilder, topic: str) -> None:
+    builder.global_table(topic)
+
+
+def read_only_store(builder: StreamsBuilder, topic: str) -> Topology:
+    spec = Stores.key_value("rows", TEXT, TEXT)
+    return builder.build().add_read_only_state_store(
+        spec, "read", topic, "keep", Keep, key_serde=TEXT, value_serde=TEXT
+    )
+
+
+@pytest.mark.parametrize("describe", [expiring_table, table_of_a_stream, global_table, read_only_store])
+def test_a_compacted_input_that_fills_a_store_is_no_danger(
+    patient: Patient, describe: Callable[[StreamsBuilder, str], Topology | None]
+) -> None:
+    rows = f"{patient.id}-rows"
+    patient.create(rows, config={"cleanup.policy": "compact"})
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    builder.stream(patient.source).to(patient.sink)
+    topology = describe(builder, rows)
+    patient.configure(topology or builder.build())
+    prepared(patient)
+    assert patient.findings() == set()

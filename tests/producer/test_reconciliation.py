@@ -54,7 +54,7 @@ def send(topics: Topics, topic: str, names: list[str], **more: Any) -> None:
             producer.send_soon(topic, key=name.encode(), value=b"{}", **more)
 
 
-def at(ms: int) -> str:
+def moment(ms: int) -> str:
     return f"1970-01-01T00:00:0{ms / 1_000:.3f}"
 
 
@@ -260,7 +260,7 @@ def test_only_records_of_a_time_count(topics: Topics) -> None:
     for name, at in (("early", 900), ("a", 1_000), ("b", 1_999), ("late", 2_000)):
         send(topics, topic, [name], timestamp=at)
     Path("ids").write_text("a\nb\n")
-    result = run(topic, "--source", "ids", "--from", at(1000), "--to", at(2000))
+    result = run(topic, "--source", "ids", "--from", moment(1000), "--to", moment(2000))
     assert result.exit_code == 0, result.output
 
 
@@ -272,7 +272,9 @@ def test_lines_of_another_time_are_left_out_as_their_records_are(topics: Topics)
         for name, at in (("early", 900), ("a", 1_000), ("b", 1_999), ("under-way", 2_000))
     ]
     Path("source").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = run(topic, "--source", "source", "--from", at(1000), "--to", at(2000), "--republish", "100")
+    result = run(
+        topic, "--source", "source", "--from", moment(1000), "--to", moment(2000), "--republish", "100"
+    )
     assert result.exit_code == 0, result.output
     assert "| in the source | 2 |" in result.output
     assert "| republished | 2 |" in result.output
@@ -285,7 +287,9 @@ def test_windows_of_another_time_are_left_out_of_the_source(topics: Topics) -> N
     for at in (1_000, 2_500, 5_000):
         send(topics, topic, ["a"], timestamp=at)
     Path("counts").write_text("0\ta\t9\n2000\ta\t1\n4000\ta\t9\n")
-    result = run(topic, "--source", "counts", "--window", "2000", "--from", at(2000), "--to", at(4000))
+    result = run(
+        topic, "--source", "counts", "--window", "2000", "--from", moment(2000), "--to", moment(4000)
+    )
     assert result.exit_code == 0, result.output
 
 
@@ -348,7 +352,7 @@ def test_an_id_in_protobuf_or_without_a_registry_is_refused(
         (("--window", "1000"), "line 1"),
         (("--window", "1000", "--republish", "1"), "needs ids"),
         (("--republish", "1"), 'a JSON object with "id"'),
-        (("--window", "1000", "--from", at(500)), "500 is within a window of 1000 ms"),
+        (("--window", "1000", "--from", moment(500)), "500 is within a window of 1000 ms"),
     ],
 )
 def test_what_cannot_be_right_is_refused(topics: Topics, arguments: tuple[str, ...], message: str) -> None:
@@ -361,7 +365,7 @@ def test_what_cannot_be_right_is_refused(topics: Topics, arguments: tuple[str, .
 
 def test_a_line_without_a_time_is_refused_if_times_are_chosen(topics: Topics) -> None:
     Path("source").write_text('{"id": "a"}\n')
-    result = run(topics.create(), "--source", "source", "--to", at(5000))
+    result = run(topics.create(), "--source", "source", "--to", moment(5000))
     assert result.exit_code == 1
     assert 'source, line 1: \'{"id": "a"}\' needs "timestamp"' in result.output
 

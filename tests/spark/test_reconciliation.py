@@ -45,7 +45,7 @@ def send(topics: Topics, topic: str, names: list[str], **more: Any) -> None:
     assert producer.flush(60) == 0
 
 
-def at(ms: int) -> str:
+def moment(ms: int) -> str:
     return f"1970-01-01T00:00:0{ms / 1_000:.3f}"
 
 
@@ -104,7 +104,7 @@ def test_counts_by_window_in_a_time_and_ids_in_values(topics: Topics) -> None:
     for at in (1_000, 2_500, 9_000):
         send(topics, topic, ["a", "a", "b"], timestamp=at)
     Path("counts").write_text("0\ta\t3\n0\tb\t1\n2000\ta\t2\n8000\ta\t1\n")
-    arguments = ("--window", "2000", "--from", "0", "--to", at(6000))
+    arguments = ("--window", "2000", "--from", "0", "--to", moment(6000))
     assert both(topic, "--source", "counts", *arguments) == "0\ta\t3\t2\n2000\tb\t0\t1\n"
     producer = Producer({"bootstrap.servers": topics.bootstrap, "enable.idempotence": True})
     producer.produce(topic, json.dumps({"order": 7}), headers=[("id", b"h7")])

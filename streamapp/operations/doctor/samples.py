@@ -32,9 +32,11 @@ class Sample(NamedTuple):
 
 
 def sample(
-    client: Mapping[str, Any], positions: Sequence[Position]
+    client: Mapping[str, Any], positions: Sequence[Position], *, first: bool = False
 ) -> tuple[dict[TopicPartition, Sample], list[str]]:
     """The last records of each partition, and the partitions that could not be read to their end, with the reasons.
+
+    If ``first``, only the first committed record of each partition is read.
 
     The reader joins no group and commits nothing.
     """
@@ -49,7 +51,7 @@ def sample(
             "group.id": "streamapp-doctor",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
+            "isolation.level": "read_committed" if first else "read_uncommitted",
             "auto.offset.reset": "earliest",
             "log_level": 0,
         }
@@ -58,7 +60,7 @@ def sample(
     try:
         consumer.assign(
             [
-                KafkaPartition(*each.partition, max(each.start, each.end - RECORDS))
+                KafkaPartition(*each.partition, each.start if first else max(each.start, each.end - RECORDS))
                 for each in positions
                 if each.partition in waiting
             ]
@@ -76,9 +78,10 @@ def sample(
                 elif tp in waiting:
                     found[tp].keys.append(message.key())
                     found[tp].timestamps.append(message.timestamp()[1])
-                    if len(found[tp].keys) >= RECORDS:
+                    if first or len(found[tp].keys) >= RECORDS:
                         waiting.discard(tp)
     finally:
         consumer.close()
     problems |= {str(tp): f"not all were read within {_SECONDS:g} s" for tp in waiting}
-    return found, [f"the last records of {name}: {problem}" for name, problem in sorted(problems.items())]
+    records = "the first records of" if first else "the last records of"
+    return found, [f"{records} {name}: {problem}" for name, problem in sorted(problems.items())]

@@ -18,6 +18,7 @@ from streamapp.broker.consumer_groups import GroupLook, offsets_partition
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
 from streamapp.broker.requests import ask, describe_brokers, describe_topic_settings, list_offsets
 from streamapp.config import StreamsConfig
+from streamapp.engine.operators.expiry import Expiring
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
@@ -28,6 +29,7 @@ from streamapp.operations.offsets.positions import Position, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, outputs_of_agents, topics_of_agents
+from streamapp.topology.nodes import Node, ProcessorNode
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Broker", "Partition", "Role", "Survey", "Topic"]
@@ -268,26 +270,44 @@ class Survey:
 
     @cached_property
     def rows_without_offsets(self) -> Mapping[str, int]:
-        """The offsets in the log of each changelog with records, if the group has committed no offset at all."""
+        """The offsets in the log of each changelog with records, if the group has committed no offset at all.
+
+        Records of aborted transactions do not count, because a restore does not read them.
+        """
         if any(each.committed is not None for each in self.positions):
             return {}
         changelogs = {topic.name for topic in self.of_role("changelog")}
-        found = dict.fromkeys(sorted(changelogs), 0)
-        for each in positions(self.subject, changelogs, without=self.leaderless):
-            if each.partition.topic in changelogs:
-                found[each.partition.topic] += each.end - each.start
-        return {name: count for name, count in found.items() if count}
+        there = [
+            each
+            for each in positions(self.subject, changelogs, without=self.leaderless)
+            if each.partition.topic in changelogs
+        ]
+        samples, problems = sample(self.subject.client, there, first=True)
+        self.unseen += problems
+        with_records = {tp.topic for tp, found in samples.items() if found.keys}
+        if (
+            not with_records or self.subject.committed()
+        ):  # asked again: the first commit may have come meanwhile
+            return {}
+        return {
+            name: sum(each.end - each.start for each in there if each.partition.topic == name)
+            for name in sorted(with_records)
+        }
 
     @cached_property
     def read_as_streams(self) -> frozenset[str]:
-        """The topics that the topology reads as streams. A table reads its topic with a `TableSource` alone."""
+        """The topics that the topology reads as streams. A table reads its topic with a `TableSource` alone.
+
+        Topics that serve as changelogs, for example those of read-only stores, are left out.
+        """
         found = set[str]()
         for sub in self.plan.subtopologies if self.plan is not None else ():
-            tables = {n.name for n in sub.nodes if isinstance(getattr(n, "operator", None), TableSource)}
+            tables = {node.name for node in sub.nodes if _reads_table(node)}
             for source in sub.sources:
                 if any(source.name in node.parents and node.name not in tables for node in sub.nodes):
                     pattern = source.pattern
                     found |= {*source.topics, *(t for t in self.topics if pattern and pattern.fullmatch(t))}
+            found -= {topic.name for topic in sub.changelog_topics.values()}
         return frozenset(found)
 
     @cached_property
@@ -383,3 +403,11 @@ class Survey:
         roles |= dict.fromkeys(subject.internal("repartition").values(), "repartition")
         roles |= dict.fromkeys(subject.internal("changelog").values(), "changelog")
         return roles
+
+
+def _reads_table(node: Node) -> bool:
+    """True for the node that makes a table of the records of its topic, also if the rows of the table expire."""
+    operator = node.operator if isinstance(node, ProcessorNode) else None
+    while isinstance(operator, Expiring):
+        operator = operator.operator
+    return isinstance(operator, TableSource)

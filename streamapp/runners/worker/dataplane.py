@@ -201,8 +201,8 @@ class DataPlane(threading.Thread):
     def _place(self) -> Place:
         if self._closing:
             return Place("the close of tasks and clients", self.turns, self.ident)
-        if self._listeners.at is not None:
-            return Place(self._listeners.at, self.turns, self.ident)
+        if (method := self._listeners.at) is not None:
+            return Place(method, self.turns, self.ident)
         if (live := self.tasks.current) is not None:
             return Place(f"task {live.id}: {live.at}", self.turns, self.ident)
         if (at := self._global_stores.at) is not None:

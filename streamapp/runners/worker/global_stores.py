@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection
 
@@ -244,15 +245,15 @@ class GlobalStores:
             )
 
     def _tell_batch(self, tp: TopicPartition, batch: RecordBatch) -> None:
-        restored = [offset for offset in batch.offsets if offset < self._missing.get(tp, 0)]
-        if restored:
-            self._restored[tp] += len(restored)
+        count = bisect_left(batch.offsets, self._missing[tp]) if tp in self._missing else 0
+        if count:
+            self._restored[tp] += count
             self._listeners.tell(
                 self._listeners.restores.on_batch_restored,
                 tp,
                 self._stores[tp.topic],
-                restored[-1],
-                len(restored),
+                batch.offsets[count - 1],
+                count,
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -634,6 +634,16 @@ def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     now = plane.place()
     assert now is not None
     assert (now.what, now.can_hang) == ("the thread that processes records", False)
+
+
+def test_the_watchdog_names_a_method_of_a_listener_that_returns_meanwhile(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: Iterator[str | None] = iter(["Noting.on_restore_start for the store rows", None])
+    monkeypatch.setattr(ListenerCalls, "at", property(lambda _: next(looks)), raising=False)
+    place = plane.place()
+    assert place is not None
+    assert (place.what, place.can_hang) == ("Noting.on_restore_start for the store rows", True)
 
 
 def test_damage_that_shows_at_the_start_of_a_task_is_repaired(
