@@ -88,9 +88,10 @@ def _attribute(module: ModuleType, name: str) -> Any:
 
 @contextmanager
 def _own_frames() -> Iterator[None]:
-    """Shows any other error of the application's module with a traceback that begins in the application's module.
+    """Shows an error of the application's module with a traceback that begins in this module. The exit code is 1.
 
-    The lines of the command and of the import would push the application's lines off the terminal.
+    Errors of streamapp and of click pass through. The frames of the command and of the import would push the frames of
+    the application off the terminal.
     """
     try:
         yield

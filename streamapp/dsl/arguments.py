@@ -66,7 +66,10 @@ def check_materialized(
 
 
 def check_partitioner(partitioner: Any, operator: str) -> None:
-    """Raises `TopologyError` unless the argument is a function with the arguments of a `Partitioner`, or None."""
+    """Raises `TopologyError` unless the argument is None, or a function with the arguments of a `Partitioner`.
+
+    The check also refuses coroutine functions.
+    """
     if partitioner is not None:
         require_function(
             partitioner, operator, "a partitioner of topic, key, value and number of partitions", 4

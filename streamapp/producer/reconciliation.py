@@ -1,4 +1,5 @@
-"""Reconciliation: compares the records of a source with those of a topic, and sends records that the topic lacks."""
+"""Reconciliation: compares the user's list of expected records with a topic. On demand (`republish`), sends the records
+that the topic lacks."""
 
 from __future__ import annotations
 

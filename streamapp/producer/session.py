@@ -79,7 +79,8 @@ class RecordsRefused(BrokerError):
 
 
 class UnknownTopics:
-    """Remembers since when brokers do not know a topic, over all sessions of a name.
+    """Remembers since when brokers do not know a topic. Successive sessions of the same transactional name share this
+    object.
 
     A broker that has just started knows no topics for a moment. So a topic counts as missing only after 30 s.
     """

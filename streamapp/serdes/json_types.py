@@ -100,7 +100,8 @@ def doubtful(type_: Any) -> bytes | None:
 def fits(type_: Any) -> Callable[[Any], bool]:
     """A quick test of the classes of a value and of the items inside it. True means that all these classes fit.
 
-    The fields of objects and the limits of ``msgspec.Meta`` are not tested. False means that the test cannot tell.
+    After True, fields of objects or limits of ``msgspec.Meta`` may still be wrong. After False, the caller has to
+    validate the value, because a value without a known class may fit nevertheless.
 
     >>> test = fits(dict[str, list[int]])
     >>> test({"a": [1, 2]}), test({"a": [1, "b"]}), test([])

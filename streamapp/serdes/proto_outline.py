@@ -1,6 +1,7 @@
-"""The messages, enums and fields that the text or the descriptor of a .proto file names.
+"""The messages, enums and fields that a .proto file declares, in its text or its descriptor.
 
-The text may come from a registry, and is untrusted: its size and depth are bounded.
+A schema may come from a registry, and is untrusted. So this module limits the size and the depth of a text. Protobuf
+limits the depth of a descriptor.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def message_at(schema: str, path: Sequence[int]) -> str:
     """The full name of a message, found by its indexes in a schema. The schema is text or a descriptor in base64.
 
     The first index is that of the outermost message in the file, the next that of a message inside it. Raises
-    ValueError if there is no such message, or if the schema is too large or deep, because it may come from a stranger.
+    ValueError if there is no such message. Raises ValueError also for a text that is too large or deep, because the
+    text may come from a stranger.
 
     >>> message_at("package shop; message A { message B {} } message C {}", [0, 0]), message_at("message A {}", [0])
     ('shop.A.B', 'A')

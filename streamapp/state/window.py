@@ -2,9 +2,10 @@
 
 The observed stream time is the largest start of all puts. A row is visible while its start > observed stream time -
 retention; a store for final results on disk shows the row for 1 ms more. As in Kafka Streams, a persistent store
-deletes rows by segments, which are spans of time. A put into a segment that still exists is logged, even if the row
-itself has expired and reads do not show it. A put into a deleted segment is dropped and counted. A store in memory
-drops and counts each put of an expired row.
+deletes rows by segments, which are spans of time. A store for final results of tumbling or hopping windows deletes rows
+by shorter spans. A put into a segment that still exists goes to the changelog, even if the row has expired and reads do
+not show the row. The store drops and counts a put into a deleted segment. A store in memory drops and counts each put
+of an expired row. In the test driver, the changelog also gets the dropped puts.
 """
 
 from __future__ import annotations

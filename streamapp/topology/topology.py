@@ -1,6 +1,7 @@
 """`Topology`: a graph of named sources, processors, stores and sinks, the low-level way to describe an application.
 
-The DSL builds a `Topology`, too. `Topology.describe` shows it as text, and `Topology.plan` prepares it for a runner.
+The DSL builds a `Topology`, too. `Topology.describe` shows the graph as text, and `Topology.plan` prepares the graph
+for a runner.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ Clients may give the parameter, too, to ask a worker for its own rows only.
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import ssl
@@ -58,8 +59,10 @@ class LocalResolver(aiohttp.ThreadedResolver):
     ) -> list[ResolveResult]:
         if host.endswith(".localhost"):
             if host != local_name():
+                # aiohttp shows only the text of the second argument.
                 raise OSError(
-                    f"{host} listens on its own machine only: set web_bind and users there (docs/security.md)"
+                    errno.EADDRNOTAVAIL,
+                    f"{host} listens on its own machine only: set web_bind and users there (docs/security.md)",
                 )
             host = "127.0.0.1"
         return await super().resolve(host, port, family)

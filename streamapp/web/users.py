@@ -65,7 +65,7 @@ def make_token() -> str:
 
 
 def token_line(name: str, role: str, token: str) -> str:
-    """The line of a program with a bearer token.
+    """The line of the users file for a program that logs in with a bearer token.
 
     A plain SHA-256 is enough, because nobody can guess 256 random bits.
     """

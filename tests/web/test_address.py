@@ -7,9 +7,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from streamapp import App, StreamsBuilder, StringSerde
+from streamapp.web.cluster import open_session
 from tests.processes import free_port
 
 
@@ -48,3 +50,10 @@ async def test_a_worker_without_web_server_asks_for_no_port(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         await _app(tmp_path, taken.getsockname()[1], web_enabled=False).on_first_start()
     assert (tmp_path / "data").is_dir()
+
+
+async def test_a_worker_on_loopback_of_another_machine_is_named_with_the_remedy() -> None:
+    """The error had only the host and [None]."""
+    async with open_session() as session:
+        with pytest.raises(aiohttp.ClientConnectorError, match=r"other\.localhost listens on.*set web_bind"):
+            await session.get("http://other.localhost:6066/")

@@ -181,10 +181,10 @@ class DataPlane(threading.Thread):
         return self._commands.submit(self._stop_running, vital=True)
 
     def abandon(self) -> None:
-        """Ends the thread after its present step, for a stop that takes too long.
+        """Ends the thread, at the latest after its present turn, for a stop that takes too long or fails.
 
-        The waits for asynchronous steps, and for brokers to acknowledge records, end at once. Other waits for brokers
-        go on.
+        The waits for asynchronous steps of tasks, and for brokers to acknowledge records, end at once. Other waits for
+        brokers go on.
         """
         self._stopping = True
         self._abandoned.set()

@@ -35,8 +35,8 @@ _REFRESH_SECONDS = 1.0
 class Standbys(ChangelogReader):
     """The standbys of this worker. Only the data plane's thread may call the methods, except `warm`.
 
-    ``open_task`` makes a `LiveTask` for an id, and ``close_task`` closes one. ``caught_up`` is called when each warm-up
-    is at most ``acceptable_recovery_lag`` offsets behind.
+    ``open_task`` makes a `LiveTask` for an id, and ``close_task`` closes a `LiveTask`. After an `assign` with warm-ups,
+    `poll` calls ``caught_up`` once, as soon as all warm-ups are at most ``acceptable_recovery_lag`` offsets behind.
     """
 
     _role = "standby"

@@ -96,7 +96,7 @@ class Watchdog(threading.Thread):
     Each function of ``places`` returns the present work of one thread as a `Place`; None means no work. A `Place` that
     stays the same for longer than its ``patience`` is noted in `stuck`. Without ``patience``, the time is 30 s, or a
     quarter of ``limit`` if that is less. A `Place` with ``can_hang`` may stay the same for ``limit`` seconds. Then the
-    watchdog calls ``on_hang`` once, and ends.
+    watchdog calls ``on_hang`` once, and its own thread ends. The function ``on_hang`` ends the worker.
     """
 
     def __init__(

@@ -334,7 +334,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def wait_until_settled(self) -> None:
         """Returns when no open transaction can still commit offsets of the agents' partitions.
 
-        With at_least_once, returns at once.
+        With at_least_once, returns at once. Raises `BrokerError` if brokers do not tell the committed offsets within
+        300 s.
         """
         if self._transactions is not None:
             await self._positions_of_group()
