@@ -18,7 +18,8 @@ _MOST_REASONS = 5
 
 
 class RepeatedFailures:
-    """Logs the first failure, each new reason, then a failure at growing intervals, and the end of the failures.
+    """Logs the first failure, each of the first five reasons, then a failure at growing intervals, and the end of the
+    failures.
 
     >>> import logging
     >>> failures = RepeatedFailures(logging.getLogger("example"), "relay orders")

@@ -121,7 +121,7 @@ def stop(data_dir: Path) -> None:
 @broker_group.command()
 @_data_dir_option
 def status(data_dir: Path) -> None:
-    """Show which brokers run. The exit code is 0 if all brokers run, else 1."""
+    """Show which brokers run. The exit code is 0 if all brokers run, and 1 if any is stopped or none was started."""
     with _clear_errors():
         found = LocalKafka(data_dir).status()
     click.echo(_render(found))

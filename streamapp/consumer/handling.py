@@ -144,7 +144,11 @@ class Handling:
         self._over(unit, settled, began, pairs)
 
     def _prepared(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
-        """The decoded records of a unit, and the records that cannot be decoded, each with its error."""
+        """The decoded records of a unit (one call of the handler), and each record that cannot be decoded, with its
+        error.
+
+        A unit with ``no_room`` gives two empty lists, because the consumer does not call the handler.
+        """
         pairs: Pairs = []
         wrong: list[tuple[Item, Exception]] = []
         if unit.no_room:

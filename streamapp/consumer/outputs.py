@@ -148,9 +148,9 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class WaitingOutputs:
-    """The outputs of calls that are over, until their transaction is committed.
+    """The outputs of finished calls of the handler, until their transaction is committed.
 
-    The dispatcher holds a lock around every call.
+    The dispatcher holds its lock whenever it uses a `WaitingOutputs`.
     """
 
     _by_partition: dict[TopicPartition, list[Output]] = field(default_factory=dict)

@@ -218,7 +218,11 @@ def windowed_spec(
     layout: WindowLayout,
     emit_final: bool,
 ) -> StoreSpec:
-    """The specification of the store of a windowed aggregation. Raises `ConfigError` for too short a retention."""
+    """The specification of the store of a windowed aggregation; ``context.stores`` gets the specification, too.
+
+    Raises `ConfigError` for too short a retention, and `TopologyError` for settings that a store of windows cannot
+    have.
+    """
     m = materialized or Materialized()
     _check_windowed(m, name)
     kind = layout.kind(

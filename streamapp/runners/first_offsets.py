@@ -81,8 +81,11 @@ class FirstOffsets:
         return begin
 
     def moves(self, topic: str) -> bool:
-        """True if a later start would choose another offset than an earlier one. Such an offset has to be committed
-        before the first record, because a restart would leave out the records between."""
+        """True if a later start would choose another offset than an earlier start.
+
+        The caller then commits the offset before the first record. Otherwise a restart would leave out the records
+        between the two offsets.
+        """
         return self.reset_of(topic) != "earliest"
 
     def _begin(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:

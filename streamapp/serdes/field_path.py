@@ -32,8 +32,8 @@ class Misfit(ValueError):
 
 
 def path_of(parts: Iterable[str]) -> str:
-    """A path as text: names of fields with points between them, and the indexes of items in brackets. A long path is
-    shown without its middle."""
+    """A path as text: names of fields with points between them, and the indexes of items and keys of entries in
+    brackets. A long path is shown without its middle."""
     path = "".join(part if part[:1] == "[" else f".{part}" for part in parts).removeprefix(".")
     half = _MOST_PATH // 2
     return path if len(path) <= _MOST_PATH else f"{path[:half]}...{path[-half:]}"

@@ -232,7 +232,8 @@ class TimeOrderedBuffer(Store):
 class SuppressBuffer(Store):
     """The updates that a suppression holds back, all in memory; the module's docstring has the methods.
 
-    As in Kafka Streams, the changelog is written at the commit, even if all other stores log each write at once.
+    As in Kafka Streams, the buffer writes its changelog only at the commit. With ``log_each_write``, most other stores
+    log each write at once.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ _LARGEST = 2**63
 
 
 class Kind(Enum):
-    """The kind of the values of a column; the value of the member is a word for errors."""
+    """The kind of the values of a column. The value of each member names the kind in error messages."""
 
     BOOLEAN = "booleans"
     INTEGER = "integers"

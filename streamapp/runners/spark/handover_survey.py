@@ -210,8 +210,10 @@ def _check_no_more_partitions(
 
 
 def _check_not_anew(plan: Plan, committed: Mapping[TopicPartition, tuple[int, str]], begun: bool) -> None:
-    """Raises `TopologyError` for offsets that belong to an earlier topic; `ConfigError` if an interrupted backfill has
-    ``begun``."""
+    """Refuses offsets that belong to an earlier topic of the same name.
+
+    Raises `ConfigError` for such offsets if ``begun`` is true (a backfill was interrupted), otherwise `TopologyError`.
+    """
     admin = admin_of(plan.config)
     if not begun:
         check_not_anew(plan.application_id, admin, committed)

@@ -182,7 +182,10 @@ class _Ledger:
         return partitions
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The `Position` of each partition; -1 rows for a partition that is not in the ledger. Raises `BrokerError`."""
+        """The `Position` of each partition, from the offsets of the group. Raises `BrokerError`.
+
+        The ``rows`` of a partition without an entry are -1.
+        """
         try:
             found = committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
         except KafkaException as error:

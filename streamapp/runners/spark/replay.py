@@ -297,7 +297,10 @@ class Replay:
         return sub.changelog_topics[self.name].name if sub and self.name in sub.changelog_topics else ""
 
     def _sources(self, source: KafkaSource) -> dict[str, KafkaSource]:
-        """The source of each topic: all records for global tables, and ``source`` for all other topics."""
+        """The `KafkaSource` of each topic: all records for global tables, and ``source`` for each other input.
+
+        Topics that the application itself writes have no source, because the replay computes their records.
+        """
         plan = self._runner.plan
         existing = KafkaRange(client_of(self._config)).partition_counts()
         written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}

@@ -163,7 +163,9 @@ class WorkerView:
     def drops(self) -> dict[tuple[str, str, str], int]:
         """Dropped records since the worker started, by task, operator (or store) and reason.
 
-        The drops of a task begin with 0. A store with a name stands for its operator if the operator has none.
+        Each task has entries with 0 before its first drop, except for records that failed. The counts go on if a task
+        leaves the worker and comes back. If only the store of an operator has a name, the entry has the name of the
+        store.
         """
         drops = (
             {}
