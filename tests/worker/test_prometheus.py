@@ -150,7 +150,8 @@ class Prometheus:
             "log.level": "warn",
         }
         self.began = time.time()
-        with (folder / "prometheus.log").open("wb") as log:
+        self.log = folder / "prometheus.log"
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 ["prometheus", *(f"--{name}={value}" for name, value in options.items())],
                 stdout=log,
@@ -168,6 +169,19 @@ class Prometheus:
             expression = expression.replace(variable, value)
         span = {"start": str(self.began), "end": str(time.time()), "step": "1"}
         return list(self.ask("query_range", query=expression, **span)["result"])
+
+    def await_read(self) -> None:
+        """Returns when the server has read the page once more. A phase may otherwise end between two reads."""
+        since = time.time()
+
+        def read() -> bool:
+            try:
+                (series,) = self.ask("query", query="timestamp(up)")["result"]
+            except (OSError, ValueError):  # the server starts, or has not read the page yet
+                return False
+            return float(series["value"][1]) > since
+
+        until(read, 60, self.log.read_text)
 
     def close(self) -> None:
         self.process.kill()
@@ -191,7 +205,11 @@ def prometheus(trouble: Trouble) -> Iterator[Prometheus]:
 @pytest.fixture(scope="module")
 def pages(trouble: Trouble, prometheus: Prometheus) -> dict[str, str]:
     """Pages of one worker, by the trouble that it is in, while Prometheus reads them."""
-    return dict(_pages(trouble))
+    found = {}
+    for phase, page in _pages(trouble):
+        found[phase] = page
+        prometheus.await_read()
+    return found
 
 
 def _pages(it: Trouble) -> Iterator[tuple[str, str]]:
