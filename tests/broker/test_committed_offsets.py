@@ -44,4 +44,5 @@ def test_brokers_that_do_not_answer_are_told_once(capfd: pytest.CaptureFixture[s
         read_committed_offsets(
             {"bootstrap.servers": "127.0.0.1:9"}, "app", [TopicPartition("in", 0)], seconds=0.5
         )
-    assert capfd.readouterr().err == ""
+    # Clients of earlier tests in this process may still write lines about their own brokers.
+    assert "127.0.0.1:9/" not in capfd.readouterr().err

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def test_sql_shows_the_fields(
     def running(*_: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(sys.modules["streamapp.cli.sql"], "session", running)
+    monkeypatch.setattr(import_module("streamapp.cli.sql"), "session", running)
     monkeypatch.setattr(formats, "app", app, raising=False)
     query = (
         "select a.key, a.value.cents as avro, j.value.cents as json, t.value.cents as typed from avro_sums a "

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from faust.exceptions import SameNode
 from faust.web.exceptions import ServiceUnavailable
 from yarl import URL
 
 from streamapp import App
+from streamapp.web.caller import CALLER, Caller
 from streamapp.web.router import AgentsRouter
 
 from ..processes import free_port
 
-REQUEST = SimpleNamespace(method="GET", url=URL("http://asked:6066/table/seen/ann/"), headers={})
+REQUEST = make_mocked_request("GET", "/table/seen/ann/")
 
 
 class Router(AgentsRouter):
@@ -40,6 +41,7 @@ async def test_a_worker_that_has_gone_is_not_available() -> None:
     asking = router()
     asking.owner = URL(f"http://127.0.0.1:{free_port()}")
     request: Any = REQUEST
+    CALLER.set(Caller())
     with pytest.raises(
         ServiceUnavailable, match=f"the worker at {asking.owner}, which has the key, does not answer"
     ):
