@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import pytest
 from click.testing import CliRunner, Result
@@ -57,9 +57,8 @@ def ask(sold: None, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask
     def running(*_: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(
-        sys.modules["streamapp.cli.sql"], "session", running
-    )  # the name is the command's, too
+    # The name is the command's, too, so an import statement would find the command.
+    monkeypatch.setattr(import_module("streamapp.cli.sql"), "session", running)
     monkeypatch.setenv("COLUMNS", "200")
     return lambda *arguments: CliRunner().invoke(main, ["sql", shop.__name__, *arguments])
 
