@@ -9,6 +9,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import faust
 
@@ -38,6 +39,8 @@ from streamapp import (
     Windowed,
 )
 
+V = TypeVar("V")
+
 KEY = StringSerde()
 FLIGHT: Serde[Flight] = JsonSerde(Flight)
 PLANE: Serde[Plane] = JsonSerde(Plane)
@@ -60,6 +63,11 @@ def join_plane(f: Flight, plane: Plane) -> Joined:
         plane.model,
         plane.seats,
     )
+
+
+def named(window: Windowed, value: V) -> tuple[str, V]:
+    """The result of a window, with key and start of the window as its key."""
+    return f"{window.key}@{window.start}", value
 
 
 def landed(departure: Flight, landing: Flight) -> LateFlight:
@@ -93,9 +101,6 @@ def describe_w3(builder: StreamsBuilder, job: Job) -> None:
 
     def add(origin: str, flight: Flight, delays: Delays) -> Delays:
         return Delays(delays.count + 1, delays.delay + (flight.dep_delay or 0))
-
-    def named(window: Windowed, delays: Delays) -> tuple[str, Delays]:
-        return f"{window.key}@{window.start}", delays
 
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     (
@@ -142,9 +147,6 @@ def describe_sessions(builder: StreamsBuilder, job: Job) -> None:
 def describe_final_sessions(builder: StreamsBuilder, job: Job) -> None:
     """As `describe_sessions`, with one result for each session, when the session closes."""
 
-    def named(window: Windowed, count: int) -> tuple[str, int]:
-        return f"{window.key}@{window.start}", count
-
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     windows = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), timedelta(days=1))
     sessions = flights.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
@@ -169,9 +171,6 @@ def describe_hopping(builder: StreamsBuilder, job: Job) -> None:
 def describe_sliding(builder: StreamsBuilder, job: Job) -> None:
     """Count the flights of each plane in sliding windows of a day."""
 
-    def named(window: Windowed, count: int) -> tuple[str, int]:
-        return f"{window.key}@{window.start}", count
-
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     windows = SlidingWindows.of_time_difference_and_grace(timedelta(days=1), timedelta(hours=1))
     kept = Materialized("windows", key_serde=KEY, value_serde=LongSerde())
@@ -181,9 +180,6 @@ def describe_sliding(builder: StreamsBuilder, job: Job) -> None:
 
 def describe_suppressed(builder: StreamsBuilder, job: Job) -> None:
     """Count by carrier and day, with one result for each window, when the window closes."""
-
-    def named(window: Windowed, count: int) -> tuple[str, int]:
-        return f"{window.key}@{window.start}", count
 
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     windows = TimeWindows.of_size_and_grace(timedelta(days=1), timedelta(hours=1))

@@ -29,6 +29,10 @@ def _by_time(spec: StoreSpec) -> bool:
     return "delete" in spec.kind.topic_config["cleanup.policy"]
 
 
+def _policy(topic: Topic) -> str:
+    return f"cleanup.policy={','.join(sorted(topic.policies))}"
+
+
 def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     """The changelogs with their stores, without changelogs that are source topics (SA207)."""
     for sub in survey.plan.subtopologies if survey.plan is not None else ():
@@ -89,7 +93,7 @@ def deleted_rows(survey: Survey) -> Found:
         if not _by_time(spec) and "delete" in topic.policies and _retention(topic) is not None:
             yield (
                 topic.name,
-                f"cleanup.policy={','.join(sorted(topic.policies))}, retention.ms is {_hours(_retention(topic) or 0)}",
+                f"{_policy(topic)}, retention.ms is {_hours(_retention(topic) or 0)}",
             )
 
 
@@ -125,7 +129,7 @@ def uncompacted(survey: Survey) -> Found:
     for topic, spec in _changelogs(survey):
         # Workers delete the changes of windows that have expired, and joins have cleanup.policy=delete.
         if topic.policies and not _by_time(spec) and "compact" not in topic.policies:
-            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+            yield topic.name, _policy(topic)
 
 
 @check(
@@ -143,7 +147,7 @@ def repartition_deletes(survey: Survey) -> Found:
     for topic in survey.of_role("repartition"):
         kept = _retention(topic)
         if "compact" in topic.policies:
-            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+            yield topic.name, _policy(topic)
         elif kept is not None:
             yield topic.name, f"retention.ms is {_hours(kept)}"
 
@@ -212,7 +216,7 @@ def deleted_letters(survey: Survey) -> Found:
         if kept is not None:
             yield topic.name, f"retention.ms is {_hours(kept)}"
         elif "compact" in topic.policies:
-            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+            yield topic.name, _policy(topic)
         elif limit is not None and limit >= 0:
             yield topic.name, f"retention.bytes={limit:,}"
 
@@ -280,8 +284,8 @@ def missing_internal(survey: Survey) -> Found:
     "SA213",
     "the input of a stream is compacted",
     "loses",
-    reason="The topology reads the topic as a stream of events. Compaction keeps only the last record of each key, so "
-    "an application that stood still, or that begins anew, never gets the others.",
+    reason="The topology reads the topic as a stream of events. Compaction keeps only the last record of each key. So "
+    "an application that stood still, or that begins anew, never gets the earlier records.",
     remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1. If each record replaces the record before it with the same "
     "key, read the topic with `StreamsBuilder.table`, or accept the finding.",
     page="operators/tables.md",
@@ -289,4 +293,4 @@ def missing_internal(survey: Survey) -> Found:
 def compacted_stream(survey: Survey) -> Found:
     for topic in survey.of_role("input"):
         if "compact" in topic.policies and topic.name in survey.read_as_streams:
-            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+            yield topic.name, _policy(topic)

@@ -220,8 +220,8 @@ class AgentAssignor(PartitionAssignor):
     ) -> dict[str, Any]:
         """The members that get no topic that a table may need, with their reduced subscriptions.
 
-        A version gets these topics if it shares none of them with the leader's version, or with another one that gets
-        its topics. A version with global tables does not, because only the leader's global tables are on all workers.
+        A version gets these topics if neither the leader's version nor another version with such topics needs any of
+        them. A version with global tables gets none, because only the leader's global tables are on all workers.
         """
 
         def needs(member: str) -> set[str]:

@@ -88,9 +88,8 @@ def note_batch(records: tuple[Message, ...], keys: Iterable[Any] = ()) -> None:
     _witnesses.set(tuple({record.generation_id: record for record in records}.values()))
     partitions: dict[Any, set[int]] = {}
     for record, key in zip(records, keys, strict=False):
-        with suppress(
-            TypeError
-        ):  # a key without a hash, such as a list or a Record with a list, is no key of a table
+        # A key without a hash, such as a list or a Record with a list, is no key of a table.
+        with suppress(TypeError):
             partitions.setdefault(key, set()).add(record.partition)
     _partitions.set(partitions)
 

@@ -58,9 +58,8 @@ def regrouped_by_agents(app: faust.App, topics: Iterable[str], committed: Set[st
 
 def _agents(app: faust.App) -> list[Any]:
     """The agents with code of their own. Their channels may be in memory, and then have no topics."""
-    from streamapp.runners.worker.agents.failures import (
-        WatchedAgent,  # imports Faust, which costs commands time
-    )
+    # Faust comes with this module, and commands without agents do without the import.
+    from streamapp.runners.worker.agents.failures import WatchedAgent
 
     return [agent for agent in app.agents.values() if isinstance(agent, WatchedAgent)]
 
