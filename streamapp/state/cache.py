@@ -20,6 +20,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from streamapp.records import NO_HEADERS
+from streamapp.state.backend import WriteSet
 from streamapp.state.cache_entry import (
     ENTRY_BYTES,
     CacheEntry,
@@ -34,6 +35,9 @@ from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindS
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore", "entry_number"]
 
 R = TypeVar("R")
+
+_UNREAD: Row = (None, -2)
+"""Stands in place of a row below the cache that only the backend has, and that only a deletion would need."""
 
 _APART = 1 << 32
 """The distance between the numbers of two uses. No cache has so many entries."""
@@ -79,6 +83,8 @@ class CachedStore(WriteBehindStore):
         """True if writes do not go through the cache, because no listener needs updates (`let_through`)."""
         self._stored = super().row
         self._listener: FlushListener | None = None
+        self._send_old = False
+        """True if the listener needs the value that each row had at the last flush."""
         self._of_table = False
         """True for a table, whose listener does not need a row that was inserted and deleted since the last flush."""
         # A store that logs each write waits for the flush that hands the row to the store below.
@@ -101,8 +107,8 @@ class CachedStore(WriteBehindStore):
             self._last = LastWritten()
         return self._last
 
-    def set_flush_listener(self, listener: FlushListener) -> None:
-        self._listener, self._of_table = listener, True
+    def set_flush_listener(self, listener: FlushListener, send_old: bool = True) -> None:
+        self._listener, self._of_table, self._send_old = listener, True, send_old
 
     def let_through(self) -> None:
         """Called if no operator downstream listens to the flushes of the cache. Writes then go directly to the store
@@ -185,7 +191,11 @@ class CachedStore(WriteBehindStore):
         else:
             entry = CacheEntry()
             if held is None:
-                entry.before, entry.size = self._before(row_key), 0
+                if self._send_old:
+                    entry.before = self._before(row_key)
+                else:
+                    entry.before = self._dirty.get(row_key) or _UNREAD
+                entry.size = 0
                 entry.key_bytes = self._beside_key + self._key_size(self._key_of(row_key))
             else:  # a flush that is running may still need the old entry
                 entry.before, entry.size, entry.key_bytes = held.row, held.size, held.key_bytes
@@ -294,7 +304,10 @@ class CachedStore(WriteBehindStore):
         """Hands a changed row to the store below, to the changelog and to the listener."""
         row, before, show = news.row, news.before, self._values.show
         news.before = MISSING
-        old, new = self._leaves(row_key, before, row), row[0]
+        new = row[0]
+        if before is _UNREAD and new is None:
+            before = self._read_to_write(row_key)
+        old = self._leaves(row_key, before, row)
         if new is None and old is None and self._of_table:
             return
         if self._log_at_flush:
@@ -306,7 +319,7 @@ class CachedStore(WriteBehindStore):
             self._listener(
                 self._heard_key(row_key),
                 heard,
-                None if old is None else show(old),
+                show(old) if self._send_old and old is not None else None,
                 self._heard_timestamp(row_key, row),
                 news.headers,
             )
@@ -340,6 +353,13 @@ class CachedStore(WriteBehindStore):
         """Subtracts the bytes of an entry that has left the cache."""
         self._bytes -= entry.size
         self._cache.used -= entry.size
+
+    def drain(self, write_set: WriteSet) -> None:
+        # A flush may put rows into a store that was flushed before. These rows come to the backend unheard.
+        for row_key, entry in self._news.items():
+            if entry.before is _UNREAD:
+                entry.before = self._read_to_write(row_key)
+        super().drain(write_set)
 
     def close(self) -> None:
         self._cache.used -= self._bytes

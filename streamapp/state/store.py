@@ -93,8 +93,12 @@ class Store:
         """Drops the decoded rows that reads have left in memory; the stored rows stay. The next read of such a row
         decodes its bytes again."""
 
-    def set_flush_listener(self, listener: FlushListener) -> None:
-        """Has no effect without a record cache: the writing operator forwards the update itself."""
+    def set_flush_listener(self, listener: FlushListener, send_old: bool = True) -> None:
+        """Sets the function that a flush of the record cache calls for each update.
+
+        Without ``send_old``, the listener gets None as old value. Without a record cache, the writing operator forwards
+        the update itself, and this method has no effect.
+        """
 
     def flush(self) -> None:
         """Hands on the updates that a record cache holds back."""

@@ -92,7 +92,7 @@ def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForwar
     if forward is nowhere:
         store.let_through()
     else:
-        store.set_flush_listener(ctx.handled(forward_change))
+        store.set_flush_listener(ctx.handled(forward_change), send_old)
     return emit_nothing
 
 

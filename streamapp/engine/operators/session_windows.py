@@ -75,17 +75,16 @@ class SessionWindowAggregate(WindowedAggregate):
         forward = super().bind_forward(ctx, store)
         if store.cached and ctx.forward is not nowhere:
             # A session is handed on with its end as the timestamp.
-            store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
+            at_end = self._at_end(ctx.forward, store.spec.headers_format)
+            store.set_flush_listener(ctx.handled(at_end), self.send_old)
         return forward
 
     def _at_end(self, forward: ProcessFn, headers_format: bool) -> TableForward:
-        send_old = self.send_old
-
         def forward_at_end(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
             # In Kafka Streams' headers format the row's headers are handed on, and the row of an aggregate has none.
             forward(
                 key,
-                (new, old if send_old else None, True),
+                (new, old, True),
                 key.end,
                 NO_HEADERS if headers_format else headers,
             )

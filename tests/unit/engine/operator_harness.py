@@ -42,7 +42,7 @@ class FakeStore:
         else:
             self.rows[key] = (value, timestamp)
 
-    def set_flush_listener(self, listener: Any) -> None:
+    def set_flush_listener(self, listener: Any, send_old: bool = True) -> None:
         self.listener = listener
 
 

@@ -748,3 +748,59 @@ def test_a_row_that_a_look_up_has_read_is_read_once():
         (Windowed("a", 20, 30), 2, 1),
         (Windowed("a", 30, 40), 3, None),
     ]
+
+
+@given(
+    steps=st.lists(STEPS, min_size=5, max_size=40),
+    kind=st.sampled_from(["key_value", "timestamped", "window", "timestamped_window", "session"]),
+    persistent=st.booleans(),
+    max_bytes=st.sampled_from([1, 300, 10_000]),
+    row_bytes=ROW_LIMITS,
+)
+@example(  # the row of an unheard update is in the backend when the deletion is heard
+    steps=[("put", "a", 0, 1), ("persist",), ("put", "a", 0, None)],
+    kind="timestamped",
+    persistent=True,
+    max_bytes=10_000,
+    row_bytes=100_000,
+)
+@example(
+    steps=[("put", "a", 0, 1), ("commit",), ("reopen",), ("put", "a", 0, 2), ("put", "a", 0, None)],
+    kind="timestamped",
+    persistent=True,
+    max_bytes=10_000,
+    row_bytes=100_000,
+)
+def test_a_listener_without_old_values_hears_the_same_updates(steps, kind, persistent, max_bytes, row_bytes):
+    heard = []
+    for send_old in (True, False):
+        spec = {"kind": kind, "persistent": persistent}
+        if kind != "key_value" and kind != "timestamped":
+            spec |= {"retention_ms": 40} | ({} if kind == "session" else {"size_ms": 10})
+        life, _ = cached_life(True, max_bytes, row_bytes, **spec)
+        updates = []
+        now = 50
+        for step, *at in [*steps, ("commit",)]:
+            life.store.set_flush_listener(lambda *update, to=updates: to.append(update), send_old)
+            if step == "put" and kind == "session":
+                life.store.put(at[0], now + at[1] - 5, now + at[1], at[2])
+            elif step == "put":
+                life.store.put(at[0], at[2], now + at[1])
+            elif step == "look up":
+                since = max(0, now - 20 + at[1])
+                if kind == "session":
+                    list(life.store.find_sessions(at[0], since, since + at[2]))
+                elif "window" in kind:
+                    list(life.store.fetch(at[0], since, since + at[2]))
+                else:
+                    life.store.get(at[0])
+            elif step == "later":
+                now += 37
+            elif step == "flush":
+                life.store.flush()
+            else:
+                life.go_on(step)
+        heard.append([(key, new, *rest) for key, new, _, *rest in updates])
+        if not send_old:
+            assert all(old is None for _, _, old, *_ in updates)
+    assert heard[0] == heard[1]
