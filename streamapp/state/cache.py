@@ -89,6 +89,11 @@ class CachedStore(WriteBehindStore):
         """True for a table, whose listener does not need a row that was inserted and deleted since the last flush."""
         # A store that logs each write waits for the flush that hands the row to the store below.
         self._log_at_flush, self._log_each = self._log_each, False
+        values = self._values
+        self._as_put = values.exact if values.immutable and not self._shown else None
+        """The class of values that need no decoding: the listener and joins get the object that was put."""
+        self._put_value: Any = None
+        """The value that is being put, if its class is `_as_put`."""
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)
         self._beside_key, self._beside_value = self._beside()
@@ -138,7 +143,8 @@ class CachedStore(WriteBehindStore):
                 entry = begin(row_key)
             write(row_key, row)
             value, topic, headers = row[0], task.topic, task.headers
-            entry.row, entry.value, entry.number = row, None, use()
+            entry.row, entry.value, entry.number = row, self._put_value, use()
+            self._put_value = None
             entry.topic, entry.headers = topic, headers
             entry.offset, entry.timestamp = task.offset, task.timestamp
             size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
@@ -313,7 +319,9 @@ class CachedStore(WriteBehindStore):
         if self._log_at_flush:
             self._log(row_key, row)
         if self._listener is not None:
-            heard = None if new is None else show(new)
+            heard = None
+            if new is not None:
+                heard = show(new) if self._as_put is None or news.value is None else news.value
             if self._last is not None and new is not None:
                 self._last.value, self._last.data = heard, new
             self._listener(

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import IMAGE_LIMITS, ROW_LIMITS, Life, images_of
 
+from streamapp import JsonSerde
 from streamapp.errors import SerializationError
 from streamapp.query import (
     RangeQuery,
@@ -804,3 +806,28 @@ def test_a_listener_without_old_values_hears_the_same_updates(steps, kind, persi
         if not send_old:
             assert all(old is None for _, _, old, *_ in updates)
     assert heard[0] == heard[1]
+
+
+def test_the_listener_and_a_join_get_an_immutable_value_as_it_was_put():
+    class Seen(msgspec.Struct, frozen=True):
+        number: int
+
+    class Other(Seen, frozen=True):
+        pass
+
+    life, heard = cached_life(kind="timestamped", value_serde=JsonSerde(Seen))
+    with pytest.raises(SerializationError):
+        life.store.put("a", Seen(1j), 1)
+    life.store.put("a", Other(1), 1)  # no object of the class itself: decoded anew
+    first = Seen(2)
+    life.store.put("b", first, 2)
+    read = life.store.reader()
+    assert read("b")[0] is first
+    assert read("a")[0] == Seen(1)
+    life.store.flush()
+    assert [update[:2] for update in heard] == [("a", Seen(1)), ("b", first)]
+    assert heard[1][1] is first
+    life.store.put("b", None, 3)
+    assert read("b") is None
+    life.store.flush()
+    assert [update[:3] for update in heard[2:]] == [("b", None, first)]
