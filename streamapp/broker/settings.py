@@ -167,7 +167,7 @@ class KafkaSettings:
         """Return the settings as options of Spark's Kafka source and sink.
 
         The options have the contents of certificates and private keys, so executors need no files. A private key must
-        be in PKCS #8, without password. Raises `ConfigError` for other keys, and for OAUTHBEARER.
+        be in PKCS #8, without password. Raises `ConfigError` for a private key in another form, and for OAUTHBEARER.
         """
         if self.sasl_mechanism == "OAUTHBEARER":
             raise ConfigError("Spark's own Kafka source has no OAUTHBEARER here: use SCRAM or PLAIN.")

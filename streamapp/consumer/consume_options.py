@@ -184,9 +184,9 @@ class ConsumeOptions:
 
     @property
     def undecodable_answer(self) -> Answer | Chooser:
-        """The answer to bytes that cannot be decoded.
+        """The answer of ``on_error``, else of ``deserialization_exception_handler``, to bytes that cannot be decoded.
 
-        There is no retry, because another attempt gives the same error.
+        A `Retry` gives its ``then`` at once, because another attempt gives the same error.
         """
         if self.on_error is None:
             return self.config.deserialization_exception_handler

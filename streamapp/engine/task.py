@@ -111,7 +111,7 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:
-        """Applies changelog records of a store, in order, before `init`.
+        """Applies changelog records of a store, in order. All calls come before `Task.init`.
 
         The rows and the next changelog offset are written to the backend together, so that they always fit.
         """

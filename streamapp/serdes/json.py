@@ -40,9 +40,9 @@ class JsonSerde(Serde[T]):
     JSON and makes an object of the type. The type is a ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, or a
     builtin such as ``dict[str, int]``.
 
-    With ``type`` the writer checks the class of a value, and inside lists and dicts the class of each item. The writer
-    does not check the classes of the fields of Structs, dataclasses and NamedTuples. If the type has limits of
-    ``msgspec.Meta``, such as ``ge=0``, the writer checks the whole value, because it reads its own bytes.
+    With ``type`` the writer checks the class of a value, and of all items, keys and values inside lists, tuples, sets
+    and dicts. The writer does not check the classes of the fields of Structs, dataclasses and NamedTuples. If the type
+    has limits of ``msgspec.Meta``, such as ``ge=0``, the writer checks the whole value, because it reads its own bytes.
 
     Values can be keys, because the bytes do not depend on the order in which a dict was filled. The keys of dicts are
     sorted. The fields of types are in the order of their definition. JSON has no NaN and no infinity: both become null,

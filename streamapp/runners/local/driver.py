@@ -366,7 +366,7 @@ class TopologyTestDriver:
         self._session.commit_alone()
 
     def _redeliver(self) -> None:
-        """Makes the output of a finished step visible, and feeds back the records that the topology itself reads.
+        """Hands each newly written record to the test, and feeds back the records that the topology itself reads.
 
         The topology reads records of repartition topics, and of a sink's topic that is also a source.
         """

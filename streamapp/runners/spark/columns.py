@@ -1,4 +1,7 @@
-"""Makes topics from rows of any source that Spark reads: Parquet, CSV, Avro, tables of a database and others."""
+"""Gives a topology on Spark the rows of any source that Spark reads, as records of an input topic.
+
+Sources are Parquet, CSV, Avro, tables of a database and others. Nothing is written to Kafka.
+"""
 
 from __future__ import annotations
 

@@ -55,11 +55,14 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
 
     - A source topic is missing, or a sub-topology that reads a pattern finds no topic.
     - An output topic or the dead-letter topic is missing, and the brokers do not create topics themselves.
-    - An internal topic, or a source topic that restores a table, has a wrong number of partitions.
+    - An internal topic has a wrong number of partitions.
+    - A source topic that restores a table has another number of partitions than at the last commit.
+    - A topic matches the patterns of two sources.
+    - No other topic tells the number of partitions of a repartition topic.
     - A changelog is missing although the group has committed offsets of its input.
     - A source topic was deleted and created anew since the group has committed its offsets.
     - A store would read rows that another definition has written.
-    - A repartition topic of an earlier version has records that no operator would read.
+    - An earlier version of the application has left records in a repartition topic that no operator reads now.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     positions = _committed(plan, _existing(plan, admin, timeout), timeout)

@@ -229,8 +229,8 @@ def deleted_letters(survey: Survey) -> Found:
     "Behind a repartition topic, records count in wrong windows. A table that is restored from such a changelog has "
     "these times, too. The later times move stream time ahead, so windows close too early, and the operators drop "
     "further records as late.",
-    remedy=f"{_ALTER}message.timestamp.type=CreateTime, the value that streamapp sets. Wrong times that a table has "
-    "already stay: `streamapp reset` computes the table again.",
+    remedy=f"{_ALTER}message.timestamp.type=CreateTime, the value that streamapp sets. Wrong times stay in a "
+    "table until `streamapp reset` computes the table again.",
     page="operators/windows.md",
 )
 def overwritten_timestamps(survey: Survey) -> Found:
