@@ -32,8 +32,8 @@ class DeliveryError(BrokerError):
     """A record was not confirmed. ``written`` is False if no topic has the record, and None if this is not known.
 
     If ``written`` is False, an application may send the record again. If ``written`` is None, a record that is sent
-    again may be in the topic twice. ``refused`` is True if brokers refuse the record itself, and would refuse each new
-    attempt.
+    again may be in the topic twice. ``refused`` is True if brokers refuse each attempt until somebody changes the
+    record, the topic or the rights.
     """
 
     def __init__(self, topic: str, reason: str, written: bool | None, *, refused: bool = False) -> None:

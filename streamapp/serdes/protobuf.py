@@ -1,5 +1,7 @@
-"""A serde for Protobuf, for classes that protoc generates or for types. As with Confluent's serde, the id of the schema
-is before the message."""
+"""A serde for Protobuf, for classes that protoc generates or for Python types such as dataclasses.
+
+As with Confluent's serde, the id of the schema stands before the message, or in a header.
+"""
 
 from __future__ import annotations
 

@@ -260,7 +260,8 @@ class WriteBehindStore(Store):
         return {}, self.row
 
     def _read(self, row_key: Any) -> Row:
-        """The row of a key that has no dirty row: from memory, else from the backend. The row is kept in memory."""
+        """The row of a key without a waiting write: from memory, else from the backend. The store keeps the row in
+        memory."""
         row = self._clean.young.get(row_key)
         if row is None:
             row = self._read_below(row_key)

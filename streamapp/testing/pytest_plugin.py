@@ -74,7 +74,7 @@ def streams_worker(streams_broker: LocalKafka, tmp_path: Path) -> Iterator[Calla
     The call is ``streams_worker(application, web_port=None, environ=None)``. ``application`` is a module or an object
     in it, as ``faust -A`` takes it. Without ``web_port`` the worker gets a free port. ``environ`` has further
     environment variables. The worker finds the broker by ``STREAMAPP_BOOTSTRAP_SERVERS``, so the application must not
-    give ``bootstrap_servers``. Workers that still run at the end of the test commit and stop.
+    give ``bootstrap_servers``. At the end of the test, each worker that still runs commits and stops.
     """
     from streamapp.broker.ports import free_port
     from streamapp.testing.worker import WorkerProcess

@@ -28,8 +28,8 @@ class StreamingMembership:
     """The membership of one run. The constructor joins the group, and a thread keeps the membership until `leave`.
 
     The constructor first waits until the session of an earlier run on Spark has ended. Raises `ConfigError` if workers
-    are members of the group, or if another run is still a member after its session time-out. Raises `BrokerError` if
-    the group cannot be joined within 60 seconds.
+    are members of the group, or if another run is still a member 10 seconds after the configured session time-out.
+    Raises `BrokerError` if the group cannot be joined within 60 seconds.
     """
 
     def __init__(self, config: StreamsConfig, topics: Sequence[str]) -> None:

@@ -57,7 +57,10 @@ A new producer can continue.
 
 
 class ProductionError(BrokerError):
-    """A record could not be written. The work since the last commit is not committed, and a restart repeats it."""
+    """Kafka did not take a record: a result, a change of a store or a dead letter.
+
+    The work since the last commit is not committed, and a restart repeats this work.
+    """
 
 
 class ChangelogRefused(ProductionError):

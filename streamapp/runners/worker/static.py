@@ -22,11 +22,10 @@ class FencedInstanceError(StreamsError):
 
 
 def hold_identity(coordinator: Any, instance_id: str, fenced: Callable[[FencedInstanceError], None]) -> None:
-    """Makes an aiokafka coordinator join again with the member id that it had, so that the broker can tell two cases
-    apart.
+    """Makes an aiokafka coordinator join again with its last member id, so that the broker can tell two cases apart.
 
-    If only the session has expired, the coordinator joins as a new member. If another process has replaced the member,
-    ``fenced`` is called.
+    If only the session has expired, the coordinator joins as a new member. If another process with the same
+    ``group_instance_id`` has replaced the member, the coordinator calls ``fenced``.
     """
     reset, rejoin, send = coordinator.reset_generation, coordinator._do_rejoin_group, coordinator._send_req
     lost: list[str] = []

@@ -154,7 +154,7 @@ def repartition_deletes(survey: Survey) -> Found:
 
 @check(
     "SA207",
-    "a topic that restores a table deletes rows",
+    "a topic that restores a table deletes rows by their age",
     "loses",
     reason="The topic restores a global table, or a table whose input topic serves as its changelog. A restored table "
     "lacks rows that have not changed for retention.ms.",
