@@ -831,3 +831,17 @@ def test_the_listener_and_a_join_get_an_immutable_value_as_it_was_put():
     assert read("b") is None
     life.store.flush()
     assert [update[:3] for update in heard[2:]] == [("b", None, first)]
+
+
+def test_a_put_that_raises_leaves_no_value_to_the_next_write():
+    class Seen(msgspec.Struct, frozen=True):
+        number: int
+
+    life, heard = cached_life(kind="timestamped", value_serde=JsonSerde(Seen))
+    fold = life.store.folder(lambda: Seen(0), lambda key, value, aggregate: Seen(aggregate.number + value))
+    with pytest.raises(SerializationError):
+        life.store.put("a", Seen(1j), 1)
+    fold("b", 5, 2)
+    assert life.store.reader()("b") == (Seen(5), 2)
+    life.store.flush()
+    assert [update[:2] for update in heard] == [("b", Seen(5))]
