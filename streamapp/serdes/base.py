@@ -24,7 +24,8 @@ class Serde(Generic[T]):
       each use decodes the bytes anew, because a function may change its argument.
     - ``exact``: a class whose objects do not change if they are serialized and deserialized, or None. The types of
       their fields must not change, either. An aggregation with a record cache keeps a result of this class as it is,
-      for the next record. Any other result is first serialized and deserialized.
+      for the next record. Any other result is first serialized and deserialized. If ``immutable`` is true, a table with
+      a record cache also hands the object that was put to operators downstream and to joins.
     - ``framed``: True if the bytes begin with the id of their schema. If the producer of a record has put the id into a
       header (Confluent's ``__key_schema_id``, ``__value_schema_id``), ``deserialize`` gets the id before the bytes.
     - ``header_bytes``: the number of leading bytes that go into such a header when a record is written.

@@ -84,7 +84,10 @@ class CachedKeyValueStore(_CachedKeys):
 class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
     def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
         self._put_value = value if value.__class__ is self._as_put else None
-        super().put(key, value, timestamp)
+        try:
+            super().put(key, value, timestamp)
+        finally:
+            self._put_value = None  # a put that raises must leave no value to the next write
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         if key.__class__ is not self._key_class:

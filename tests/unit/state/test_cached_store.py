@@ -19,6 +19,7 @@ from streamapp.query import (
     execute,
 )
 from streamapp.records import Windowed
+from streamapp.serdes.base import Serde
 from streamapp.state.cache import RecordCache
 from streamapp.state.cached_times import CachedTimes
 from streamapp.state.row_memory import RowMemory
@@ -831,3 +832,69 @@ def test_the_listener_and_a_join_get_an_immutable_value_as_it_was_put():
     assert read("b") is None
     life.store.flush()
     assert [update[:3] for update in heard[2:]] == [("b", None, first)]
+
+
+def test_a_put_that_raises_leaves_no_value_to_the_next_write():
+    class Seen(msgspec.Struct, frozen=True):
+        number: int
+
+    life, heard = cached_life(kind="timestamped", value_serde=JsonSerde(Seen))
+    fold = life.store.folder(lambda: Seen(0), lambda key, value, aggregate: Seen(aggregate.number + value))
+    with pytest.raises(SerializationError):
+        life.store.put("a", Seen(1j), 1)
+    fold("b", 5, 2)
+    assert life.store.reader()("b") == (Seen(5), 2)
+    life.store.flush()
+    assert [update[:2] for update in heard] == [("b", Seen(5))]
+
+
+def test_a_listener_that_folds_gets_its_own_result_and_not_the_value_that_is_being_put():
+    class Seen(msgspec.Struct, frozen=True):
+        number: int
+
+    life, _ = cached_life(kind="timestamped", max_bytes=1, value_serde=JsonSerde(Seen))
+    fold = life.store.folder(lambda: Seen(0), lambda key, value, aggregate: Seen(aggregate.number + value))
+    heard = []
+
+    def listener(key, new, *_):
+        heard.append((key, new))
+        if key == "a":
+            fold("b", 5, 2)
+
+    life.store.set_flush_listener(listener, False)
+    life.store.put("a", Seen(1), 1)
+    life.store.flush()
+    assert heard == [("a", Seen(1)), ("b", Seen(5))]
+
+
+def test_a_listener_gets_a_copy_of_an_exact_value_that_can_change_in_place():
+    class Count:
+        number = 0
+
+    class CountSerde(Serde[Count]):
+        exact = Count
+
+        def serialize(self, value):
+            return b"%d" % value.number
+
+        def deserialize(self, data):
+            count = Count()
+            count.number = int(data)
+            return count
+
+    life, heard = cached_life(kind="timestamped", value_serde=CountSerde())
+    written = [Count()]
+    life.store.put("a", written[0], 1)
+
+    def add(key, value, count):
+        count.number += value
+        written.append(count)
+        return count
+
+    fold = life.store.folder(Count, add)
+    for value in (1, 2):
+        fold("b", value, value)
+    assert life.store.reader()("a")[0] is not written[0]
+    life.store.flush()
+    assert [(key, new.number) for key, new, *_ in heard] == [("a", 0), ("b", 3)]
+    assert not any(new is count for _, new, *_ in heard for count in written)
