@@ -139,7 +139,39 @@ def test_an_update_that_a_record_cache_held_back(cache_bytes):
     task.process()
     assert len(letters_of(sent.records)) == (1 if cache_bytes == 100 else 0)
     task.flush()
-    assert letters_of(sent.records) == [("left", 0, 5, None, None, 0)]
+    assert letters_of(sent.records) == [("left", 0, 5, "a", "bad", 0)]
+
+
+def test_the_letter_of_a_cached_count_has_the_record_of_the_last_update():
+    builder = StreamsBuilder()
+    counts = builder.stream("left", **TEXTS).group_by_key(**TEXTS).count(materialized=Materialized("counts"))
+    counts.to_stream().foreach(lambda key, count: 1 / 0)
+    task, sent = task_of(builder, config=config(1_000_000))
+    feed(task, "left", [("a", "one", 0), ("b", "two", 1), ("a", "three", 2)], offset=5)
+    task.process()
+    task.flush()
+    assert letters_of(sent.records) == [("left", 0, 6, "b", "two", 1), ("left", 0, 7, "a", "three", 2)]
+    entries = task.store("counts")._held.values()
+    assert {(entry.source_raw_key, entry.source_raw_value) for entry in entries} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("kept", "settings"),
+    [
+        (False, {}),
+        (True, {"dead_letter_queue_topic": "dead"}),
+        (True, {"processing_exception_handler": lambda context, error: "fail"}),
+        (True, {"production_exception_handler": lambda context, error: "fail"}),
+    ],
+)
+def test_a_record_cache_keeps_source_bytes_only_if_there_may_be_letters(kept, settings):
+    builder = StreamsBuilder()
+    builder.table("left", **TEXTS, materialized=Materialized("lefts")).to_stream().to("out", **TEXTS)
+    task, _ = task_of(builder, config=StreamsConfig("test", **settings))
+    feed(task, "left", [("a", "good", 0)])
+    task.process()
+    (entry,) = task.store("lefts")._held.values()
+    assert (entry.source_raw_key, entry.source_raw_value) == ((b"a", b"good") if kept else (None, None))
 
 
 def test_a_row_whose_time_to_live_is_over_belongs_to_the_record_that_moved_the_time():
