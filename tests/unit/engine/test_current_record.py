@@ -174,6 +174,36 @@ def test_a_record_cache_keeps_source_bytes_only_if_there_may_be_letters(kept, se
     assert (entry.source_raw_key, entry.source_raw_value) == ((b"a", b"good") if kept else (None, None))
 
 
+@pytest.mark.parametrize("place", ["operator", "table", "sink"])
+def test_a_function_as_on_error_gets_the_bytes_of_a_cached_row(place):
+    asked = []
+
+    def chooses(context, error):
+        asked.append((context.offset, context.key, context.value))
+        return "skip"
+
+    answers = {name: chooses if name == place else None for name in ("operator", "table", "sink")}
+
+    class Fails(StringSerde):
+        def serialize(self, value):
+            raise ValueError("bad")
+
+    builder = StreamsBuilder()
+    rows = builder.table("left", **TEXTS, materialized=Materialized("lefts"))
+    if place == "table":
+        rows = rows.map_values(lambda value: fail_for_bad(None, value), on_error=answers["table"])
+    stream = rows.to_stream()
+    if place == "operator":
+        stream = stream.map_values(lambda value: fail_for_bad(None, value), on_error=answers["operator"])
+    fails = Fails() if place == "sink" else TEXT
+    stream.to("out", key_serde=TEXT, value_serde=fails, on_error=answers["sink"])
+    task, _ = task_of(builder, config=StreamsConfig("test"))
+    feed(task, "left", [("a", "bad", 0)], offset=5)
+    task.process()
+    task.flush()
+    assert asked == [(5, b"a", b"bad")]
+
+
 def test_a_row_whose_time_to_live_is_over_belongs_to_the_record_that_moved_the_time():
     builder = StreamsBuilder()
     rows = builder.table("left", **TEXTS, materialized=Materialized("lefts", ttl=timedelta(milliseconds=10)))
