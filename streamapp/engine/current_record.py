@@ -116,5 +116,10 @@ class CurrentRecord:
         batch = self.batch
         if batch is None or self.topic is None:
             return self._raw
-        at = bisect_left(batch.offsets, self.offset)
+        offset, offsets = self.offset, batch.offsets
+        at = offset - offsets[0]
+        if (
+            at >= len(offsets) or offsets[at] != offset
+        ):  # offsets are missing, for example those of compacted records
+            at = bisect_left(offsets, offset)
         return batch.keys[at], batch.values[at]

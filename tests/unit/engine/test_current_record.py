@@ -259,6 +259,14 @@ def test_a_record_that_a_stream_join_held_back_belongs_to_the_record_that_closed
     assert letters.read() == [("left", 0, 1, "b", "good", 100)]
 
 
+@pytest.mark.parametrize("offsets", [[2, 3, 4], [2, 4, 5], [0, 2, 4], [4, 6, 7], [1, 3, 4]])
+def test_the_bytes_of_a_record_among_records_with_missing_offsets(offsets):
+    record = CurrentRecord()
+    record.topic, record.offset = "right", 4
+    record.batch = RecordBatch([b"%d" % offset for offset in offsets], [None] * 3, [0] * 3, offsets)
+    assert record.source_bytes() == (b"4", None)
+
+
 def test_work_as_another_record_ends_with_the_call():
     record = CurrentRecord()
     record.partition, record.topic, record.offset = 3, "right", 4
