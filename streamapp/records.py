@@ -119,8 +119,9 @@ class RecordContext(NamedTuple):
     """The source of a record: topic, partition and offset, with timestamp (ms since the epoch) and headers.
 
     ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that
-    waited in a window, a buffer or a record cache, because the bytes are not kept there. A punctuator runs without a
-    record, so ``topic`` is None, and ``partition`` and ``offset`` are -1. Source:
+    waited in a window or a buffer, because the bytes are not kept there. A record cache keeps them only if the
+    application may make dead letters. A punctuator runs without a record, so ``topic`` is None, and ``partition`` and
+    ``offset`` are -1. Source:
     ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
 
     >>> RecordContext("flights", 3, 81, 500).offset
@@ -137,7 +138,7 @@ class RecordContext(NamedTuple):
 
 
 class RecordSource(Protocol):
-    """A `RecordContext`, or a row of a record cache, which has the same four fields but changes them in place."""
+    """A `RecordContext`, or a row of a record cache, which has the same six fields but changes them in place."""
 
     @property
     def topic(self) -> str | None: ...
@@ -147,6 +148,10 @@ class RecordSource(Protocol):
     def timestamp(self) -> int: ...
     @property
     def headers(self) -> Headers: ...
+    @property
+    def source_raw_key(self) -> bytes | None: ...
+    @property
+    def source_raw_value(self) -> bytes | None: ...
 
 
 def create_time(timestamp: int | None) -> int:

@@ -26,6 +26,8 @@ class CurrentRecord:
     """
 
     partition: int
+    keeps_source_bytes: bool = False
+    """True: record caches keep the bytes of source records, because a handler may need them for a dead letter."""
 
     def __init__(self) -> None:
         self.topic: str | None = None
@@ -58,7 +60,7 @@ class CurrentRecord:
             self.offset,
             self.timestamp,
             self.headers,
-            *self._raw_record(),
+            *self.source_bytes(),
         )
 
     def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -81,13 +83,13 @@ class CurrentRecord:
         """Calls a function with each pair of ``held``, while the second element of the pair is the current record.
 
         A flush of a record cache hands over thousands of rows. So, unlike `work_as`, this method goes back to the
-        record before the call only once, after the last pair. The bytes of the source records are not known during
-        these calls.
+        record before the call only once, after the last pair.
         """
         before = self._fields()
-        self.batch, self._raw = None, _NOTHING
+        self.batch = None
         try:
             for key, record in held:
+                self._raw = record.source_raw_key, record.source_raw_value
                 self.topic, self.offset = record.topic, record.offset
                 self.timestamp, self.headers = record.timestamp, record.headers
                 call(key, record)
@@ -109,9 +111,15 @@ class CurrentRecord:
     def _go_back(self, fields: tuple[Any, ...]) -> None:
         self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw = fields
 
-    def _raw_record(self) -> tuple[bytes | None, bytes | None]:
+    def source_bytes(self) -> tuple[bytes | None, bytes | None]:
+        """The bytes of the source record's key and value. Both are None if they are not known."""
         batch = self.batch
         if batch is None or self.topic is None:
             return self._raw
-        at = bisect_left(batch.offsets, self.offset)
+        offset, offsets = self.offset, batch.offsets
+        at = offset - offsets[0]
+        if (
+            at >= len(offsets) or offsets[at] != offset
+        ):  # offsets are missing, for example those of compacted records
+            at = bisect_left(offsets, offset)
         return batch.keys[at], batch.values[at]

@@ -33,6 +33,7 @@ from streamapp.records import Headers, RecordBatch, TopicPartition, batch_bytes
 from streamapp.state.backend import StateBackend
 from streamapp.state.cache import RecordCache
 from streamapp.state.row_memory import RowMemory
+from streamapp.topology.dead_letters import asks_function
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["Task"]
@@ -66,6 +67,11 @@ class Task(CurrentRecord):
         self._topic_ids = environment.topic_ids
         self.wall_clock_ms: Callable[[], int] = environment.wall_clock_ms
         self.log_each_write: bool = rules.log_each_write
+        handlers = plan.config.processing_exception_handler, plan.config.production_exception_handler
+        letters = plan.config.dead_letter_queue_topic is not None
+        self.keeps_source_bytes: bool = (
+            letters or any(map(callable, handlers)) or asks_function(subtopology.nodes)
+        )
         self.retries_at_once: bool = rules.retries_at_once
         self.one_task: bool = rules.one_task
         self.any_partition: bool = rules.any_partition

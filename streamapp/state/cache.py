@@ -4,7 +4,7 @@ Reads of a store with a cache see all updates. The cache has an entry for each r
 dropped. In a store by key, a row that was read also gets an entry. The entry of a changed row also has the row as of
 the last flush, and the source of its last change. `Store.flush` calls the listener for each changed row, in the order
 of the last updates. A table leaves out a row that was inserted and deleted since the last flush. During a call, the
-task's topic, offset, timestamp and headers are those of the record that made the last change.
+task's topic, offset, timestamp and headers are those of the record that made the last change, and so are its bytes.
 
 All caches of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
 exceeds the limit drops its own entries, beginning with the one used longest ago. If a dropped entry has changed, the
@@ -136,6 +136,7 @@ class CachedStore(WriteBehindStore):
         task, cache, news, use = self._task, self._cache, self._news, self._use
         begin, size_of, beside_value = self._begin_news, self._value_size, self._beside_value
         note_deletion = self._note_deletion
+        keeps_bytes = task.keeps_source_bytes
 
         def put_news(row_key: Any, row: Row) -> None:
             entry = news.get(row_key)
@@ -147,6 +148,8 @@ class CachedStore(WriteBehindStore):
             self._put_value = None
             entry.topic, entry.headers = topic, headers
             entry.offset, entry.timestamp = task.offset, task.timestamp
+            if keeps_bytes:
+                entry.source_raw_key, entry.source_raw_value = task.source_bytes()
             size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
             if value is not None:
                 size += beside_value + size_of(value)
@@ -207,6 +210,7 @@ class CachedStore(WriteBehindStore):
                 entry.before, entry.size, entry.key_bytes = held.row, held.size, held.key_bytes
             entry.used = 0
             self._held[row_key] = entry
+        entry.source_raw_key = entry.source_raw_value = None
         self._news[row_key] = entry
         return entry
 
@@ -246,6 +250,7 @@ class CachedStore(WriteBehindStore):
             self._sound_value,
         )
         size_of, equal, exact, cache = self._value_size, self._equal_values, self._values.exact, self._cache
+        keeps_bytes = task.keeps_source_bytes
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             news = news_of(row_key)
@@ -265,6 +270,8 @@ class CachedStore(WriteBehindStore):
                 after = keep(new)
             news.row = row = after, latest
             news.offset, news.timestamp, news.number = task.offset, task.timestamp, use()
+            if keeps_bytes:
+                news.source_raw_key, news.source_raw_value = task.source_bytes()
             news.value = new if new.__class__ is exact else None
             rewrite(row_key, row)
             grown = 0 if equal else size_of(after) - size_of(before)
@@ -309,7 +316,7 @@ class CachedStore(WriteBehindStore):
     def _tell(self, row_key: Any, news: CacheEntry) -> None:
         """Hands a changed row to the store below, to the changelog and to the listener."""
         row, before, show = news.row, news.before, self._values.show
-        news.before = MISSING
+        news.before, news.source_raw_key, news.source_raw_value = MISSING, None, None
         new = row[0]
         if before is _UNREAD and new is None:
             before = self._read_to_write(row_key)

@@ -19,8 +19,9 @@ The source is Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``."""
 class CacheEntry:
     """A row in a record cache, with the source of the record that changed the row last.
 
-    The entry keeps topic, offset, timestamp and headers of this record, but not its bytes. The bytes would keep the
-    whole fetched batch in memory. An entry changes in place, which is faster than a new object for each update.
+    The entry keeps topic, offset, timestamp and headers of this record. Until the flush, the entry also keeps the bytes
+    of the record's key and value, if the task keeps bytes for dead letters (`CurrentRecord.keeps_source_bytes`). An
+    entry changes in place, which is faster than a new object for each update.
     """
 
     __slots__ = (
@@ -31,6 +32,8 @@ class CacheEntry:
         "offset",
         "row",
         "size",
+        "source_raw_key",
+        "source_raw_value",
         "timestamp",
         "topic",
         "used",
@@ -45,6 +48,8 @@ class CacheEntry:
     offset: int
     timestamp: int
     headers: Headers
+    source_raw_key: bytes | None
+    source_raw_value: bytes | None
     number: int
     """The number of the last write, or of the read that made the entry. All reads and writes of a cache are numbered in
     their order."""

@@ -38,6 +38,9 @@ class StoreContext(Protocol):
     timestamp: int
     headers: Headers
     log_each_write: bool
+    keeps_source_bytes: bool
+
+    def source_bytes(self) -> tuple[bytes | None, bytes | None]: ...
 
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers

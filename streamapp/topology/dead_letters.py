@@ -11,7 +11,7 @@ from streamapp.errors import ConfigError
 from streamapp.on_error import Retry
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
-__all__ = ["check_cycles", "check_dead_letters"]
+__all__ = ["asks_function", "check_cycles", "check_dead_letters"]
 
 
 def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
@@ -49,6 +49,13 @@ def check_cycles(nodes: Iterable[Node], config: StreamsConfig) -> None:
             if (cause := _letter_cause(node, config)) is not None:
                 where = of_topics(source.name, *_topics(source))
                 raise ConfigError(letters_of_letters(where, letters, f"{node.name} has {cause}"))
+
+
+def asks_function(nodes: Iterable[Node]) -> bool:
+    """True if ``on_error`` of an operator or a sink is a function, which may make dead letters of its own."""
+    return any(
+        callable(answer) for node in nodes if not isinstance(node, SourceNode) for answer in _answers(node)
+    )
 
 
 def _reads(source: SourceNode, topic: str) -> bool:

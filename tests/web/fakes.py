@@ -35,6 +35,7 @@ class StoreTask:
     headers: Headers = ()
     batch = None
     log_each_write = False
+    keeps_source_bytes = False
 
     def log(self, *record: Any) -> None: ...
 

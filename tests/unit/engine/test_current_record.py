@@ -139,7 +139,69 @@ def test_an_update_that_a_record_cache_held_back(cache_bytes):
     task.process()
     assert len(letters_of(sent.records)) == (1 if cache_bytes == 100 else 0)
     task.flush()
-    assert letters_of(sent.records) == [("left", 0, 5, None, None, 0)]
+    assert letters_of(sent.records) == [("left", 0, 5, "a", "bad", 0)]
+
+
+def test_the_letter_of_a_cached_count_has_the_record_of_the_last_update():
+    builder = StreamsBuilder()
+    counts = builder.stream("left", **TEXTS).group_by_key(**TEXTS).count(materialized=Materialized("counts"))
+    counts.to_stream().foreach(lambda key, count: 1 / 0)
+    task, sent = task_of(builder, config=config(1_000_000))
+    feed(task, "left", [("a", "one", 0), ("b", "two", 1), ("a", "three", 2)], offset=5)
+    task.process()
+    task.flush()
+    assert letters_of(sent.records) == [("left", 0, 6, "b", "two", 1), ("left", 0, 7, "a", "three", 2)]
+    entries = task.store("counts")._held.values()
+    assert {(entry.source_raw_key, entry.source_raw_value) for entry in entries} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("kept", "settings"),
+    [
+        (False, {}),
+        (True, {"dead_letter_queue_topic": "dead"}),
+        (True, {"processing_exception_handler": lambda context, error: "fail"}),
+        (True, {"production_exception_handler": lambda context, error: "fail"}),
+    ],
+)
+def test_a_record_cache_keeps_source_bytes_only_if_there_may_be_letters(kept, settings):
+    builder = StreamsBuilder()
+    builder.table("left", **TEXTS, materialized=Materialized("lefts")).to_stream().to("out", **TEXTS)
+    task, _ = task_of(builder, config=StreamsConfig("test", **settings))
+    feed(task, "left", [("a", "good", 0)])
+    task.process()
+    (entry,) = task.store("lefts")._held.values()
+    assert (entry.source_raw_key, entry.source_raw_value) == ((b"a", b"good") if kept else (None, None))
+
+
+@pytest.mark.parametrize("place", ["operator", "table", "sink"])
+def test_a_function_as_on_error_gets_the_bytes_of_a_cached_row(place):
+    asked = []
+
+    def chooses(context, error):
+        asked.append((context.offset, context.key, context.value))
+        return "skip"
+
+    answers = {name: chooses if name == place else None for name in ("operator", "table", "sink")}
+
+    class Fails(StringSerde):
+        def serialize(self, value):
+            raise ValueError("bad")
+
+    builder = StreamsBuilder()
+    rows = builder.table("left", **TEXTS, materialized=Materialized("lefts"))
+    if place == "table":
+        rows = rows.map_values(lambda value: fail_for_bad(None, value), on_error=answers["table"])
+    stream = rows.to_stream()
+    if place == "operator":
+        stream = stream.map_values(lambda value: fail_for_bad(None, value), on_error=answers["operator"])
+    fails = Fails() if place == "sink" else TEXT
+    stream.to("out", key_serde=TEXT, value_serde=fails, on_error=answers["sink"])
+    task, _ = task_of(builder, config=StreamsConfig("test"))
+    feed(task, "left", [("a", "bad", 0)], offset=5)
+    task.process()
+    task.flush()
+    assert asked == [(5, b"a", b"bad")]
 
 
 def test_a_row_whose_time_to_live_is_over_belongs_to_the_record_that_moved_the_time():
@@ -195,6 +257,14 @@ def test_a_record_that_a_stream_join_held_back_belongs_to_the_record_that_closed
     letters.pipe("left", "a", "bad", 0)
     letters.pipe("left", "b", "good", 100)
     assert letters.read() == [("left", 0, 1, "b", "good", 100)]
+
+
+@pytest.mark.parametrize("offsets", [[2, 3, 4], [2, 4, 5], [0, 2, 4], [4, 6, 7], [1, 3, 4]])
+def test_the_bytes_of_a_record_among_records_with_missing_offsets(offsets):
+    record = CurrentRecord()
+    record.topic, record.offset = "right", 4
+    record.batch = RecordBatch([b"%d" % offset for offset in offsets], [None] * 3, [0] * 3, offsets)
+    assert record.source_bytes() == (b"4", None)
 
 
 def test_work_as_another_record_ends_with_the_call():
