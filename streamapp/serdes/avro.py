@@ -16,7 +16,17 @@ from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import enums_of, is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader, make_tracer
-from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
+from streamapp.serdes.avro_schema import (
+    Parsed,
+    SchemaRefused,
+    check_size,
+    kind_of,
+    meaning_of,
+    number_of,
+    parse,
+    unit_of,
+    unnulled,
+)
 from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import left_out, make_any_writer
 from streamapp.serdes.base import Serde
@@ -241,12 +251,27 @@ class AvroSerde(Serde[T]):
         header, schema = self.registered.written()
         if schema != self.schema:
             pinned = _parsed(schema, self._ints)
+            self._check_units(pinned.root)
             self._write_any = make_any_writer(pinned, self._parsed)
             self._write = self._writer(
                 _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
             )
         self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
+
+    def _check_units(self, pinned: Any) -> None:
+        """Raises `ConfigError` if the int of a field would be another time in the schema of ``version``."""
+        if not self._ints or kind_of(pinned) != "record":
+            return
+        own = {field["name"]: field["type"] for field in self._own["fields"] if field["name"] in self._ints}
+        for field in (each for each in pinned["fields"] if each["name"] in own):
+            name = field["name"]
+            ours, theirs = unnulled(own[name])[0], unnulled(field["type"])[0]
+            if None not in (meaning_of(ours), meaning_of(theirs)) and unit_of(ours) != unit_of(theirs):
+                raise ConfigError(
+                    f"the int {name} of {self.type.__name__} has another unit in version {self.registered.version} of "
+                    f"{self.subject}: declare {name} as a datetime or time, which the serde converts"
+                )
 
     def _writer(self, schema: Any, left_out: Collection[str] = ()) -> Callable[[Any, bytes], bytes]:
         """A function from values and headers to bytes. ``left_out`` are fields that only the serde's own schema has."""
@@ -296,7 +321,7 @@ class AvroSerde(Serde[T]):
             return known
         schema = self.registered.writer_of(data)
         try:
-            parsed = parse(_without_logical(schema, self._ints))
+            parsed = parse(schema)
             read = self._made_reader(parsed)
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
@@ -436,15 +461,7 @@ def _without_logical(schema: Any, names: Collection[str]) -> Any:
     if not names or not isinstance(schema, dict) or schema.get("type") != "record":
         return schema
     fields = [
-        {**field, "type": _base(field["type"])} if field["name"] in names else field
+        {**field, "type": number_of(field["type"])} if field["name"] in names else field
         for field in schema["fields"]
     ]
     return {**schema, "fields": fields}
-
-
-def _base(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_base(branch) for branch in schema]
-    if isinstance(schema, dict) and "logicalType" in schema:
-        return schema["type"]
-    return schema

@@ -20,12 +20,16 @@ __all__ = [
     "PRIMITIVES",
     "Parsed",
     "SchemaRefused",
+    "base_of",
     "check_size",
     "decimal_reader",
     "default_of",
     "kind_of",
+    "meaning_of",
+    "number_of",
     "parse",
     "same_name",
+    "unit_of",
     "unnulled",
 ]
 
@@ -52,6 +56,19 @@ _LOGICAL = {
     ("bytes", "decimal"),
     ("fixed", "decimal"),
 }
+_UNITS = {
+    ("long", "timestamp-millis"): ("moment", 1_000_000),
+    ("long", "timestamp-micros"): ("moment", 1_000),
+    ("long", "timestamp-nanos"): ("moment", 1),
+    ("long", "local-timestamp-millis"): ("moment", 1_000_000),
+    ("long", "local-timestamp-micros"): ("moment", 1_000),
+    ("long", "local-timestamp-nanos"): ("moment", 1),
+    ("int", "time-millis"): ("time of day", 1_000_000),
+    ("long", "time-micros"): ("time of day", 1_000),
+}
+"""Base and logical type of a number -> what the number counts, and the unit in nanoseconds."""
+_NUMBER_OF = "streamapp.number-of"
+"""The key of a logical type whose values stay numbers (see `number_of`)."""
 _RESERVED = {"__fastavro_parsed", "__named_schemas"}
 """Keys of a schema that fastavro has parsed. fastavro does not check a schema with these keys."""
 
@@ -112,6 +129,48 @@ def kind_of(schema: Any) -> str:
     if logical == "decimal" and not isinstance(schema.get("precision"), int):
         return base
     return logical
+
+
+def base_of(schema: Any) -> str:
+    """The type without its logical type: 'union', 'record', 'int' ..."""
+    if isinstance(schema, list):
+        return "union"
+    base: str = schema if isinstance(schema, str) else schema["type"]
+    return base
+
+
+def meaning_of(schema: Any) -> str | None:
+    """The meaning that a logical type gives to the values: 'moment', 'time of day', 'date', 'uuid' or 'decimal'.
+
+    None means that the schema has no such logical type. A value of one meaning cannot be read with another meaning.
+    """
+    pair = _base_and_logical(schema)
+    return _UNITS[pair][0] if pair in _UNITS else pair[1] if pair in _LOGICAL else None
+
+
+def unit_of(schema: Any) -> int:
+    """The unit of a moment or a time of day in nanoseconds; 1 for all other schemas."""
+    return _UNITS.get(_base_and_logical(schema), ("", 1))[1]
+
+
+def number_of(schema: Any) -> Any:
+    """The schema whose values are the numbers of dates and times. `meaning_of` and `unit_of` are the same.
+
+    >>> number_of({"type": "int", "logicalType": "date"})
+    {'type': 'int', 'streamapp.number-of': 'date'}
+    """
+    if isinstance(schema, list):
+        return [number_of(branch) for branch in schema]
+    if isinstance(schema, dict) and "logicalType" in schema:
+        return {"type": schema["type"], _NUMBER_OF: schema["logicalType"]}
+    return schema
+
+
+def _base_and_logical(schema: Any) -> tuple[str, Any]:
+    if not isinstance(schema, dict):
+        return base_of(schema), None
+    logical = schema.get(_NUMBER_OF, schema.get("logicalType"))
+    return schema["type"], logical if isinstance(logical, str) else None
 
 
 def same_name(written: Any, wanted: Any) -> bool:
