@@ -224,7 +224,7 @@ class AvroSerde(Serde[T]):
 
     def _kept_fields(self) -> list[str]:
         """The names of the fields to read, in the order of the schema; empty if the schema is not that of a record."""
-        if not isinstance(self._own, dict) or self._own.get("type") != "record":
+        if kind_of(self._own) != "record":
             if self.fields is not None:
                 raise ConfigError(f"fields={list(self.fields)} needs the schema of a record")
             return []
@@ -321,7 +321,7 @@ class AvroSerde(Serde[T]):
             return known
         schema = self.registered.writer_of(data)
         try:
-            parsed = parse(schema)
+            parsed = parse(schema, written=True)
             read = self._made_reader(parsed)
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
@@ -384,7 +384,7 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
             if kind_of(parsed.root) == "record"
             else None
         )
-        make_reader(parse(written), parsed, names)
+        make_reader(parse(written, written=True), parsed, names)
     except (*_FAILED, MemoryError) as error:
         return _short(error)
     return None
@@ -458,7 +458,7 @@ def _refusing(why: str) -> Callable[[bytes], Any]:
 def _without_logical(schema: Any, names: Collection[str]) -> Any:
     """The schema of a record, without the logical types of the fields with these names, so that their values stay
     numbers."""
-    if not names or not isinstance(schema, dict) or schema.get("type") != "record":
+    if not names or not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         return schema
     fields = [
         {**field, "type": number_of(field["type"])} if field["name"] in names else field

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from math import log10
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -69,6 +70,7 @@ _UNITS = {
 """Base and logical type of a number -> what the number counts, and the unit in nanoseconds."""
 _NUMBER_OF = "streamapp.number-of"
 """The key of a logical type whose values stay numbers (see `number_of`)."""
+_NAMED = ("record", "error", "enum", "fixed")
 _RESERVED = {"__fastavro_parsed", "__named_schemas"}
 """Keys of a schema that fastavro has parsed. fastavro does not check a schema with these keys."""
 
@@ -98,18 +100,26 @@ class Parsed(NamedTuple):
         return exact or next((each for each in self.names.values() if same_name(schema, each)), None)
 
 
-def parse(schema: Any) -> Parsed:
+def parse(schema: Any, written: bool = False) -> Parsed:
     """Checks a schema, and writes the names of its types in full. Raises `SchemaRefused`, also for a schema that is too
     large to be checked in a bounded time.
+
+    ``written`` is true for the schema of bytes. Java writes and reads bytes of schemas with wrong defaults and wrong
+    decimals, so these parts are left out.
 
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'
     """
     check_size(schema)
-    names: dict[str, Any] = {}
     try:
         _check(schema)
-        return Parsed(fastavro.parse_schema(schema, names), names)
+        if written:
+            schema = _without_mistakes(schema)
+        short = _names_outside(schema)
+        names: dict[str, Any] = dict.fromkeys(short, "null")
+        root = fastavro.parse_schema(schema, names)
+        names |= {full: names[name] for full, name in short.items()}
+        return Parsed(root, names)
     except SchemaRefused:
         raise
     except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -297,6 +307,72 @@ def check_size(schema: Any) -> None:
         if depth > MAX_DEPTH:
             raise SchemaRefused(f"the schema is nested more than {MAX_DEPTH} levels deep")
         waiting += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
+
+
+def _without_mistakes(schema: Any) -> Any:
+    """A valid schema for the same bytes: defaults are left out, and decimals without a valid precision and scale.
+
+    Source: "Logical Types" of the Avro 1.11 specification (an invalid logical type is ignored). Java checks the
+    defaults of new schemas only.
+    """
+    if isinstance(schema, list):
+        return [_without_mistakes(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "default"}
+    if schema.get("logicalType") == "decimal" and not _is_decimal(schema):
+        del kept["logicalType"]
+    for part in ("items", "values"):
+        if part in schema:
+            kept[part] = _without_mistakes(schema[part])
+    if "fields" in schema:
+        kept["fields"] = [
+            {"name": field["name"], "type": _without_mistakes(field["type"])} for field in schema["fields"]
+        ]
+    return kept
+
+
+def _is_decimal(schema: dict[str, Any]) -> bool:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision > 0:
+        return False
+    return schema["type"] != "fixed" or precision <= int(log10(2) * (8 * schema["size"] - 1))
+
+
+def _names_outside(schema: Any) -> dict[str, str]:
+    """Full names that mean a type without namespace: the name with the namespace around it -> the name of the type.
+
+    Java looks a name without a dot up in the namespace around it first, and then among the names without namespace. So
+    Java writes such names into its schemas, for which the specification has no other form.
+    """
+    defined, used = set[str](), set[tuple[str, str]]()
+
+    def walk(schema: Any, namespace: str) -> None:
+        if isinstance(schema, list):
+            for branch in schema:
+                walk(branch, namespace)
+        if isinstance(schema, str) and schema not in PRIMITIVES and "." not in schema:
+            used.add((namespace, schema))
+        if not isinstance(schema, dict):
+            return
+        if schema["type"] in _NAMED:
+            name = schema["name"]
+            if "." in name:
+                namespace = name.rpartition(".")[0]
+            else:
+                namespace = schema.get("namespace", namespace)
+                name = f"{namespace}.{name}" if namespace else name
+            defined.add(name)
+        elif schema["type"] not in ("array", "map"):
+            walk(schema["type"], namespace)
+        for part in ("items", "values"):
+            walk(schema.get(part), namespace)
+        for field in schema.get("fields", ()):
+            walk(field["type"], namespace)
+
+    walk(schema, "")
+    full = {f"{namespace}.{name}": name for namespace, name in used if namespace and name in defined}
+    return {name: short for name, short in full.items() if name not in defined}
 
 
 def _check(schema: Any) -> None:
