@@ -502,7 +502,17 @@ class _Unresolvable(Misfit, SchemaRefused):
 def _rescaled(number: str, written: int, wanted: int) -> str:
     if written == wanted:
         return number
-    return f"({number} * {written // wanted})" if written > wanted else f"({number} // {wanted // written})"
+    return (
+        f"in_64_bits({number} * {written // wanted})"
+        if written > wanted
+        else f"({number} // {wanted // written})"
+    )
+
+
+def _in_64_bits(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a number has more than 64 bits")
+    return number
 
 
 def _named(schema: Any) -> str:
@@ -598,6 +608,7 @@ def _spend(s: list[int], count: int) -> None:
 _NAMES: dict[str, Any] = {
     "varint": _varint,
     "varint32": _varint_32,
+    "in_64_bits": _in_64_bits,
     "skip_varint": _skip_varint,
     "negative": _negative,
     "no_branch": _no_branch,

@@ -96,6 +96,11 @@ def test_another_meaning_is_refused(written: Any, value: Any, wanted: Any) -> No
         read_as(written, wanted, value)
 
 
+def test_a_moment_that_nanoseconds_cannot_count_is_refused() -> None:
+    with pytest.raises(SerializationError, match="x: a number has more than 64 bits"):
+        read_as(TIME, NANOS, datetime.max.replace(tzinfo=UTC))
+
+
 @dataclass
 class Number:
     x: int | None
