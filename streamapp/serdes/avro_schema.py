@@ -32,6 +32,7 @@ __all__ = [
     "same_name",
     "unit_of",
     "unnulled",
+    "without_mistakes",
 ]
 
 MAX_DEPTH = 200
@@ -110,11 +111,11 @@ def parse(schema: Any, written: bool = False) -> Parsed:
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'
     """
+    if written:
+        schema = without_mistakes(schema)
     check_size(schema)
     try:
         _check(schema)
-        if written:
-            schema = _without_mistakes(schema)
         short = _names_outside(schema)
         names: dict[str, Any] = dict.fromkeys(short, "null")
         root = fastavro.parse_schema(schema, names)
@@ -123,7 +124,11 @@ def parse(schema: Any, written: bool = False) -> Parsed:
     except SchemaRefused:
         raise
     except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise SchemaRefused(f"{excerpt(schema)} is not an Avro schema: {excerpt(error, size=200)}") from error
+        raise _no_schema(schema, error) from error
+
+
+def _no_schema(schema: Any, error: Exception) -> SchemaRefused:
+    return SchemaRefused(f"{excerpt(schema)} is not an Avro schema: {excerpt(error, size=200)}")
 
 
 def kind_of(schema: Any) -> str:
@@ -309,12 +314,26 @@ def check_size(schema: Any) -> None:
         waiting += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
 
 
-def _without_mistakes(schema: Any) -> Any:
+def without_mistakes(schema: Any) -> Any:
     """A valid schema for the same bytes: defaults are left out, and decimals without a valid precision and scale.
 
     Source: "Logical Types" of the Avro 1.11 specification (an invalid logical type is ignored). Java checks the
-    defaults of new schemas only.
+    defaults of new schemas only. Raises `SchemaRefused` for a schema with other mistakes, or that is too large.
+
+    >>> without_mistakes({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3})
+    {'type': 'bytes', 'precision': 2, 'scale': 3}
     """
+    check_size(schema)
+    try:
+        _check(schema)
+        return _without_mistakes(schema)
+    except SchemaRefused:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _no_schema(schema, error) from error
+
+
+def _without_mistakes(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_mistakes(branch) for branch in schema]
     if not isinstance(schema, dict):
