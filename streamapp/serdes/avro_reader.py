@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Collection, Mapping
-from datetime import date, time, timedelta
+from datetime import date, timedelta
 from enum import Enum
 from typing import Any, NoReturn
 from uuid import UUID
@@ -32,6 +32,7 @@ from streamapp.serdes.avro_schema import (
     kind_of,
     meaning_of,
     same_name,
+    time_of,
     unit_of,
     unnulled,
 )
@@ -555,12 +556,6 @@ def _skip_varint(d: bytes, p: int) -> int:
     return p
 
 
-def _time_of(micros: int) -> time:
-    if not 0 <= micros < 86_400_000_000:
-        raise ValueError(f"{micros} μs are no time of a day")
-    return (EPOCH + timedelta(0, 0, micros)).time()
-
-
 def _negative(n: int) -> NoReturn:
     raise ValueError(f"a length or an index is negative ({-(n >> 1) - 1})")
 
@@ -630,6 +625,6 @@ _NAMES: dict[str, Any] = {
     "LOCAL": EPOCH.replace(tzinfo=None),
     "timedelta": timedelta,
     "day": date.fromordinal,
-    "time_of": _time_of,
+    "time_of": time_of,
     "UUID": UUID,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import log10
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ __all__ = [
     "number_of",
     "parse",
     "same_name",
+    "time_of",
     "unit_of",
     "unnulled",
     "without_mistakes",
@@ -262,8 +263,13 @@ def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
             return float(_is((int, float, str), default))
         case "string":
             return _is(str, default)
-        case "bytes" | "fixed":
+        case "bytes":
             return _is(str, default).encode("latin-1")
+        case "fixed":
+            data = _is(str, default).encode("latin-1")
+            if len(data) != schema["size"]:
+                raise ValueError(f"{excerpt(default)} is not as long as {schema['name']}")
+            return data
         case "enum":
             if default not in schema["symbols"]:
                 raise ValueError(f"{excerpt(default)} is no symbol of {schema['name']}")
@@ -275,6 +281,9 @@ def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
     number = _is(int, default)
     if isinstance(default, bool):
         raise TypeError(f"{default} is no number")
+    bits = 31 if base_of(schema) == "int" else 63
+    if not -(2**bits) <= number < 2**bits:
+        raise ValueError(f"{number} has more than {bits + 1} bits")
     match kind:
         case "date":
             return date.fromordinal(number + EPOCH_DAY)
@@ -284,9 +293,15 @@ def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
             local = EPOCH.replace(tzinfo=None)
             return local + timedelta(0, 0, number * (1000 if kind == "local-timestamp-millis" else 1))
         case "time-millis" | "time-micros":
-            at = EPOCH + timedelta(0, 0, number * (1000 if kind == "time-millis" else 1))
-            return at.time()
+            return time_of(number * (1000 if kind == "time-millis" else 1))
     return number
+
+
+def time_of(micros: int) -> time:
+    """The time of the day after midnight. Raises ValueError for less than 0, and for a day or more."""
+    if not 0 <= micros < 86_400_000_000:
+        raise ValueError(f"{micros} μs are no time of a day")
+    return (EPOCH + timedelta(0, 0, micros)).time()
 
 
 def _is(kind: Any, value: Any) -> Any:
