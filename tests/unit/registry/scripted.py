@@ -117,6 +117,8 @@ class ScriptedRegistry:
                 if self.guid(known) == parts[2]:
                     return self._with_guid(known)
             raise Refused(404, 40403, f"Schema {parts[2]} not found")
+        if parts == ["subjects"]:
+            return list(self.subjects)
         if parts == ["config"]:
             return {"compatibilityLevel": "BACKWARD"}
         if parts[0] == "config":
