@@ -403,7 +403,7 @@ def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type
         return None
     kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
     # A double is not exact: an int in such a field is read back as a float.
-    same = all(isinstance(kind, str) and kind in _EXACT for kind in kinds.values())
+    same = all(kind_of(kind) in _EXACT for kind in kinds.values())
     exact: type = struct
     return exact if same and kinds.keys() == set(attributes) else None
 
