@@ -35,12 +35,11 @@ def schema_group() -> None:
 def list_() -> None:
     """Show every subject with its latest version."""
     with clear_errors():
-        registry = ConfluentSchemaRegistry()
-        subjects = Subjects(registry)
+        subjects = Subjects(ConfluentSchemaRegistry())
         rule = f"The registry demands {subjects.level()} of subjects without a setting of their own"
         table = TextTable("subject", "version", "id", "format", caption=rule)
         for name in subjects.names():
-            latest = registry.version_of(name)
+            latest = subjects.latest(name)
             table.add_row(name, str(latest.version), str(latest.id), latest.format)
     table.print()
 

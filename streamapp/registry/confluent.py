@@ -91,7 +91,8 @@ class ConfluentSchemaRegistry:
         self._guids: dict[tuple[Any, ...], UUID] = {}
         self._versions: dict[tuple[Any, ...], int] = {}
         self._schemas: dict[int | UUID, tuple[SchemaFormat, Schema]] = {}
-        self._unknown: dict[int | UUID, float] = {}
+        self._unknown: dict[int | UUID, tuple[float, str]] = {}
+        """Number of a schema -> the time until which the client does not ask for it again, and the reason."""
         self._lock = threading.RLock()
         self._away: tuple[float, RegistryAway] | None = None
         """The last failure of a request that was repeated for ``patience_ms``, and the time of its end."""
@@ -377,9 +378,9 @@ class ConfluentSchemaRegistry:
 
     def _asked(self, number: int | UUID, path: str, away: RegistryAway | None) -> tuple[SchemaFormat, Schema]:
         now = self.client.clock()
-        if self._unknown.get(number, now) > now:
-            raise _no_schema(number, self.settings.url)
-        self._unknown = {each: until for each, until in self._unknown.items() if until > now}
+        self._unknown = {each: known for each, known in self._unknown.items() if known[0] > now}
+        if number in self._unknown:
+            raise SerializationError(self._unknown[number][1])
         for again in (True, False) if len(self._unknown) < _MOST_ASKED_AGAIN else (False,):
             try:
                 found = self._answered(
@@ -388,17 +389,20 @@ class ConfluentSchemaRegistry:
                     away,
                 )
                 return read_schema(found, self._referenced)
+            except VersionMissing as missing:
+                why = f"the schema with {_shown(number)} refers to another schema, and {missing}"
             except (RegistryRefusal, ForeignAnswer) as refusal:
                 # A registry without GUIDs answers 404 for the path of GUIDs. The record with the GUID is then the
                 # cause, not the registry.
                 if refusal.status != 404 or (isinstance(refusal, ForeignAnswer) and isinstance(number, int)):
                     raise
-                if again:
-                    self.client.sleep(_ASKED_AGAIN_SECONDS)
+                why = f"the schema registry {self.settings.url} has no schema with {_shown(number)}"
+            if again:
+                self.client.sleep(_ASKED_AGAIN_SECONDS)
         if len(self._unknown) >= _MOST_UNKNOWN:
             self._unknown.clear()
-        self._unknown[number] = self.client.clock() + _UNKNOWN_SECONDS
-        raise _no_schema(number, self.settings.url)
+        self._unknown[number] = self.client.clock() + _UNKNOWN_SECONDS, why
+        raise SerializationError(why)
 
     def _described(self, subject: str, path: str, patient: bool) -> Any:
         try:
@@ -422,7 +426,8 @@ class ConfluentSchemaRegistry:
                 raise SerializationError(
                     f"a schema refers to more than {_MOST_REFERENCES} other schemas: reduce its references"
                 )
-            path = path_of("subjects", each["subject"], "versions", each["version"])
+            # With this parameter, the registry also shows versions that were deleted, but not for good, as to Java.
+            path = path_of("subjects", each["subject"], "versions", each["version"]) + "?deleted=true"
             found = self._answered(
                 f"version {each['version']} of {each['subject']}",
                 lambda patient, path=path, each=each: self._described(each["subject"], path, patient),
@@ -434,10 +439,6 @@ class ConfluentSchemaRegistry:
 
 def _shown(number: int | UUID) -> str:
     return f"id {number}" if isinstance(number, int) else f"GUID {number}"
-
-
-def _no_schema(number: int | UUID, url: str) -> SerializationError:
-    return SerializationError(f"the schema registry {url} has no schema with {_shown(number)}")
 
 
 def _remade(settings: RegistrySettings, cache: str | None) -> ConfluentSchemaRegistry:

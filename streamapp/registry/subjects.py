@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from streamapp.errors import SchemaRegistryError
 from streamapp.registry.confluent import ConfluentSchemaRegistry
@@ -13,7 +13,7 @@ from streamapp.serdes.registered import Registered, objected
 from streamapp.serdes.schema_diff import difference
 from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReference, SchemaVersion
 
-__all__ = ["Change", "Subjects"]
+__all__ = ["Change", "Latest", "Subjects"]
 
 _LEVEL = {"compatibilityLevel": str}
 
@@ -34,6 +34,14 @@ class Change:
     """If ``kind`` is ``unchanged``: the version of the subject that is this schema."""
     objection: str = ""
     """The reason why the serde itself refuses an earlier version. The registry may still accept the schema."""
+
+
+class Latest(NamedTuple):
+    """The latest version of a subject, without its schema."""
+
+    version: int
+    id: int
+    format: SchemaFormat
 
 
 class Subjects:
@@ -57,6 +65,13 @@ class Subjects:
                 raise SchemaRegistryError(f"the registry has no subject {subject}") from refusal
             raise
         return sorted(found)
+
+    def latest(self, subject: str) -> Latest:
+        """The latest version of a subject. The registry is not asked for the references of its schema, which may be
+        deleted."""
+        path = path_of("subjects", subject, "versions", "latest")
+        found = self._client.ask("GET", path, has={"schema": str, "id": int, "version": int})
+        return Latest(found["version"], found["id"], found.get("schemaType") or "AVRO")
 
     def level(self) -> str:
         """The registry's compatibility level for subjects without a level of their own, such as ``BACKWARD``."""

@@ -16,7 +16,17 @@ from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import enums_of, is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader, make_tracer
-from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
+from streamapp.serdes.avro_schema import (
+    Parsed,
+    SchemaRefused,
+    check_size,
+    kind_of,
+    meaning_of,
+    number_of,
+    parse,
+    unit_of,
+    unnulled,
+)
 from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import left_out, make_any_writer
 from streamapp.serdes.base import Serde
@@ -214,7 +224,7 @@ class AvroSerde(Serde[T]):
 
     def _kept_fields(self) -> list[str]:
         """The names of the fields to read, in the order of the schema; empty if the schema is not that of a record."""
-        if not isinstance(self._own, dict) or self._own.get("type") != "record":
+        if kind_of(self._own) != "record":
             if self.fields is not None:
                 raise ConfigError(f"fields={list(self.fields)} needs the schema of a record")
             return []
@@ -241,12 +251,27 @@ class AvroSerde(Serde[T]):
         header, schema = self.registered.written()
         if schema != self.schema:
             pinned = _parsed(schema, self._ints)
+            self._check_units(pinned.root)
             self._write_any = make_any_writer(pinned, self._parsed)
             self._write = self._writer(
                 _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
             )
         self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
+
+    def _check_units(self, pinned: Any) -> None:
+        """Raises `ConfigError` if the int of a field would be another time in the schema of ``version``."""
+        if not self._ints or kind_of(pinned) != "record":
+            return
+        own = {field["name"]: field["type"] for field in self._own["fields"] if field["name"] in self._ints}
+        for field in (each for each in pinned["fields"] if each["name"] in own):
+            name = field["name"]
+            ours, theirs = unnulled(own[name])[0], unnulled(field["type"])[0]
+            if None not in (meaning_of(ours), meaning_of(theirs)) and unit_of(ours) != unit_of(theirs):
+                raise ConfigError(
+                    f"the int {name} of {self.type.__name__} has another unit in version {self.registered.version} of "
+                    f"{self.subject}: declare {name} as a datetime or time, which the serde converts"
+                )
 
     def _writer(self, schema: Any, left_out: Collection[str] = ()) -> Callable[[Any, bytes], bytes]:
         """A function from values and headers to bytes. ``left_out`` are fields that only the serde's own schema has."""
@@ -296,7 +321,7 @@ class AvroSerde(Serde[T]):
             return known
         schema = self.registered.writer_of(data)
         try:
-            parsed = parse(_without_logical(schema, self._ints))
+            parsed = parse(schema, written=True)
             read = self._made_reader(parsed)
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
@@ -359,7 +384,7 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
             if kind_of(parsed.root) == "record"
             else None
         )
-        make_reader(parse(written), parsed, names)
+        make_reader(parse(written, written=True), parsed, names)
     except (*_FAILED, MemoryError) as error:
         return _short(error)
     return None
@@ -378,7 +403,7 @@ def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type
         return None
     kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
     # A double is not exact: an int in such a field is read back as a float.
-    same = all(isinstance(kind, str) and kind in _EXACT for kind in kinds.values())
+    same = all(kind_of(kind) in _EXACT for kind in kinds.values())
     exact: type = struct
     return exact if same and kinds.keys() == set(attributes) else None
 
@@ -433,18 +458,10 @@ def _refusing(why: str) -> Callable[[bytes], Any]:
 def _without_logical(schema: Any, names: Collection[str]) -> Any:
     """The schema of a record, without the logical types of the fields with these names, so that their values stay
     numbers."""
-    if not names or not isinstance(schema, dict) or schema.get("type") != "record":
+    if not names or not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         return schema
     fields = [
-        {**field, "type": _base(field["type"])} if field["name"] in names else field
+        {**field, "type": number_of(field["type"])} if field["name"] in names else field
         for field in schema["fields"]
     ]
     return {**schema, "fields": fields}
-
-
-def _base(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_base(branch) for branch in schema]
-    if isinstance(schema, dict) and "logicalType" in schema:
-        return schema["type"]
-    return schema

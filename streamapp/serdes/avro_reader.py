@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Collection, Mapping
-from datetime import date, time, timedelta
+from datetime import date, timedelta
 from enum import Enum
 from typing import Any, NoReturn
 from uuid import UUID
@@ -26,10 +26,14 @@ from streamapp.serdes.avro_schema import (
     EPOCH_DAY,
     Parsed,
     SchemaRefused,
+    base_of,
     decimal_reader,
     default_of,
     kind_of,
+    meaning_of,
     same_name,
+    time_of,
+    unit_of,
     unnulled,
 )
 from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
@@ -48,14 +52,14 @@ _MAX_STEPS = 20_000
 _FAR = 4
 """The distance of two types if the one does not take the values of the other (see `_Compiler._distance`)."""
 _PROMOTED: dict[tuple[str, str], str] = {
-    ("int", "long"): "v{n}",
-    ("int", "float"): "float_of(v{n})",
-    ("int", "double"): "float_of(v{n})",
-    ("long", "float"): "float_of(v{n})",
-    ("long", "double"): "float_of(v{n})",
-    ("float", "double"): "v{n}",
-    ("string", "bytes"): "v{n}.encode()",
-    ("bytes", "string"): "v{n}.decode()",
+    ("int", "float"): "float_of({0})",
+    ("int", "double"): "float_of({0})",
+    ("long", "float"): "float_of({0})",
+    ("long", "double"): "float_of({0})",
+    ("string", "bytes"): "{0}.encode()",
+    ("bytes", "string"): "{0}.decode()",
+    ("int", "long"): "{0}",
+    ("float", "double"): "{0}",
 }
 
 # Most numbers have one byte or two, which the generated code reads itself. A function reads longer numbers.
@@ -70,7 +74,7 @@ _VARINT_32 = (*_VARINT[:-1], " else: n, p = varint32(d, p, n, b)")
 _SKIP_VARINT = ("if d[p] > 127:", " p += 1", " if d[p] > 127: p = skip_varint(d, p)", "p += 1")
 _LENGTH = (*_VARINT, "if n & 1: negative(n)")
 
-_NUMBERS = {
+_LOGICAL = {
     "timestamp-millis": "EPOCH + timedelta(0, 0, 0, {0})",
     "timestamp-micros": "EPOCH + timedelta(0, 0, {0})",
     "local-timestamp-millis": "LOCAL + timedelta(0, 0, 0, {0})",
@@ -78,8 +82,9 @@ _NUMBERS = {
     "date": f"day({{0}} + {EPOCH_DAY})",
     "time-millis": "time_of({0} * 1000)",
     "time-micros": "time_of({0})",
+    "uuid": "UUID({0})",
 }
-_32_BITS = {"int", "date", "time-millis"}
+"""Logical types -> code that turns a value of the base type into a value of the logical type."""
 
 
 def make_reader(
@@ -189,14 +194,27 @@ class _Compiler:
             return [f"p = {function}(d, p, k, s)" if r is None else f"v{n}, p = {function}(d, p, k, s)"]
         if r is None:
             return self._skip(kind, w)
-        lines = self._read(kind, w, n)
-        base, target = kind_of(w) if isinstance(w, str) else w["type"], r if isinstance(r, str) else r["type"]
-        if base == "enum":
-            lines += self._symbols(w, r, n)
-        elif (base, target) in _PROMOTED and kind == base:
-            made = _PROMOTED[base, target].format(n=n)
-            lines += [] if made == f"v{n}" else [f"v{n} = {made}"]
-        return lines
+        if kind == "enum":
+            return [*self._read(kind, w, n), *self._symbols(w, r, n)]
+        conversion = self._conversion(w, r)
+        lines = self._read(base_of(w), w, n, conversion)
+        if conversion == "{0}" or base_of(w) in ("int", "long"):
+            return lines
+        return [*lines, f"v{n} = {conversion.format(f'v{n}')}"]
+
+    def _conversion(self, w: Any, r: Any) -> str:
+        """A template of code that turns a value of the base type of ``w`` into a value of ``r``.
+
+        The logical type of ``r`` counts, as in Java. Times keep their moment if the units differ, and decimals are read
+        with the precision and the scale of ``w``.
+        """
+        made = _PROMOTED.get((base_of(w), base_of(r)), "{0}")
+        if meaning_of(w) is not None and meaning_of(r) is not None:
+            made = _rescaled(made, unit_of(w), unit_of(r))
+        kind = kind_of(r)
+        if kind == "decimal":
+            return f"{self._constant(decimal_reader(w if kind_of(w) == kind else r))}({made})"
+        return _LOGICAL.get(kind, "{0}").format(made)
 
     def _nullable(self, w: Any, inner: Any, null: int, r: Any, n: int) -> list[str]:
         branches = []
@@ -232,7 +250,9 @@ class _Compiler:
 
     def _distance(self, w: Any, r: Any) -> int:
         """0 for the same type, more for a type that also takes values of ``w``, `_FAR` for all other types."""
-        base, target = (each if isinstance(each, str) else each["type"] for each in (w, r))
+        base, target = base_of(w), base_of(r)
+        if meaning_of(w) != meaning_of(r) and None not in (meaning_of(w), meaning_of(r)):
+            return _FAR
         if base != target:
             return 3 if (base, target) in _PROMOTED or {base, target} == {"record", "error"} else _FAR
         if "name" in w if isinstance(w, dict) else False:
@@ -419,23 +439,18 @@ class _Compiler:
             self._free[id(schema)] = all(self._is_free(field["type"]) for field in schema["fields"])
         return self._free[id(schema)]
 
-    def _read(self, kind: str, w: Any, n: int) -> list[str]:
-        match kind:
+    def _read(self, base: str, w: Any, n: int, conversion: str = "{0}") -> list[str]:
+        """Lines that read a value of the type ``base``. If this is a number, the lines also convert the number."""
+        match base:
             case "null":
                 return [f"v{n} = None"]
             case "boolean":
                 return [f"v{n} = boolean[d[p]]; p += 1"]
             case "float" | "double":
-                return [f"v{n}, = {kind}(d, p); p += {4 if kind == 'float' else 8}"]
+                return [f"v{n}, = {base}(d, p); p += {4 if base == 'float' else 8}"]
             case "string" | "bytes":
-                decode = ".decode()" if kind == "string" else ""
+                decode = ".decode()" if base == "string" else ""
                 return [*_LENGTH, "e = p + (n >> 1)", f"v{n} = d[p:e]{decode}; p = e"]
-            case "uuid":
-                return [*self._read("string", "string", n), f"v{n} = UUID(v{n})"]
-            case "decimal":
-                read = self._constant(decimal_reader(w))
-                base = "bytes" if w["type"] == "bytes" else "fixed"
-                return [*self._read(base, w, n), f"v{n} = {read}(v{n})"]
             case "fixed":
                 return [f"e = p + {w['size']}", "if e > len(d): raise IndexError", f"v{n} = d[p:e]; p = e"]
             case "enum":
@@ -443,8 +458,8 @@ class _Compiler:
                 if self._traced:
                     return [*_LENGTH, f"v{n} = nth_symbol({symbols}, n >> 1)"]
                 return [*_LENGTH, f"v{n} = {symbols}[n >> 1]"]
-        number = _NUMBERS.get(kind, "{0}").format("((n >> 1) ^ -(n & 1))")
-        return [*(_VARINT_32 if kind in _32_BITS else _VARINT), f"v{n} = {number}"]
+        number = conversion.format("((n >> 1) ^ -(n & 1))")
+        return [*(_VARINT_32 if base == "int" else _VARINT), f"v{n} = {number}"]
 
     def _skip(self, kind: str, w: Any) -> list[str]:
         match kind:
@@ -485,6 +500,22 @@ class _Unresolvable(Misfit, SchemaRefused):
     may still be read."""
 
 
+def _rescaled(number: str, written: int, wanted: int) -> str:
+    if written == wanted:
+        return number
+    return (
+        f"in_64_bits({number} * {written // wanted})"
+        if written > wanted
+        else f"({number} // {wanted // written})"
+    )
+
+
+def _in_64_bits(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a number has more than 64 bits")
+    return number
+
+
 def _named(schema: Any) -> str:
     return str(schema["name"]) if isinstance(schema, dict) and "name" in schema else excerpt(schema)
 
@@ -523,12 +554,6 @@ def _skip_varint(d: bytes, p: int) -> int:
         if p == end:
             raise ValueError("a number has more than 64 bits")
     return p
-
-
-def _time_of(micros: int) -> time:
-    if not 0 <= micros < 86_400_000_000:
-        raise ValueError(f"{micros} μs are no time of a day")
-    return (EPOCH + timedelta(0, 0, micros)).time()
 
 
 def _negative(n: int) -> NoReturn:
@@ -578,6 +603,7 @@ def _spend(s: list[int], count: int) -> None:
 _NAMES: dict[str, Any] = {
     "varint": _varint,
     "varint32": _varint_32,
+    "in_64_bits": _in_64_bits,
     "skip_varint": _skip_varint,
     "negative": _negative,
     "no_branch": _no_branch,
@@ -599,6 +625,6 @@ _NAMES: dict[str, Any] = {
     "LOCAL": EPOCH.replace(tzinfo=None),
     "timedelta": timedelta,
     "day": date.fromordinal,
-    "time_of": _time_of,
+    "time_of": time_of,
     "UUID": UUID,
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from math import log10
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,13 +21,19 @@ __all__ = [
     "PRIMITIVES",
     "Parsed",
     "SchemaRefused",
+    "base_of",
     "check_size",
     "decimal_reader",
     "default_of",
     "kind_of",
+    "meaning_of",
+    "number_of",
     "parse",
     "same_name",
+    "time_of",
+    "unit_of",
     "unnulled",
+    "without_mistakes",
 ]
 
 MAX_DEPTH = 200
@@ -52,6 +59,20 @@ _LOGICAL = {
     ("bytes", "decimal"),
     ("fixed", "decimal"),
 }
+_UNITS = {
+    ("long", "timestamp-millis"): ("moment", 1_000_000),
+    ("long", "timestamp-micros"): ("moment", 1_000),
+    ("long", "timestamp-nanos"): ("moment", 1),
+    ("long", "local-timestamp-millis"): ("moment", 1_000_000),
+    ("long", "local-timestamp-micros"): ("moment", 1_000),
+    ("long", "local-timestamp-nanos"): ("moment", 1),
+    ("int", "time-millis"): ("time of day", 1_000_000),
+    ("long", "time-micros"): ("time of day", 1_000),
+}
+"""Base and logical type of a number -> what the number counts, and the unit in nanoseconds."""
+_NUMBER_OF = "streamapp.number-of"
+"""The key of a logical type whose values stay numbers (see `number_of`)."""
+_NAMED = ("record", "error", "enum", "fixed")
 _RESERVED = {"__fastavro_parsed", "__named_schemas"}
 """Keys of a schema that fastavro has parsed. fastavro does not check a schema with these keys."""
 
@@ -81,22 +102,34 @@ class Parsed(NamedTuple):
         return exact or next((each for each in self.names.values() if same_name(schema, each)), None)
 
 
-def parse(schema: Any) -> Parsed:
+def parse(schema: Any, written: bool = False) -> Parsed:
     """Checks a schema, and writes the names of its types in full. Raises `SchemaRefused`, also for a schema that is too
     large to be checked in a bounded time.
+
+    ``written`` is true for the schema of bytes. Java writes and reads bytes of schemas with wrong defaults and wrong
+    decimals, so these parts are left out.
 
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'
     """
+    if written:
+        schema = without_mistakes(schema)
     check_size(schema)
-    names: dict[str, Any] = {}
     try:
         _check(schema)
-        return Parsed(fastavro.parse_schema(schema, names), names)
+        short = _names_outside(schema)
+        names: dict[str, Any] = dict.fromkeys(short, "null")
+        root = fastavro.parse_schema(schema, names)
+        names |= {full: names[name] for full, name in short.items()}
+        return Parsed(root, names)
     except SchemaRefused:
         raise
     except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise SchemaRefused(f"{excerpt(schema)} is not an Avro schema: {excerpt(error, size=200)}") from error
+        raise _no_schema(schema, error) from error
+
+
+def _no_schema(schema: Any, error: Exception) -> SchemaRefused:
+    return SchemaRefused(f"{excerpt(schema)} is not an Avro schema: {excerpt(error, size=200)}")
 
 
 def kind_of(schema: Any) -> str:
@@ -112,6 +145,48 @@ def kind_of(schema: Any) -> str:
     if logical == "decimal" and not isinstance(schema.get("precision"), int):
         return base
     return logical
+
+
+def base_of(schema: Any) -> str:
+    """The type without its logical type: 'union', 'record', 'int' ..."""
+    if isinstance(schema, list):
+        return "union"
+    base: str = schema if isinstance(schema, str) else schema["type"]
+    return base
+
+
+def meaning_of(schema: Any) -> str | None:
+    """The meaning that a logical type gives to the values: 'moment', 'time of day', 'date', 'uuid' or 'decimal'.
+
+    None means that the schema has no such logical type. A value of one meaning cannot be read with another meaning.
+    """
+    pair = _base_and_logical(schema)
+    return _UNITS[pair][0] if pair in _UNITS else pair[1] if pair in _LOGICAL else None
+
+
+def unit_of(schema: Any) -> int:
+    """The unit of a moment or a time of day in nanoseconds; 1 for all other schemas."""
+    return _UNITS.get(_base_and_logical(schema), ("", 1))[1]
+
+
+def number_of(schema: Any) -> Any:
+    """The schema whose values are the numbers of dates and times. `meaning_of` and `unit_of` are the same.
+
+    >>> number_of({"type": "int", "logicalType": "date"})
+    {'type': 'int', 'streamapp.number-of': 'date'}
+    """
+    if isinstance(schema, list):
+        return [number_of(branch) for branch in schema]
+    if isinstance(schema, dict) and "logicalType" in schema:
+        return {"type": schema["type"], _NUMBER_OF: schema["logicalType"]}
+    return schema
+
+
+def _base_and_logical(schema: Any) -> tuple[str, Any]:
+    if not isinstance(schema, dict):
+        return base_of(schema), None
+    logical = schema.get(_NUMBER_OF, schema.get("logicalType"))
+    return schema["type"], logical if isinstance(logical, str) else None
 
 
 def same_name(written: Any, wanted: Any) -> bool:
@@ -188,8 +263,13 @@ def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
             return float(_is((int, float, str), default))
         case "string":
             return _is(str, default)
-        case "bytes" | "fixed":
+        case "bytes":
             return _is(str, default).encode("latin-1")
+        case "fixed":
+            data = _is(str, default).encode("latin-1")
+            if len(data) != schema["size"]:
+                raise ValueError(f"{excerpt(default)} is not as long as {schema['name']}")
+            return data
         case "enum":
             if default not in schema["symbols"]:
                 raise ValueError(f"{excerpt(default)} is no symbol of {schema['name']}")
@@ -201,6 +281,9 @@ def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
     number = _is(int, default)
     if isinstance(default, bool):
         raise TypeError(f"{default} is no number")
+    bits = 31 if base_of(schema) == "int" else 63
+    if not -(2**bits) <= number < 2**bits:
+        raise ValueError(f"{number} has more than {bits + 1} bits")
     match kind:
         case "date":
             return date.fromordinal(number + EPOCH_DAY)
@@ -210,9 +293,15 @@ def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
             local = EPOCH.replace(tzinfo=None)
             return local + timedelta(0, 0, number * (1000 if kind == "local-timestamp-millis" else 1))
         case "time-millis" | "time-micros":
-            at = EPOCH + timedelta(0, 0, number * (1000 if kind == "time-millis" else 1))
-            return at.time()
+            return time_of(number * (1000 if kind == "time-millis" else 1))
     return number
+
+
+def time_of(micros: int) -> time:
+    """The time of the day after midnight. Raises ValueError for less than 0, and for a day or more."""
+    if not 0 <= micros < 86_400_000_000:
+        raise ValueError(f"{micros} μs are no time of a day")
+    return (EPOCH + timedelta(0, 0, micros)).time()
 
 
 def _is(kind: Any, value: Any) -> Any:
@@ -238,6 +327,86 @@ def check_size(schema: Any) -> None:
         if depth > MAX_DEPTH:
             raise SchemaRefused(f"the schema is nested more than {MAX_DEPTH} levels deep")
         waiting += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
+
+
+def without_mistakes(schema: Any) -> Any:
+    """A valid schema for the same bytes: defaults are left out, and decimals without a valid precision and scale.
+
+    Source: "Logical Types" of the Avro 1.11 specification (an invalid logical type is ignored). Java checks the
+    defaults of new schemas only. Raises `SchemaRefused` for a schema with other mistakes, or that is too large.
+
+    >>> without_mistakes({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3})
+    {'type': 'bytes', 'precision': 2, 'scale': 3}
+    """
+    check_size(schema)
+    try:
+        _check(schema)
+        return _without_mistakes(schema)
+    except SchemaRefused:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _no_schema(schema, error) from error
+
+
+def _without_mistakes(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_mistakes(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "default"}
+    if schema.get("logicalType") == "decimal" and not _is_decimal(schema):
+        del kept["logicalType"]
+    for part in ("items", "values"):
+        if part in schema:
+            kept[part] = _without_mistakes(schema[part])
+    if "fields" in schema:
+        kept["fields"] = [
+            {"name": field["name"], "type": _without_mistakes(field["type"])} for field in schema["fields"]
+        ]
+    return kept
+
+
+def _is_decimal(schema: dict[str, Any]) -> bool:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision > 0:
+        return False
+    return schema["type"] != "fixed" or precision <= int(log10(2) * (8 * schema["size"] - 1))
+
+
+def _names_outside(schema: Any) -> dict[str, str]:
+    """Full names that mean a type without namespace: the name with the namespace around it -> the name of the type.
+
+    Java looks a name without a dot up in the namespace around it first, and then among the names without namespace. So
+    Java writes such names into its schemas, for which the specification has no other form.
+    """
+    defined, used = set[str](), set[tuple[str, str]]()
+
+    def walk(schema: Any, namespace: str) -> None:
+        if isinstance(schema, list):
+            for branch in schema:
+                walk(branch, namespace)
+        if isinstance(schema, str) and schema not in PRIMITIVES and "." not in schema:
+            used.add((namespace, schema))
+        if not isinstance(schema, dict):
+            return
+        if schema["type"] in _NAMED:
+            name = schema["name"]
+            if "." in name:
+                namespace = name.rpartition(".")[0]
+            else:
+                namespace = schema.get("namespace", namespace)
+                name = f"{namespace}.{name}" if namespace else name
+            defined.add(name)
+        elif schema["type"] not in ("array", "map"):
+            walk(schema["type"], namespace)
+        for part in ("items", "values"):
+            walk(schema.get(part), namespace)
+        for field in schema.get("fields", ()):
+            walk(field["type"], namespace)
+
+    walk(schema, "")
+    full = {f"{namespace}.{name}": name for namespace, name in used if namespace and name in defined}
+    return {name: short for name, short in full.items() if name not in defined}
 
 
 def _check(schema: Any) -> None:

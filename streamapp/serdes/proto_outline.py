@@ -182,6 +182,8 @@ def _of_text(schema: str) -> Outline:
     # None stands for a block without messages. The fields of a oneof belong to its message.
     levels: list[Outline | None] = [top]
     words: list[str] = []
+    # The begin of the statement around each block: the options of a field may have values in braces.
+    begun: list[list[str]] = []
     for match in _TOKEN.finditer(schema):
         token = match[0]
         if token.startswith(("//", "/*")):
@@ -190,10 +192,13 @@ def _of_text(schema: str) -> Outline:
             if len(levels) > _DEEPEST:
                 raise ValueError(f"the schema is nested more than {_DEEPEST} levels deep")
             levels.append(_block(words, levels[-1]))
+            begun.append(words if words.count("[") > words.count("]") else [])
         elif token == "}":
             if len(levels) == 1:
                 raise ValueError("the schema has a brace too many")
             levels.pop()
+            words = begun.pop()
+            continue
         elif token != ";":
             words.append(token)
             continue

@@ -65,6 +65,14 @@ def whole_avro(schema: Schema, referenced: Mapping[str, Schema]) -> Schema:
     return whole
 
 
+def _placed(definition: Any, namespace: str) -> Any:
+    """The definition for a place inside a namespace. A type without namespace has to say there that it has none."""
+    named = isinstance(definition, dict) and definition.get("type") in _NAMED
+    if not namespace or not named or "." in str(definition.get("name", "")):
+        return definition
+    return {"namespace": "", **definition}
+
+
 class _Walk:
     def __init__(self, referenced: Mapping[str, Schema]) -> None:
         self._open = dict(referenced)
@@ -74,7 +82,7 @@ class _Walk:
             full = schema if "." in schema or not namespace else f"{namespace}.{schema}"
             for name in (full, schema):
                 if name in self._open:
-                    return self.over(self._open.pop(name), "")
+                    return self.over(_placed(self._open.pop(name), namespace), "")
             return schema
         if isinstance(schema, list):
             return [self.over(branch, namespace) for branch in schema]

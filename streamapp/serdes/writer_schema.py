@@ -8,6 +8,7 @@ from uuid import UUID
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro import AvroSerde
+from streamapp.serdes.avro_schema import SchemaRefused, without_mistakes
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end, id_frame
 from streamapp.serdes.json_schema import JsonSchemaSerde
@@ -37,7 +38,11 @@ class WriterSchema:
     def __init__(self, format: SchemaFormat, schema: Schema, frame: bytes) -> None:
         registry = LocalSchemaRegistry()  # nothing is registered anywhere
         if format == "AVRO":
-            self._serde: Serde[Any] = AvroSerde(schema, registry=registry)
+            try:
+                self._serde: Serde[Any] = AvroSerde(schema, registry=registry)
+            except ConfigError:
+                schema = without_mistakes(schema)
+                self._serde = AvroSerde(schema, registry=registry)
             own = registry.id_of("", schema)
         else:
             self._serde = JsonSchemaSerde(schema, registry=registry)
@@ -78,7 +83,11 @@ def writer_schema(registry: SchemaRegistry, data: bytes) -> WriterSchema | None:
         try:
             schema = _schema(registry, frame, format)
             return None if schema is None or format == "PROTOBUF" else WriterSchema(format, schema, frame)
-        except (SerializationError, ConfigError):  # the schema has another format, or there is none
+        except (
+            SerializationError,
+            ConfigError,
+            SchemaRefused,
+        ):  # the schema has another format, or there is none
             continue
     return None
 

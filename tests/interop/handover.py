@@ -84,6 +84,8 @@ class Application:
             "application.id": self.id,
             "bootstrap.servers": self.bootstrap,
             "processing.guarantee": self.guarantee,
+            # Each guarantee goes with one of the two protocols of groups, so that both take turns with workers.
+            "group.protocol": "streams" if self.guarantee == "exactly_once_v2" else "classic",
             "state.dir": str(self.folder / "java"),
             "commit.interval.ms": "200",
             "statestore.cache.max.bytes": "0",

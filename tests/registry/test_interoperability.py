@@ -81,6 +81,30 @@ def test_java_reads_what_python_has_registered(
     assert java.write("AVRO", topic, AVRO_JSON, FLIGHT) == ours
 
 
+def test_avro_of_java_with_a_type_outside_of_its_namespace(
+    java: JavaSerdes, registry: ConfluentSchemaRegistry, topic: str
+) -> None:
+    """Java names a type without namespace by its short name, also inside a namespace."""
+    kind = {"type": "enum", "name": "Kind", "symbols": ["CARGO", "PEOPLE"]}
+    plane = {
+        "type": "record",
+        "name": "Plane",
+        "namespace": "air",
+        "fields": [{"name": "kind", "type": "Kind"}],
+    }
+    trip = {
+        "type": "record",
+        "name": "Trip",
+        "fields": [{"name": "kind", "type": kind}, {"name": "plane", "type": plane}],
+    }
+    value = {"kind": "CARGO", "plane": {"kind": "PEOPLE"}}
+    serde = AvroSerde[Any](trip, registry=registry).bind(topic, False)
+    theirs = java.write("AVRO", topic, value, trip)
+    assert serde.deserialize(theirs) == value
+    assert serde.serialize(value) == theirs
+    assert java.read("AVRO", topic, serde.serialize(value)) == value
+
+
 @pytest.mark.parametrize("is_key", [False, True])
 def test_json_and_java(java: JavaSerdes, registry: ConfluentSchemaRegistry, topic: str, is_key: bool) -> None:
     serde = JsonSchemaSerde[Any](ORDER, registry=registry).bind(topic, is_key)

@@ -104,6 +104,37 @@ def test_the_schema_beside_a_type_has_the_digits_of_decimals() -> None:
     assert shown == [{"total": Decimal("0.10")}]
 
 
+GATE = {"type": "enum", "name": "Gate", "symbols": ["A"]}
+LEG = {"type": "record", "name": "Leg", "namespace": "air", "fields": [{"name": "gate", "type": "Gate"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "column"),
+    [
+        ({"type": "fixed", "name": "U", "size": 2, "logicalType": "uuid"}, b"\xff\xff", pa.binary()),
+        ({"type": "string", "logicalType": "date"}, "today", pa.string()),
+        ({"type": "int", "logicalType": "decimal", "precision": 4}, 7, pa.int32()),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 7, pa.int64()),
+        (
+            {
+                "type": "record",
+                "name": "Trip",
+                "fields": [{"name": "gate", "type": GATE}, {"name": "leg", "type": LEG}],
+            },
+            {"gate": "A", "leg": {"gate": "A"}},
+            pa.struct([("gate", pa.string()), ("leg", pa.struct([("gate", pa.string())]))]),
+        ),
+    ],
+)
+def test_a_column_has_the_type_of_the_values_that_the_serde_reads(
+    schema: Any, value: Any, column: pa.DataType
+) -> None:
+    """A column had the logical type of the schema, although the serde reads the type below it."""
+    serde = AvroSerde[Any](schema)
+    assert arrow_type(serde) == column
+    assert _converter(serde)([serde.serialize(value)]).to_pylist() == [value]
+
+
 def test_a_schema_that_contains_itself_and_decimals_beyond_spark_are_json_text() -> None:
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
     assert arrow_type(AvroSerde(node)) is None

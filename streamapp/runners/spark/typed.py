@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from fastavro.schema import parse_schema
 from msgspec import inspect as mi
 
 from streamapp.errors import SerializationError
@@ -32,6 +31,7 @@ from streamapp.serdes import (
     StringSerde,
     UUIDSerde,
 )
+from streamapp.serdes.avro_schema import Parsed, kind_of, parse
 from streamapp.serdes.framing import Framing
 from streamapp.serdes.models import is_model, plain_of, record_shape
 from streamapp.serdes.types import bare, excerpt
@@ -75,6 +75,8 @@ _AVRO: dict[str, pa.DataType] = {
     "timestamp-micros": MOMENT,
     "date": pa.date32(),
     "uuid": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
 }
 _MOST_DIGITS = 38
 """The most digits of a decimal in Spark."""
@@ -97,9 +99,8 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
         shape = record_shape(serde.type) if is_model(serde.type) else serde.type
         found = None if shape is None else _of_type(mi.type_info(shape))
     if found is None and isinstance(serde, AvroSerde):
-        return _of_avro(
-            parse_schema(serde.schema), {}
-        )  # has the precision of decimals, which a type does not have
+        parsed = parse(serde.schema)  # has the precision of decimals, which a type does not have
+        return _of_avro(parsed, parsed.root, {})
     return found
 
 
@@ -123,37 +124,32 @@ def _of_type(info: mi.Type) -> pa.DataType | None:
     return _SCALARS.get(type(info))
 
 
-def _of_avro(schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType | None:
-    """``named`` has the records, enums and fixed types that stand before this schema, by their full names."""
-    match schema:
-        case str():
-            return named.get(schema) or _AVRO.get(schema)
-        case list():
-            found = [_of_avro(each, named) for each in schema if each != "null"]
+def _of_avro(parsed: Parsed, schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType | None:
+    """``named`` has the types of the records that stand before this schema, by their full names; None for a record that
+    contains this schema."""
+    schema = parsed.follow(schema)
+    match kind_of(schema):
+        case "union":
+            found = [_of_avro(parsed, each, named) for each in schema if each != "null"]
             return found[0] if len(found) == 1 else None
-        case {"logicalType": "decimal", "precision": int(digits)}:
-            found_type = pa.decimal128(digits, schema.get("scale", 0)) if digits <= _MOST_DIGITS else None
-        case {"logicalType": logical}:
-            found_type = _AVRO.get(logical)
-        case {"type": "record", "fields": fields}:
-            found_type = _struct([(field["name"], _of_avro(field["type"], named)) for field in fields])
-        case {"type": "array", "items": items}:
-            inner = _of_avro(items, named)
+        case "decimal":
+            digits = schema["precision"]
+            return pa.decimal128(digits, schema.get("scale") or 0) if 0 < digits <= _MOST_DIGITS else None
+        case "record":
+            name = schema["name"]
+            if name not in named:
+                named[name] = None
+                fields = [(each["name"], _of_avro(parsed, each["type"], named)) for each in schema["fields"]]
+                named[name] = _struct(fields)
+            return named[name]
+        case "array":
+            inner = _of_avro(parsed, schema["items"], named)
             return inner and pa.list_(inner)
-        case {"type": "map", "values": values}:
-            inner = _of_avro(values, named)
+        case "map":
+            inner = _of_avro(parsed, schema["values"], named)
             return inner and pa.map_(pa.string(), inner)
-        case {"type": "enum"}:
-            found_type = pa.string()
-        case {"type": "fixed"}:
-            found_type = pa.binary()
-        case {"type": inner}:
-            return _of_avro(inner, named)
-        case _:
-            return None
-    if "name" in schema:
-        named[schema["name"]] = found_type
-    return found_type
+        case kind:
+            return _AVRO.get(kind)
 
 
 def _struct(fields: list[tuple[str, pa.DataType | None]]) -> pa.DataType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ def test_a_value_keeps_the_schema_of_its_writer(tmp_path: Path) -> None:
     data = texts.bytes_of(found, False, '{"km": 4, "city": "Basel", "tip": 0.5}')
     assert writer.deserialize(data) == Longer(4, "Basel", 0.5)
     assert data[:5] == (found.value or b"")[:5]
+
+
+def test_a_value_keeps_the_schema_of_a_writer_that_java_does_not_check(tmp_path: Path) -> None:
+    """The schema has a wrong default, so the letter was shown as if nobody knew its schema."""
+    fields = [{"name": "km", "type": "int", "default": "far"}, {"name": "city", "type": "string"}]
+    (tmp_path / "7.avsc").write_text(json.dumps({"type": "record", "name": "Ride", "fields": fields}))
+    texts = texts_of(AvroSerde(type=Ride, registry=LocalSchemaRegistry(tmp_path)))
+    found = letter(b"\0\0\0\0\7" + b"\6\nBasel")
+    assert texts.part(found, False).text == '{"km": 3, "city": "Basel"}'
+    assert texts.bytes_of(found, False, '{"km": 4, "city": "Basel"}') == b"\0\0\0\0\7" + b"\x08\nBasel"
 
 
 def test_a_value_of_a_wrong_schema_gets_the_schema_of_the_application(tmp_path: Path) -> None:

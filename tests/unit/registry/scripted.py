@@ -26,6 +26,8 @@ class ScriptedRegistry:
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.subjects: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self.ids: list[dict[str, Any]] = []
+        self.deleted = set[str]()
+        """Subjects whose versions are deleted, but not for good: asked for with ``deleted=true``, they are shown."""
         self.guids = True  # as Confluent's registry since 8.0
         self.fault: Callable[[int], None] = lambda number: None
         outer = self
@@ -115,6 +117,8 @@ class ScriptedRegistry:
                 if self.guid(known) == parts[2]:
                     return self._with_guid(known)
             raise Refused(404, 40403, f"Schema {parts[2]} not found")
+        if parts == ["subjects"]:
+            return list(self.subjects)
         if parts == ["config"]:
             return {"compatibilityLevel": "BACKWARD"}
         if parts[0] == "config":
@@ -123,7 +127,8 @@ class ScriptedRegistry:
             )
         if parts[0] != "subjects":
             raise Refused(404, 404, "HTTP 404 Not Found")
-        versions = self.subjects.get(parts[1], [])
+        hidden = parts[1] in self.deleted and "deleted=true" not in self.requests[-1][1]
+        versions = [] if hidden else self.subjects.get(parts[1], [])
         if parts[2:] == ["versions"]:
             if not versions:
                 raise Refused(404, 40401, f"Subject '{parts[1]}' not found.")

@@ -92,6 +92,18 @@ def test_without_auto_registration_the_missing_reference_is_named(server: Script
     serde.serialize(VALUE[0])
 
 
+def test_bytes_whose_reference_was_deleted_are_read(server: ScriptedRegistry) -> None:
+    """The registry gives the schema for its id as long as it is not deleted for good, and its references likewise."""
+    registry = ConfluentSchemaRegistry(server.url)
+    data = (
+        AvroSerde[Any](LINE, references=[ITEMS], registry=registry).bind("lines", False).serialize(VALUE[0])
+    )
+    server.deleted = {"lines-value", "item"}
+    whole = {**LINE, "fields": [{"name": "item", "type": ITEM}, LINE["fields"][1]]}
+    reader = AvroSerde[Any](whole, registry=ConfluentSchemaRegistry(server.url)).bind("whole", False)
+    assert reader.deserialize(data) == VALUE[0]
+
+
 def test_a_check_compares_the_whole(server: ScriptedRegistry) -> None:
     registry = ConfluentSchemaRegistry(server.url)
     subjects = Subjects(registry)

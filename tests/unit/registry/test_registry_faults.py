@@ -464,6 +464,19 @@ def test_an_unknown_id_is_the_records_fault_and_is_not_asked_for_with_each_recor
     assert len(server.requests) == 2  # the second one for followers that lag behind
 
 
+def test_a_reference_that_is_deleted_for_good_is_the_records_fault(server: ScriptedRegistry) -> None:
+    """The error named the registry as its cause, so one such record ended each worker."""
+    gate = {"name": "Gate", "subject": "gate", "version": 1}
+    number = server.add("a", {"schema": '{"type":"array","items":"Gate"}', "references": [gate]})
+    registry = client_of(server)
+    for _ in range(3):
+        with pytest.raises(
+            SerializationError, match="id 1 refers to another schema, and gate has no such version"
+        ):
+            registry.schema_of(number)
+    assert len(server.requests) == 2 * 2
+
+
 @pytest.mark.parametrize("serde_of", [AvroSerde, lambda _, **more: ProtobufSerde(shop.Item, **more)])
 def test_a_number_that_is_no_id_is_the_records_fault_and_is_not_asked_for(
     server: ScriptedRegistry, serde_of: Any

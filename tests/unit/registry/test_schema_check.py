@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -83,3 +84,20 @@ def test_normalisation_holds_for_the_check(server: ScriptedRegistry) -> None:
         asked = [path for method, path, _ in server.requests if method == "POST"]
         paths = ["/subjects/flights-value", "/compatibility/subjects/flights-value/versions/latest"]
         assert asked == [path + each for path, each in zip(paths, query, strict=True)]
+
+
+def test_the_list_has_a_subject_whose_reference_was_deleted(
+    server: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ended with the error of this subject, and showed no other one."""
+    gate = {"name": "Gate", "subject": "gate", "version": 1}
+    server.add("flights-value", {"schema": '{"type":"array","items":"Gate"}', "references": [gate]})
+    server.add("orders-value", {"schema": "{}", "schemaType": "JSON"})
+    monkeypatch.setenv("STREAMAPP_SCHEMA_REGISTRY_URL", server.url)
+    ran = CliRunner().invoke(main, ["schema", "list"])
+    assert ran.exit_code == 0, ran.output
+    rows = [re.findall(r"[\w-]+", line) for line in ran.output.splitlines() if "-value" in line]
+    assert rows == [
+        ["flights-value", "1", "1", "AVRO"],
+        ["orders-value", "1", "2", "JSON"],
+    ]

@@ -120,6 +120,9 @@ class Sums(msgspec.Struct, frozen=True):
 def test_values_that_are_read_back_as_they_were_written_are_known() -> None:
     """An aggregation goes on with such a result without reading its bytes."""
     assert AvroSerde(type=Sums).exact is Sums
+    moment = {"name": "count", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0}
+    name = {"name": "name", "type": ["null", "string"], "default": None}
+    assert AvroSerde({"type": "record", "name": "Sums", "fields": [moment, name]}, type=Sums).exact is Sums
     doubled = {"type": "record", "name": "Sums", "fields": [{"name": "count", "type": "double"}]}
     more = {
         **doubled,

@@ -146,6 +146,25 @@ def test_defaults_are_values_of_their_type_and_nobody_shares_them() -> None:
     assert own.deserialize(own.serialize({})) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ({"type": "int", "logicalType": "time-millis"}, 86_400_000),
+        ({"type": "long", "logicalType": "time-micros"}, -1),
+        ({"type": "fixed", "name": "F", "size": 2}, "a"),
+        ("int", 2**31),
+        ("long", -(2**63) - 1),
+    ],
+)
+def test_a_default_that_nobody_could_write_is_not_read(kind: Any, default: Any) -> None:
+    """A time of the next day was read as midnight, and the other defaults as they are."""
+    wanted = record("int") | {"fields": [{"name": "new", "type": kind, "default": default}]}
+    with pytest.raises(SerializationError, match="new: the default does not fit"):
+        AvroSerde[Any](wanted, registry=Registry(record("int"))).deserialize(b"\0\0\0\0\1\x02")
+    with pytest.raises(SerializationError, match="new: "):
+        AvroSerde[Any](wanted).serialize({})
+
+
 def test_the_handler_is_asked_and_the_next_record_is_processed() -> None:
     registry = Registry(NODE)
     config = StreamsConfig(

@@ -52,6 +52,17 @@ def test_the_fields_of_a_text() -> None:
     assert message.enums[0].fields == {"H": (-1, ""), "I": (0, "")}
 
 
+def test_a_field_whose_option_has_braces() -> None:
+    """The fields with Confluent's tags were lost, so their numbers were not compared."""
+    tags = '[(confluent.field_meta) = {tags: ["PII"], params: [{key: "a" value: "b"}]}, deprecated = true]'
+    (message,) = outline_of(
+        f"""message A {{ string a = 1 {tags}; oneof one {{ B b = 2 {tags}; }} option (whole) = {{ a: 4 }};
+        optional group F = 3 [deprecated = true] {{ int32 x = 1; }} repeated int64 c = 4; message B {{}} }}"""
+    ).messages
+    assert message.fields == {"a": (1, "string"), "b": (2, "B"), "c": (4, "repeated int64")}
+    assert [each.name for each in message.messages] == ["B"]
+
+
 OLD = "message A { string a = 1; int64 b = 2; message In { E e = 1; } } enum E { X = 0; Y = 1; }"
 
 
@@ -66,6 +77,10 @@ OLD = "message A { string a = 1; int64 b = 2; message In { E e = 1; } } enum E {
         (
             OLD.replace("a = 1", "a = 2").replace("b = 2", "b = 1"),
             "A.a is string with number 2 here, and string with number 1 there; A.b is int64 with number 1 here, and int64 with number 2 there",
+        ),
+        (
+            OLD.replace("a = 1;", 'a = 2 [(confluent.field_meta) = {tags: "PII"}];'),
+            "A.a is string with number 2 here, and string with number 1 there",
         ),
         (OLD.replace("string a = 1;", "string c = 1;"), "number 1 is A.c here, and A.a there"),
         (
