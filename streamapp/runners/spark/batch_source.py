@@ -17,6 +17,15 @@ from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.given_columns import (
+    BYTES,
+    HEADER_PAIRS,
+    NUMBER,
+    TIME,
+    check_names,
+    check_types,
+    milliseconds,
+)
 from streamapp.runners.spark.offset_times import TimeSearch
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ __all__ = [
     "Part",
     "Ranges",
     "check_named",
+    "check_partitions",
 ]
 
 NO_TIMESTAMP = -1
@@ -83,41 +93,48 @@ class KafkaSource:
 class FrameSource:
     """One topic as a DataFrame, for example from Parquet files or from Spark's own Kafka reader.
 
-    Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp),
-    ``partition`` (int), ``offset`` (bigint, the order within a partition), and optionally ``headers``. A null
-    ``timestamp`` is -1, as in Kafka, and a timestamp extractor can give the record a time.
+    Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp), ``partition`` (int)
+    and ``offset`` (bigint, the order within a partition). The column ``headers`` may be missing, and is an array of
+    structs of ``key`` (string) and ``value`` (binary). A null ``timestamp`` is -1, as in Kafka, and a timestamp
+    extractor can give the record a time. A batch refuses rows without a partition or an offset.
     ``partitions`` is the number of the topic's partitions; default: the largest partition number in the frame, plus 1.
     """
 
     frame: DataFrame
     partitions: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.partitions is not None:
+            check_partitions(self.partitions)
+
     def rows(self, topic: str) -> DataFrame:
-        """The frame with the columns and types that the stages need; raises `ConfigError` for a missing column."""
+        """The frame with the columns and types that the stages need.
+
+        Raises `ConfigError` for a column that is missing or has the wrong type.
+        """
         from pyspark.sql import functions as F
-        from pyspark.sql.types import TimestampType
 
         from streamapp.runners.spark.frames import HEADERS
 
-        names = set(self.frame.columns)
-        missing = [n for n in ("key", "value", "timestamp", "partition", "offset") if n not in names]
-        if missing:
-            raise ConfigError(
-                f"the frame for topic {topic} has no column {', '.join(missing)}; it has "
-                f"{', '.join(sorted(names))}. A frame needs key, value, timestamp, partition and offset"
-            )
-        time = F.col("timestamp")
-        if isinstance(self.frame.schema["timestamp"].dataType, TimestampType):
-            time = F.unix_millis(time)
-        headers = F.col("headers") if "headers" in names else F.lit(None)
+        kinds = {"key": BYTES, "value": BYTES, "timestamp": TIME, "partition": NUMBER, "offset": NUMBER}
+        check_names(self.frame, topic, kinds)
+        with_headers = "headers" in self.frame.columns
+        check_types(self.frame, topic, kinds | {"headers": HEADER_PAIRS} if with_headers else kinds)
+        headers = F.col("headers") if with_headers else F.lit(None)
         return self.frame.select(
             F.col("partition").cast("int").alias("task"),
             F.col("offset").cast("bigint").alias("seq"),
             F.col("key").cast("binary").alias("key"),
             F.col("value").cast("binary").alias("value"),
-            F.coalesce(time.cast("bigint"), F.lit(NO_TIMESTAMP)).alias("timestamp"),
+            F.coalesce(milliseconds(self.frame, "timestamp"), F.lit(NO_TIMESTAMP)).alias("timestamp"),
             headers.cast(HEADERS).alias("headers"),
         )
+
+
+def check_partitions(count: int) -> None:
+    """Raises `ConfigError` if a source cannot have so many partitions."""
+    if count < 1:
+        raise ConfigError(f"partitions of a source has to be at least 1, got {count}")
 
 
 def check_named(bound: Bound, read: Collection[TopicPartition], name: str, reader: str) -> None:
