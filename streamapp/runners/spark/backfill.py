@@ -38,8 +38,8 @@ from streamapp.runners.spark.batch_source import Bound, KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, fingerprint_group, survey
+from streamapp.runners.spark.handover_topics import Extent, check_retention, check_taken, first_times
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
@@ -199,26 +199,30 @@ class Backfill:
         return {**global_tables, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
-        """Checks the results before any is written: topics chosen for each record exist, and would keep records as old
-        as the results."""
+        """Checks the results before any is written: topics chosen for each record exist, and brokers take and keep the
+        results."""
         from pyspark.sql import functions as F
 
-        oldest: dict[str, int] = {}
+        inside = {topic.name for sub in self.survey.plan.subtopologies for topic in sub.repartition_topics}
+        size = sum((F.coalesce(F.octet_length(column), F.lit(0)) for column in ("key", "value")), F.lit(0))
+        extremes = F.min("timestamp"), F.max("timestamp"), F.max(size), F.count_if(F.col("key").isNull())
+        extents: dict[str, Extent] = {}
         for frame in run.frames.values():
-            results = frame.where(F.col("kind").isin(RECORD, CHANGE) & F.col("timestamp").isNotNull())
+            results = frame.where(F.col("kind").isin(RECORD, CHANGE) & ~F.col("name").isin(list(inside)))
             with few_groups(frame.sparkSession):
-                found = results.groupBy("name").agg(F.min("timestamp")).collect()
-            for name, timestamp in found:
-                oldest[name] = min(timestamp, oldest.get(name, timestamp))
-        for sub in self.survey.plan.subtopologies:
-            for topic in sub.repartition_topics:
-                oldest.pop(topic.name, None)
-        absent = sorted(oldest.keys() - admin.partition_counts(oldest).keys())
+                found = results.groupBy("name").agg(*extremes).collect()
+            for name, *values in found:
+                extent = Extent(*values)
+                extents[name] = extents[name] | extent if name in extents else extent
+        absent = sorted(extents.keys() - admin.partition_counts(extents).keys())
         if absent:
             raise TopologyError(
                 f"there are results for {', '.join(absent)}, which does not exist: create it first"
             )
-        check_retention(self._config, oldest)
+        check_retention(
+            self._config, {t: each.oldest for t, each in extents.items() if each.oldest is not None}
+        )
+        check_taken(self._config, extents)
 
     def _begin(self, now_ms: int) -> None:
         found, metadata = self.survey, self.survey.resume.metadata
