@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,6 +53,13 @@ TIMEOUT_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
 BATCH = 10_000
 
+_OPEN_TRANSACTIONS = (
+    "No reader of committed records can read behind an open transaction. Kafka ends the transaction of a killed "
+    "producer after its time-out; kafka-transactions.sh find-hanging finds other open transactions"
+)
+
+logger: logging.Logger = logging.getLogger(__name__)
+
 Ranges = dict[TopicPartition, tuple[int, int]]
 """The first offset, and the offset behind the last, of each partition."""
 
@@ -79,7 +87,8 @@ class KafkaSource:
     exclusive.
 
     The batch reads committed records only, and waits, for each topic, at most 10 seconds for open transactions to end.
-    In a partition with a transaction that stays open, the batch ends at the first record of this transaction.
+    In a partition with a transaction that stays open, the batch ends at the first record of this transaction, and logs
+    a warning.
 
     >>> KafkaSource(until=1_385_874_000_000)                       # everything before December 2013
     KafkaSource(since=None, until=1385874000000)
@@ -182,9 +191,7 @@ class KafkaRange:
         """The first offset of a record that is not older than ``timestamp`` (ms); negative: there is no such record."""
         return self._offsets([tp], OffsetSpec.for_timestamp(timestamp))[tp]
 
-    def settle(
-        self, partitions: Collection[TopicPartition], seconds: float = SETTLE_SECONDS
-    ) -> set[TopicPartition]:
+    def settle(self, partitions: Collection[TopicPartition], seconds: float) -> set[TopicPartition]:
         """Waits until the transactions that are open now in these partitions have ended.
 
         Returns the partitions with a transaction that is still open after ``seconds``. In the other partitions, all
@@ -200,8 +207,11 @@ class KafkaRange:
             time.sleep(0.02)
 
     def resolve(self, source: KafkaSource, partitions: Sequence[TopicPartition]) -> Ranges:
-        """The ranges of a source; raises `ConfigError` for offsets that Kafka does not have."""
-        self.settle(partitions)
+        """The ranges of a source; raises `ConfigError` for offsets that Kafka does not have.
+
+        Logs a warning about each transaction that stays open, if ``source`` wants the records behind.
+        """
+        unsettled = self.settle(partitions, SETTLE_SECONDS)
         there = self.committed(partitions)
         first = {tp: span[0] for tp, span in there.items()}
         end = {tp: span[1] for tp, span in there.items()}
@@ -211,7 +221,18 @@ class KafkaRange:
         beyond = [tp for tp in partitions if ends[tp] > end[tp]]
         if gone or beyond:
             named = ", ".join(f"{tp} has {first[tp]} to {end[tp]}" for tp in gone + beyond)
-            raise ConfigError(f"since or until names offsets that Kafka does not have: {named}")
+            raise ConfigError(
+                f"since or until names offsets that Kafka does not have: {named}"
+                + (f". {_OPEN_TRANSACTIONS}" if unsettled.intersection(beyond) else "")
+            )
+        chosen = source.until if isinstance(source.until, Mapping) else {}
+        if cut := sorted(tp for tp in unsettled if ends[tp] == end[tp] and tp not in chosen):
+            read = ", ".join(f"{tp} is read up to offset {end[tp]}" for tp in cut)
+            logger.warning(
+                "transactions are still open, so the records behind are left out: %s. %s",
+                read,
+                _OPEN_TRANSACTIONS,
+            )
         return {tp: (starts[tp], max(starts[tp], ends[tp])) for tp in partitions}
 
     def _bound(
