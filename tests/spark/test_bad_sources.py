@@ -92,7 +92,7 @@ def test_files_of_other_writers_are_read(spark: SparkSession, tmp_path: Path, st
     assert (second.key, second.value, second.timestamp, second.headers) == (None, "w", 6, ())
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 and no footer"])
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no footer", b"PAR1 no footer\4\0\0\0PAR1"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "partition=0").mkdir()
     (tmp_path / "partition=0" / "a.parquet").write_bytes(content)

@@ -263,9 +263,9 @@ def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:
     """
     try:
         file = pq.ParquetFile(path, filesystem=system)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:  # pyarrow raises both for damaged footers
         raise ConfigError(
-            f"{path} cannot be read ({error}): replace the file, or take it out of the archive"
+            f"{path} cannot be read ({str(error).strip()}): replace the file, or take it out of the archive"
         ) from error
     with file:
         _check_columns(path, file.schema_arrow)
