@@ -114,7 +114,8 @@ def _refused(
 ) -> Iterator[tuple[str, int]]:
     """The reasons for which brokers, or the client, refuse results for a topic, with the codes of their errors."""
     limits = {"message.max.bytes of the client": int(str(client.get("message.max.bytes", CLIENT_BYTES)))}
-    if client.get("compression.type", "none") == "none":  # otherwise, the limit is for compressed records
+    codecs = {client.get(name, "none") for name in ("compression.type", "compression.codec")}
+    if codecs == {"none"}:  # otherwise, the limit is for compressed records
         limits["max.message.bytes"] = int(settings["max.message.bytes"])
     name, limit = min(limits.items(), key=lambda item: item[1])
     if extent.largest > limit:

@@ -102,3 +102,24 @@ def test_results_that_brokers_would_refuse_are_named_before_one_is_written(
     report = application.backfill(spark, "stamped").run()
     assert report is not None
     assert (report.processed, report.rows) == (1, 2)
+
+
+def test_rows_of_changelogs_that_are_not_written_may_be_too_large(
+    kafka: LocalKafka, spark: SparkSession
+) -> None:
+    application = Refusing(kafka.bootstrap_servers)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(application.topic("in"), b"v", b"k", 0)
+    producer.flush()
+    config = application.config.replace(statestore_cache_max_bytes=0)
+    builder = StreamsBuilder(config)
+    stream: KStream[str, str] = builder.stream(application.topic("in"))
+    grouped = stream.group_by_key()
+    grouped.aggregate(
+        str,
+        lambda k, v, old: "small" if old else "v" * 2_000_000,
+        materialized=Materialized("sizes", value_serde=TEXT),
+    )
+    report = Backfill(builder.build(), config, spark=spark).run()
+    assert report is not None
+    assert (report.processed, report.rows) == (2, 1)
