@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from streamapp._base.counted import counted
+from streamapp._base.utc import utc
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import begin_late, pairs, session, spark_options
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import CUT, Cut
-from streamapp.desk.shown import utc
 
 if TYPE_CHECKING:
     from streamapp.runners.spark.backfill import Backfill, BackfillReport

@@ -14,6 +14,7 @@ import click
 
 from streamapp._base.counted import counted
 from streamapp._base.printable import printable
+from streamapp._base.utc import utc
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.finite_range import FiniteRange
 from streamapp.cli.text_table import TextTable
@@ -23,7 +24,7 @@ from streamapp.desk.filters import LetterFilter, select
 from streamapp.desk.letters import Group, Letter, grouped
 from streamapp.desk.marks import Marks
 from streamapp.desk.readers import readers_of
-from streamapp.desk.shown import described, shown, utc
+from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import runs_of
 
 __all__ = ["dlq_group"]

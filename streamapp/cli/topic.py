@@ -10,13 +10,13 @@ from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer,
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
+from streamapp._base.utc import utc
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.consumer import passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import pairs
 from streamapp.cli.text_table import TextTable
-from streamapp.desk.shown import utc
 from streamapp.errors import BrokerError
 from streamapp.operations.cluster_topics import ClusterTopics, Reading
 

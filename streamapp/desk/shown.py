@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
+from streamapp._base.utc import utc
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
 
-__all__ = ["Part", "described", "shown", "utc"]
+__all__ = ["Part", "described", "shown"]
 
 
 class Texts(Protocol):
@@ -78,15 +78,3 @@ def shown(data: bytes | None, most: int = 200) -> str:
     text = data.decode("utf-8", "backslashreplace")
     text = text if text.isprintable() else repr(data)[2:-1]
     return text if len(text) <= most else f"{text[:most]}..."
-
-
-def utc(ms: int) -> str:
-    """A time in ms since the epoch, as text in UTC. Python has no date for times after the year 9999.
-
-    >>> utc(1_386_380_110_000), utc(1_386_380_110_000_000_000)
-    ('2013-12-07 01:35:10', '1386380110000000000 ms')
-    """
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"

@@ -12,9 +12,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark import KafkaSource, handover_survey
+from streamapp.runners.spark import KafkaSource, batch_source, handover_survey
 from streamapp.runners.spark.batch_source import KafkaRange
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import survey
@@ -74,6 +74,28 @@ def test_a_batch_waits_for_transactions_that_are_open(application: Application) 
         application.partition: (0, 2)
     }
     timer.join()
+
+
+def test_a_transaction_that_stays_open_is_told(
+    application: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(batch_source, "SETTLE_SECONDS", 0.1)
+    tp = application.partition
+    application.write(application.id)
+    application.producer.commit_transaction()
+    application.write(application.id)
+    told = f"left out: {tp} is read up to offset 2. No reader of committed records"
+    for source in (KafkaSource(), KafkaSource(until=4_000_000_000_000)):
+        caplog.clear()
+        assert application.range.resolve(source, [tp]) == {tp: (0, 2)}
+        assert told in caplog.text
+    caplog.clear()
+    for until in ({tp: 1}, {tp: 2}, 1):
+        application.range.resolve(KafkaSource(until=until), [tp])
+    assert caplog.text == ""
+    with pytest.raises(ConfigError, match=f"{tp} has 0 to 2. No reader of committed records .* find-hanging"):
+        application.range.resolve(KafkaSource(until={tp: 3}), [tp])
+    application.producer.abort_transaction()
 
 
 def test_a_group_settles_when_its_transaction_has_ended(application: Application) -> None:

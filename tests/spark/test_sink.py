@@ -16,11 +16,13 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
 
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker import LocalKafka
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
+from streamapp.runners.spark import SparkRunner
 from streamapp.runners.spark import kafka_sink as sink
 from streamapp.runners.spark.kafka_sink import Published, _Ledger, _Writer, publish
 
@@ -193,3 +195,41 @@ def test_a_missing_topic_is_named(settings: KafkaSettings) -> None:
     with pytest.raises(ConfigError, match=r"no topics \['nowhere'\]"):
         ledger.begin(["nowhere"], 1)
     ledger.close()
+
+
+def test_the_results_of_a_batch_keep_their_order(
+    settings: KafkaSettings, topic: str, spark: SparkSession
+) -> None:
+    """Counts of one time, and of late records: the last count of a key is the largest, as in the batch."""
+    text = StringSerde()
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key_serde=text, value_serde=text)
+    counts = clicks.group_by_key().count().to_stream().map_values(str)
+    counts.to(topic, key_serde=text, value_serde=text)
+    times = [5_000] * 12 + [9_000, 1_000, 9_000]
+    rows = [("k", "v", time, 0, number) for number, time in enumerate(times)]
+    frame = spark.createDataFrame(
+        rows, "key string, value string, timestamp long, partition int, offset long"
+    )
+    servers = settings.bootstrap_servers
+    config = StreamsConfig("counting", bootstrap_servers=servers, statestore_cache_max_bytes=0)
+    with SparkRunner(builder.build(), config, spark).batch({"clicks": frame}) as result:
+        publish(result.topics[topic].frame, settings, job=topic, topics=[topic])
+    assert [int(value) for _, _, value, _ in read(settings, topic)] == [*range(1, 16)]
+
+
+def test_texts_and_times_of_spark_are_records(
+    settings: KafkaSettings, topic: str, spark: SparkSession
+) -> None:
+    frame = spark.sql(
+        f"select '{topic}' as topic, 1L as partition, 'k' as key, 'v' as value, "
+        "timestamp'1970-01-01 00:00:05' as timestamp, array(struct('trace' as key, '1' as value)) as headers"
+    )
+    assert publish(frame, settings, job=topic, topics=[topic]).written == {topic: 1}
+    assert read(settings, topic) == [(1, b"k", b"v", 5_000)]
+    for wrong, said in (
+        (frame.drop("timestamp"), f"the frame for topic {topic} has no column timestamp; it has topic"),
+        (frame.withColumn("key", frame.partition), "column key .* is bigint, but has to be binary"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            publish(wrong, settings, job=topic, topics=[topic])

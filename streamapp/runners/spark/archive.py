@@ -7,20 +7,21 @@ of the cost of a batch. Files that are in the order of the topic do not need the
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from streamapp._base.counted import counted
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.spark.batch_source import NO_TIMESTAMP
+from streamapp.runners.spark.batch_source import NO_TIMESTAMP, check_partitions
 from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
 
@@ -49,8 +50,9 @@ class ParquetSource:
 
     ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``). The driver and every executor must
     be able to read ``path``. The files are ``partition=N/*.parquet`` below ``path``. Their columns are ``key`` and
-    ``value`` (binary or null), ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``. A null
-    ``timestamp`` is -1, as in Kafka, and a timestamp extractor can give the record a time.
+    ``value`` (binary or null), ``timestamp`` (bigint, ms) and ``offset`` (bigint, never null). The column ``headers``
+    may be missing, and is an array of structs of ``key`` (string) and ``value`` (binary). A null ``timestamp`` is -1,
+    as in Kafka, and a timestamp extractor can give the record a time.
 
     Each file is in the order of its offsets, and the files of a partition do not overlap. For files in any other
     order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows. If offsets between two files are missing,
@@ -63,10 +65,14 @@ class ParquetSource:
     path: str
     partitions: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.partitions is not None:
+            check_partitions(self.partitions)
+
     def parts(self, topic: str) -> dict[TopicPartition, ParquetPart]:
         """Reads the footers of all files, and returns a part for each partition.
 
-        Raises `ConfigError` for no rows, wrong columns, too many partitions, or files that overlap.
+        Raises `ConfigError` for no rows, damaged files, wrong columns, too many partitions, or files that overlap.
         """
         system, root = pafs.FileSystem.from_uri(self.path) if "://" in self.path else _local(self.path)
         found: dict[int, list[tuple[int, int, str, int]]] = {}
@@ -253,22 +259,79 @@ def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:
 
     All three come from the footer, or the offsets from the column ``offset`` if the footer has no statistics.
 
-    Raises `ConfigError` for a column that is missing or has the wrong type.
+    Raises `ConfigError` for a damaged file, for a column that is missing or has the wrong type, and for null offsets.
     """
-    with pq.ParquetFile(path, filesystem=system) as file:
-        schema, meta = file.schema_arrow, file.metadata
-        missing = [name for name in COLUMNS if name not in schema.names]
-        if missing:
-            raise ConfigError(f"{path} has no column {', '.join(missing)}; it has {', '.join(schema.names)}")
-        for name, kind in (("timestamp", pa.int64()), ("offset", pa.int64())):
-            if schema.field(name).type != kind:
-                raise ConfigError(f"column {name} of {path} is {schema.field(name).type}, not {kind}")
+    try:
+        file = pq.ParquetFile(path, filesystem=system)
+    except (pa.ArrowInvalid, OSError) as error:  # pyarrow raises both for damaged footers
+        raise ConfigError(
+            f"{path} cannot be read ({str(error).strip()}): replace the file, or take it out of the archive"
+        ) from error
+    with file:
+        _check_columns(path, file.schema_arrow)
+        meta = file.metadata
         if not meta.num_rows:
             return None
         paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
         index = paths.index("offset")
         groups = [meta.row_group(g).column(index).statistics for g in range(meta.num_row_groups)]
-        if any(group is None or not group.has_min_max for group in groups):
-            offsets = file.read(columns=["offset"]).column("offset").to_numpy()
-            return int(offsets.min()), int(offsets.max()), meta.num_rows
-        return min(g.min for g in groups), max(g.max for g in groups), meta.num_rows
+        if all(group is not None and group.has_min_max and group.has_null_count for group in groups):
+            first, last = min(g.min for g in groups), max(g.max for g in groups)
+            nulls = sum(g.null_count for g in groups)
+        else:
+            offsets = file.read(columns=["offset"]).column("offset")
+            first, last = (scalar.as_py() for scalar in pc.min_max(offsets).values())
+            nulls = offsets.null_count
+        if nulls:
+            raise ConfigError(
+                f"column offset of {path} is null in {counted(nulls, 'row')}: give each record the offset that it has, "
+                "or had, in the topic"
+            )
+        return first, last, meta.num_rows
+
+
+def _check_columns(path: str, schema: pa.Schema) -> None:
+    """Raises `ConfigError` for a column that is missing or has the wrong type."""
+    missing = [name for name in COLUMNS if name not in schema.names]
+    if missing:
+        raise ConfigError(f"{path} has no column {', '.join(missing)}; it has {', '.join(schema.names)}")
+    for name in [*COLUMNS, *(["headers"] if "headers" in schema.names else [])]:
+        wanted, fits = _TYPES[name]
+        if not fits(found := schema.field(name).type):
+            raise ConfigError(
+                f"column {name} of {path} is {found}, but has to be {wanted}: write the file anew"
+            )
+
+
+def _is_bytes(found: pa.DataType) -> bool:
+    kind = found.value_type if pa.types.is_dictionary(found) else found
+    checks = (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_null,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _is_headers(found: pa.DataType) -> bool:
+    if pa.types.is_null(found):
+        return True
+    if not (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        return False
+    pair = found.value_type
+    if not pa.types.is_struct(pair) or {each.name for each in pair} != {"key", "value"}:
+        return False
+    key = pair.field("key").type
+    return (pa.types.is_string(key) or pa.types.is_large_string(key)) and _is_bytes(pair.field("value").type)
+
+
+_TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "key": ("binary", _is_bytes),
+    "value": ("binary", _is_bytes),
+    "timestamp": ("int64, in ms", pa.types.is_int64),
+    "offset": ("int64", pa.types.is_int64),
+    "headers": ("list<struct<key: string, value: binary>>", _is_headers),
+}
+"""The columns of an archive: the words for their types, and the check of a type."""

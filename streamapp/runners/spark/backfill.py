@@ -34,12 +34,12 @@ from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
 from streamapp.runners.spark.archive import gap_warnings
 from streamapp.runners.spark.backfill_files import History, HistoryPart, archives, check_cut, gaps_within
-from streamapp.runners.spark.batch_source import Bound, KafkaPart, KafkaSource
+from streamapp.runners.spark.batch_source import NO_TIMESTAMP, Bound, KafkaPart, KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, fingerprint_group, survey
+from streamapp.runners.spark.handover_topics import Extent, check_retention, check_taken, first_times
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
@@ -199,26 +199,55 @@ class Backfill:
         return {**global_tables, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
-        """Checks the results before any is written: topics chosen for each record exist, and would keep records as old
-        as the results."""
-        from pyspark.sql import functions as F
-
-        oldest: dict[str, int] = {}
-        for frame in run.frames.values():
-            results = frame.where(F.col("kind").isin(RECORD, CHANGE) & F.col("timestamp").isNotNull())
-            with few_groups(frame.sparkSession):
-                found = results.groupBy("name").agg(F.min("timestamp")).collect()
-            for name, timestamp in found:
-                oldest[name] = min(timestamp, oldest.get(name, timestamp))
-        for sub in self.survey.plan.subtopologies:
-            for topic in sub.repartition_topics:
-                oldest.pop(topic.name, None)
-        absent = sorted(oldest.keys() - admin.partition_counts(oldest).keys())
+        """Checks the results before any is written: topics chosen for each record exist, and brokers take and keep the
+        results."""
+        extents = self._extents(run)
+        absent = sorted(extents.keys() - admin.partition_counts(extents).keys())
         if absent:
             raise TopologyError(
                 f"there are results for {', '.join(absent)}, which does not exist: create it first"
             )
-        check_retention(self._config, oldest)
+        check_retention(
+            self._config, {t: each.oldest for t, each in extents.items() if each.oldest is not None}
+        )
+        if self.survey.note is not None:
+            return  # brokers have some of the results already, and judge the others when they get them
+        try:
+            check_taken(self._config, extents)
+        except ConfigError:
+            # Perhaps only rows of changelogs are refused that are not written, because later rows replace them.
+            check_taken(self._config, self._extents(run, last=True))
+
+    def _extents(self, run: Run, *, last: bool = False) -> dict[str, Extent]:
+        """The extents of the results by topic.
+
+        With ``last``, only the last row of each key counts in a changelog of which no other row is written. Spark then
+        shuffles the results.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        subs = self.survey.plan.subtopologies
+        inside = [topic.name for sub in subs for topic in sub.repartition_topics]
+        logs = [log for sub in subs for log in compacted_topics(sub)]
+        size = sum((F.coalesce(F.octet_length(column), F.lit(0)) for column in ("key", "value")), F.lit(0))
+        extremes = F.min("timestamp"), F.max("timestamp"), F.max("size"), F.count_if(F.col("key").isNull())
+        found: dict[str, Extent] = {}
+        for frame in run.frames.values():
+            results = frame.where(F.col("kind").isin(RECORD, CHANGE) & ~F.col("name").isin(inside))
+            # A record without a time has the timestamp -1, which every topic takes.
+            time = F.nullif("timestamp", F.lit(NO_TIMESTAMP)).alias("timestamp")
+            results = results.select("name", "task", "key", "seq", time, size.alias("size"))
+            if last:
+                of_key = Window.partitionBy("name", "task", "key").orderBy(F.desc("seq"))
+                results = results.withColumn("place", F.row_number().over(of_key))
+                results = results.where((F.col("place") == 1) | ~F.col("name").isin(logs))
+            with few_groups(frame.sparkSession):
+                rows = results.groupBy("name").agg(*extremes).collect()
+            for name, *values in rows:
+                extent = Extent(*values)
+                found[name] = found[name] | extent if name in found else extent
+        return found
 
     def _begin(self, now_ms: int) -> None:
         found, metadata = self.survey, self.survey.resume.metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,15 @@ from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.given_columns import (
+    BYTES,
+    HEADER_PAIRS,
+    NUMBER,
+    TIME,
+    check_names,
+    check_types,
+    milliseconds,
+)
 from streamapp.runners.spark.offset_times import TimeSearch
 
 if TYPE_CHECKING:
@@ -33,6 +43,7 @@ __all__ = [
     "Part",
     "Ranges",
     "check_named",
+    "check_partitions",
 ]
 
 NO_TIMESTAMP = -1
@@ -41,6 +52,13 @@ NO_TIMESTAMP = -1
 TIMEOUT_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
 BATCH = 10_000
+
+_OPEN_TRANSACTIONS = (
+    "No reader of committed records can read behind an open transaction. Kafka ends the transaction of a killed "
+    "producer after its time-out; kafka-transactions.sh find-hanging finds other open transactions"
+)
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 """The first offset, and the offset behind the last, of each partition."""
@@ -69,7 +87,8 @@ class KafkaSource:
     exclusive.
 
     The batch reads committed records only, and waits, for each topic, at most 10 seconds for open transactions to end.
-    In a partition with a transaction that stays open, the batch ends at the first record of this transaction.
+    In a partition with a transaction that stays open, the batch ends at the first record of this transaction, and logs
+    a warning.
 
     >>> KafkaSource(until=1_385_874_000_000)                       # everything before December 2013
     KafkaSource(since=None, until=1385874000000)
@@ -83,41 +102,48 @@ class KafkaSource:
 class FrameSource:
     """One topic as a DataFrame, for example from Parquet files or from Spark's own Kafka reader.
 
-    Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp),
-    ``partition`` (int), ``offset`` (bigint, the order within a partition), and optionally ``headers``. A null
-    ``timestamp`` is -1, as in Kafka, and a timestamp extractor can give the record a time.
+    Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp), ``partition`` (int)
+    and ``offset`` (bigint, the order within a partition). The column ``headers`` may be missing, and is an array of
+    structs of ``key`` (string) and ``value`` (binary). A null ``timestamp`` is -1, as in Kafka, and a timestamp
+    extractor can give the record a time. A batch refuses rows without a partition or an offset.
     ``partitions`` is the number of the topic's partitions; default: the largest partition number in the frame, plus 1.
     """
 
     frame: DataFrame
     partitions: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.partitions is not None:
+            check_partitions(self.partitions)
+
     def rows(self, topic: str) -> DataFrame:
-        """The frame with the columns and types that the stages need; raises `ConfigError` for a missing column."""
+        """The frame with the columns and types that the stages need.
+
+        Raises `ConfigError` for a column that is missing or has the wrong type.
+        """
         from pyspark.sql import functions as F
-        from pyspark.sql.types import TimestampType
 
         from streamapp.runners.spark.frames import HEADERS
 
-        names = set(self.frame.columns)
-        missing = [n for n in ("key", "value", "timestamp", "partition", "offset") if n not in names]
-        if missing:
-            raise ConfigError(
-                f"the frame for topic {topic} has no column {', '.join(missing)}; it has "
-                f"{', '.join(sorted(names))}. A frame needs key, value, timestamp, partition and offset"
-            )
-        time = F.col("timestamp")
-        if isinstance(self.frame.schema["timestamp"].dataType, TimestampType):
-            time = F.unix_millis(time)
-        headers = F.col("headers") if "headers" in names else F.lit(None)
+        kinds = {"key": BYTES, "value": BYTES, "timestamp": TIME, "partition": NUMBER, "offset": NUMBER}
+        check_names(self.frame, topic, kinds)
+        with_headers = "headers" in self.frame.columns
+        check_types(self.frame, topic, kinds | {"headers": HEADER_PAIRS} if with_headers else kinds)
+        headers = F.col("headers") if with_headers else F.lit(None)
         return self.frame.select(
             F.col("partition").cast("int").alias("task"),
             F.col("offset").cast("bigint").alias("seq"),
             F.col("key").cast("binary").alias("key"),
             F.col("value").cast("binary").alias("value"),
-            F.coalesce(time.cast("bigint"), F.lit(NO_TIMESTAMP)).alias("timestamp"),
+            F.coalesce(milliseconds(self.frame, "timestamp"), F.lit(NO_TIMESTAMP)).alias("timestamp"),
             headers.cast(HEADERS).alias("headers"),
         )
+
+
+def check_partitions(count: int) -> None:
+    """Raises `ConfigError` if a source cannot have so many partitions."""
+    if count < 1:
+        raise ConfigError(f"partitions of a source has to be at least 1, got {count}")
 
 
 def check_named(bound: Bound, read: Collection[TopicPartition], name: str, reader: str) -> None:
@@ -165,9 +191,7 @@ class KafkaRange:
         """The first offset of a record that is not older than ``timestamp`` (ms); negative: there is no such record."""
         return self._offsets([tp], OffsetSpec.for_timestamp(timestamp))[tp]
 
-    def settle(
-        self, partitions: Collection[TopicPartition], seconds: float = SETTLE_SECONDS
-    ) -> set[TopicPartition]:
+    def settle(self, partitions: Collection[TopicPartition], seconds: float) -> set[TopicPartition]:
         """Waits until the transactions that are open now in these partitions have ended.
 
         Returns the partitions with a transaction that is still open after ``seconds``. In the other partitions, all
@@ -183,8 +207,11 @@ class KafkaRange:
             time.sleep(0.02)
 
     def resolve(self, source: KafkaSource, partitions: Sequence[TopicPartition]) -> Ranges:
-        """The ranges of a source; raises `ConfigError` for offsets that Kafka does not have."""
-        self.settle(partitions)
+        """The ranges of a source; raises `ConfigError` for offsets that Kafka does not have.
+
+        Logs a warning about each transaction that stays open, if ``source`` wants the records behind.
+        """
+        unsettled = self.settle(partitions, SETTLE_SECONDS)
         there = self.committed(partitions)
         first = {tp: span[0] for tp, span in there.items()}
         end = {tp: span[1] for tp, span in there.items()}
@@ -194,7 +221,18 @@ class KafkaRange:
         beyond = [tp for tp in partitions if ends[tp] > end[tp]]
         if gone or beyond:
             named = ", ".join(f"{tp} has {first[tp]} to {end[tp]}" for tp in gone + beyond)
-            raise ConfigError(f"since or until names offsets that Kafka does not have: {named}")
+            raise ConfigError(
+                f"since or until names offsets that Kafka does not have: {named}"
+                + (f". {_OPEN_TRANSACTIONS}" if unsettled.intersection(beyond) else "")
+            )
+        chosen = source.until if isinstance(source.until, Mapping) else {}
+        if cut := sorted(tp for tp in unsettled if ends[tp] == end[tp] and tp not in chosen):
+            read = ", ".join(f"{tp} is read up to offset {end[tp]}" for tp in cut)
+            logger.warning(
+                "transactions are still open, so the records behind are left out: %s. %s",
+                read,
+                _OPEN_TRANSACTIONS,
+            )
         return {tp: (starts[tp], max(starts[tp], ends[tp])) for tp in partitions}
 
     def _bound(

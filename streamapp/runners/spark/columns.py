@@ -24,9 +24,10 @@ from streamapp.engine.judging import (
     said,
     without_loss,
 )
-from streamapp.errors import ConfigError
 from streamapp.records import NO_HEADERS, Headers
+from streamapp.runners.spark.batch_source import check_partitions
 from streamapp.runners.spark.frames import HEADERS
+from streamapp.runners.spark.given_columns import TIME, check_names, check_types, milliseconds
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import PartitionCounts, placed
 from streamapp.serdes import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
@@ -79,36 +80,20 @@ class ColumnSource:
     value: str | Sequence[str] | None = None
     corrupt: str | None = None
 
+    def __post_init__(self) -> None:
+        check_partitions(self.partitions)
+
     def check(self, topic: str) -> None:
-        """Raises `ConfigError` for a column that the frame does not have."""
-        columns = self.frame.columns
+        """Raises `ConfigError` for a column that the frame does not have, and for a time of the wrong type."""
         wanted = [self.key, self.timestamp, self.corrupt, *self.value_columns]
-        missing = [name for name in wanted if name is not None and name not in columns]
-        if missing:
-            raise ConfigError(
-                f"the frame for {topic} has no column {', '.join(missing)}; it has {', '.join(columns)}"
-            )
+        check_names(self.frame, topic, [name for name in wanted if name is not None])
+        check_types(self.frame, topic, {self.timestamp: TIME})
 
     @property
     def value_columns(self) -> list[str]:
         if self.value is None:
             return [name for name in self.frame.columns if name != self.corrupt]
         return [self.value] if isinstance(self.value, str) else list(self.value)
-
-    def time_column(self) -> Any:
-        """The time of each row in ms."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import TimestampNTZType, TimestampType
-
-        column = F.col(self.timestamp)
-        kind = self.frame.schema[self.timestamp].dataType
-        if isinstance(kind, TimestampNTZType):
-            column = column.cast("timestamp")
-        return (
-            F.unix_millis(column)
-            if isinstance(kind, TimestampType | TimestampNTZType)
-            else column.cast("bigint")
-        )
 
     def rows(
         self, topic: str, source: SourceNode, config: StreamsConfig, letter_partitions: PartitionCounts
@@ -122,7 +107,7 @@ class ColumnSource:
         chosen = self.frame.select(
             (F.col(self.key) if self.key else F.lit(None).cast("string")).alias("key"),
             F.struct(*names).alias("value"),
-            self.time_column().alias("timestamp"),
+            milliseconds(self.frame, self.timestamp).alias("timestamp"),
             corrupt.cast("string").alias(RAW),
         )
         encode = _Encoder(

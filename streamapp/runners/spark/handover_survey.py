@@ -389,6 +389,11 @@ def _ranges(
                 f"the files have {tp} up to offset {after}, but Kafka keeps it from {first} on: the records between "
                 "are missing. Add files that have these records"
             )
+        if after > end:
+            raise ConfigError(
+                f"the files have {tp} up to offset {after}, but the topic ends at {end}. So the files belong to "
+                "another topic, or to an earlier topic of this name: give files with the offsets of this topic"
+            )
         if start < earliest:
             raise ConfigError(
                 f"the group stands at offset {start} of {tp}, but the partition now begins with {earliest}. Read the "

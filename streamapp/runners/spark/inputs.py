@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from streamapp._base.counted import counted
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
@@ -134,9 +135,27 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
 
 
 def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
-    """Adds a frame, and returns the number of partitions of its topic."""
+    """Adds a frame, and returns the number of partitions of its topic.
+
+    Raises `ConfigError` for rows whose place in the topic is not known.
+    """
+    from pyspark.sql import functions as F
+
     rows = found.rows[topic] = source.rows(topic)
-    sizes: dict[int, int] = dict(map(tuple, rows.groupBy("task").count().collect()))
+    counted_rows = rows.groupBy("task").agg(F.count("*"), F.count("seq")).collect()
+    lost = sum(size for task, size, _ in counted_rows if task is None or task < 0)
+    if lost:
+        raise ConfigError(
+            f"the frame for topic {topic} has {counted(lost, 'row')} whose partition is null or negative: give each "
+            "row the number of its partition, from 0 on"
+        )
+    unordered = sum(size - numbered for _, size, numbered in counted_rows)
+    if unordered:
+        raise ConfigError(
+            f"the frame for topic {topic} has {counted(unordered, 'row')} whose offset is null: give each row its "
+            "place in the partition"
+        )
+    sizes: dict[int, int] = {task: size for task, size, _ in counted_rows}
     found.totals.update({TopicPartition(topic, task): size for task, size in sizes.items()})
     partitions = source.partitions or max(sizes, default=0) + 1
     if sizes and max(sizes) >= partitions:

@@ -29,6 +29,16 @@ from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.frames import HEADERS
+from streamapp.runners.spark.given_columns import (
+    BYTES,
+    HEADER_PAIRS,
+    NUMBER,
+    TIME,
+    check_names,
+    check_types,
+    milliseconds,
+)
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.produce import (
     TIMEOUT_SECONDS,
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
 __all__ = ["Published", "publish"]
 
 COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "wanted")
+BATCH_ORDER = ("mx", "src", "seq")
+"""The columns of an `OutputTopic` that give the order of its records."""
 RECORDS_PER_TRANSACTION = 20_000
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -74,21 +86,24 @@ def publish(
 ) -> Published:
     """Writes the rows of ``frame`` to Kafka in the order of their timestamps, each row exactly once over all runs.
 
-    Columns: ``topic``, ``partition`` (int), ``key``, ``value`` (binary), ``timestamp`` (bigint, ms), and optionally
-    ``headers`` and ``wanted`` (boolean). Rows with ``wanted`` false are not written, but count as done.
+    Columns: ``topic``, ``partition`` (int), ``key``, ``value`` (binary or string), ``timestamp`` (bigint in ms, or
+    timestamp), and optionally ``headers`` and ``wanted`` (boolean). Rows with ``wanted`` false are not written, but
+    count as done.
 
     The ``topics`` exist already, and only this ``job`` writes to them. Rows with the same timestamp are in the order of
     ``topics``. With one task, the time order holds over all partitions, as in a live stream. More ``tasks`` write
-    faster, and keep the time order within each partition.
+    faster, and keep the time order within each partition. The frame of an `OutputTopic` has the columns ``mx``, ``src``
+    and ``seq``. Its records are in the order of stream time (``mx``), and so in the order of the batch.
 
     ``on_progress(done, total)`` is called about three times a second from another thread, and once at the end.
 
-    - `ConfigError`: a topic does not exist or has records of other producers, or the input differs from that of earlier
-      runs.
+    - `ConfigError`: a topic does not exist or has records of other producers. A column is missing or has the wrong
+      type. Or the input differs from that of earlier runs.
     - `BrokerError`: Kafka refuses the records. The same call, repeated, continues after the last commit.
     """
     from pyspark.sql import functions as F
 
+    _check(frame, topics)
     with ExitStack() as stack:
         ledger = stack.enter_context(closing(_Ledger(kafka, job)))
         partitions = ledger.begin(topics, tasks)
@@ -96,6 +111,7 @@ def publish(
         if not (frame.storageLevel.useMemory or frame.storageLevel.useDisk):
             frame = kept(frame)
             stack.callback(frame.unpersist)
+        frame = _records(frame)
         sizes = {
             TopicPartition(row[0], row[1]): row[2]
             for row in frame.groupBy("topic", "partition").count().collect()
@@ -106,9 +122,10 @@ def publish(
                 f"The frame has rows for {sorted(map(str, unknown))}, but Kafka has no such partitions"
             )
         rank = F.array_position(F.array(*map(F.lit, topics)), F.col("topic"))
-        order = [F.col("timestamp"), rank, *map(F.col, ("partition", "key", "value"))]
-        columns = frame.select([name for name in COLUMNS if name in frame.columns])
-        slices = exact_partitions(columns, tasks, F.pmod(F.col("partition"), F.lit(tasks)))
+        of_a_batch = set(BATCH_ORDER) <= set(frame.columns)
+        time, *ties = BATCH_ORDER if of_a_batch else ("timestamp", "key", "value")
+        order = [F.col(time), rank, *map(F.col, ("partition", *ties))]
+        slices = exact_partitions(frame, tasks, F.pmod(F.col("partition"), F.lit(tasks)))
         write = _Writer(kafka, job)
         total = sum(sizes.values())
 
@@ -118,6 +135,7 @@ def publish(
         with raised_in_tasks(), polling(on_progress and (lambda: on_progress(done(), total))):
             rows = (
                 slices.sortWithinPartitions(*order)
+                .select([name for name in COLUMNS if name in frame.columns])
                 .mapInArrow(write, "topic string, partition int, written bigint")
                 .collect()
             )
@@ -129,6 +147,29 @@ def publish(
     for row in rows:
         written[row[0]] += row[2]
     return Published(totals, written, there)
+
+
+def _check(frame: DataFrame, topics: Sequence[str]) -> None:
+    """Raises `ConfigError` for a column that is missing or has the wrong type."""
+    named = ", ".join(topics)
+    kinds = {"partition": NUMBER, "key": BYTES, "value": BYTES, "timestamp": TIME}
+    check_names(frame, named, ("topic", *kinds))
+    check_types(frame, named, kinds | {"headers": HEADER_PAIRS} if "headers" in frame.columns else kinds)
+
+
+def _records(frame: DataFrame) -> DataFrame:
+    """The frame with the types of records."""
+    from pyspark.sql import functions as F
+
+    columns = {
+        "partition": F.col("partition").cast("int"),
+        "key": F.col("key").cast("binary"),
+        "value": F.col("value").cast("binary"),
+        "timestamp": milliseconds(frame, "timestamp"),
+    }
+    if "headers" in frame.columns:
+        columns["headers"] = F.col("headers").cast(HEADERS)
+    return frame.withColumns(columns)
 
 
 class Position(NamedTuple):

@@ -21,6 +21,7 @@ from streamapp.engine.operators.stateless import DropNullKeys, Filter, PassThrou
 from streamapp.errors import StreamsError
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.expression_columns import Kind, Translation, Typed, kind_of, only_engine
+from streamapp.runners.spark.given_columns import milliseconds
 from streamapp.serdes import JsonSerde
 from streamapp.state.kinds import Table, TimestampedWindow
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -90,7 +91,7 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     chosen = rows.where(keep & key.column.isNotNull())
     finite = isinstance(spec.value_serde, JsonSerde)
     parts = _aggregates(aggregate, operator.aggregator, Translation(aggregate, key, fields, finite))
-    time = source.time_column()
+    time = milliseconds(source.frame, source.timestamp)
     timestamp = F.timestamp_millis(F.max(time)).alias("timestamp")
     value = parts["value"] if operator.aggregator is add_one else F.struct(*parts.values())
     if not isinstance(kind, TimestampedWindow):
@@ -106,7 +107,7 @@ def _with_time(source: ColumnSource, node: SourceNode, config: StreamsConfig) ->
     """
     from pyspark.sql import functions as F
 
-    time = source.time_column()
+    time = milliseconds(source.frame, source.timestamp)
     timed = F.coalesce(time >= 0, F.lit(False))
     answer = node.on_error or config.deserialization_exception_handler
     if answer == "skip" or (answer == "continue" and config.dead_letter_queue_topic is None):

@@ -108,6 +108,19 @@ def test_files_that_leave_out_records_are_refused(cluster: Cluster, tmp_path: Pa
         cluster.backfill("headless", files={topic: str(tmp_path / "flights")})
 
 
+def test_files_of_an_earlier_topic_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    """Records behind the end of the topic would be left out, because no worker could go on behind them."""
+    other = Cluster(cluster.servers, tmp_path / "other", cluster.spark)
+    other.send(travels.events(flights=150))
+    archive(other, other.topic("flights"), tmp_path / "flights", 20)
+    cluster.send(travels.events(flights=30))
+    topic = cluster.topic("flights")
+    with pytest.raises(
+        ConfigError, match=rf"the files have {topic}-\d up to offset 20, but the topic ends at \d+\. So"
+    ):
+        cluster.backfill("anew", files={topic: str(tmp_path / "flights")})
+
+
 def test_a_cut_among_records_that_only_files_have_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.topic("flights")
     events = travels.events(flights=150)
