@@ -16,6 +16,7 @@ from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.stage import COMMIT_EVERY
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -108,8 +109,9 @@ def test_rows_of_changelogs_that_are_not_written_may_be_too_large(
     kafka: LocalKafka, spark: SparkSession
 ) -> None:
     application = Refusing(kafka.bootstrap_servers)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(application.topic("in"), b"v", b"k", 0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 300_000})
+    for key in [b"other"] * COMMIT_EVERY + [b"k"]:  # so the two rows of k belong to two commits
+        producer.produce(application.topic("in"), b"v", key, 0)
     producer.flush()
     config = application.config.replace(statestore_cache_max_bytes=0)
     builder = StreamsBuilder(config)
@@ -117,9 +119,9 @@ def test_rows_of_changelogs_that_are_not_written_may_be_too_large(
     grouped = stream.group_by_key()
     grouped.aggregate(
         str,
-        lambda k, v, old: "small" if old else "v" * 2_000_000,
+        lambda k, v, old: "small" if old or k == "other" else "v" * 2_000_000,
         materialized=Materialized("sizes", value_serde=TEXT),
     )
     report = Backfill(builder.build(), config, spark=spark).run()
     assert report is not None
-    assert (report.processed, report.rows) == (2, 1)
+    assert (report.processed, report.rows) == (COMMIT_EVERY + 2, 2)
