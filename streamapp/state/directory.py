@@ -37,6 +37,7 @@ _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
 _NO_RIGHTS = ("Permission denied", "Operation not permitted", "Read-only file system")
 """Words in RocksDB's errors for files that are whole, and that this process may not open or write."""
 _NO_IDS: Mapping[str, str] = {}
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 
@@ -172,10 +173,12 @@ class StateDirectory:
         """
         file = self.path / _PROCESS_ID
         try:
-            known = file.read_text() if file.exists() else ""
+            known = file.read_text(errors="replace") if file.exists() else ""
         except OSError as error:
             raise state_error(file, error) from error
-        if not known:  # an empty file, too: two workers with empty ids would end each other's transactions
+        # After a power failure, a file may be empty or full of zeros. Two workers with such an id would end each
+        # other's transactions.
+        if not _UUID.fullmatch(known):
             known = str(uuid.uuid4())
             _replace(file, known)
         return known
