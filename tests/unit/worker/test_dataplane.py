@@ -435,8 +435,8 @@ def refuse_commits(plane: Plane, reason: str) -> None:
     plane.ledger.commit = commit
 
 
-def commit_of(plane: Plane, records: int) -> None:
-    plane.fetcher.arrived = {ONE: records}  # type: ignore[attr-defined]
+def commit_of(plane: Plane, records: int, id: TaskId = ONE) -> None:
+    plane.fetcher.arrived = {id: records}  # type: ignore[attr-defined]
     plane._turn()
     plane._commit_requested = True
     plane._turn()
@@ -452,6 +452,23 @@ def test_rollbacks_in_a_row_are_told_until_something_is_committed(plane: Plane) 
     del plane.ledger.commit
     commit_of(plane, 1)
     assert plane.progress.stuck is None
+
+
+def test_rollbacks_of_one_task_are_told_although_others_commit(plane: Plane) -> None:
+    """The commits of other tasks hid for ever that one task could not commit."""
+
+    def commit(positions: dict[TopicPartition, Position], *_: Any) -> None:
+        if TopicPartition("in", TWO.partition) in positions:
+            raise TransactionAborted("nobody takes this")
+
+    plane.given(1, ONE, TWO)
+    plane.fetcher.at_end = False  # type: ignore[misc]
+    plane.ledger.commit = commit
+    for _ in range(2):
+        commit_of(plane, 1, TWO)
+        commit_of(plane, 1, ONE)
+    assert plane.commits == 2
+    assert f"nothing of tasks {TWO} was committed" in str(plane.progress.stuck)
 
 
 def test_rollbacks_are_forgotten_when_there_is_nothing_to_commit(plane: Plane) -> None:
