@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from streamapp.broker.removed_records import RemovedRange
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
@@ -689,6 +690,24 @@ def test_dropped_results_are_found() -> None:
     (finding,) = watch.found()
     assert finding.severity == "warning"
     assert "3 results were dropped" in finding.message
+
+
+async def test_a_ready_worker_names_an_input_of_which_nothing_arrives() -> None:
+    """An open transaction hid all records of the inputs, and the worker was ready for minutes without a reason."""
+    watched = Watched(task(InputStatus("in", 1, 10, 500)))
+    views = StatusViews(watched.source, watched.sampler)
+
+    async def reason() -> str | None:
+        response = await views.ready(make_mocked_request("GET", "/health/ready"))
+        assert response.status == 200
+        found: str | None = json.loads(response.text or "")["reason"]
+        return found
+
+    assert await reason() is None
+    watched.after(30, task(InputStatus("in", 1, 10, 500)))
+    assert await reason() == "in-1 has stood at offset 10 for 30 s; 490 records wait."
+    watched.after(1, task(InputStatus("in", 1, 10, 500, behind_others=True), processed=9))
+    assert await reason() is None  # records of other partitions come first
 
 
 async def test_a_ready_worker_says_that_it_waits_for_a_service(serve: Serve) -> None:
