@@ -11,7 +11,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
 
 from streamapp.broker.removed_records import RemovedRange
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
@@ -698,11 +697,12 @@ async def test_a_ready_worker_names_an_input_of_which_nothing_arrives() -> None:
     views = StatusViews(watched.source, watched.sampler)
 
     async def reason() -> str | None:
-        response = await views.ready(make_mocked_request("GET", "/health/ready"))
+        response = await views.ready(SimpleNamespace(query={}))  # type: ignore[arg-type]
         assert response.status == 200
         found: str | None = json.loads(response.text or "")["reason"]
         return found
 
+    CALLER.set(Caller())
     assert await reason() is None
     watched.after(30, task(InputStatus("in", 1, 10, 500)))
     assert await reason() == "in-1 has stood at offset 10 for 30 s; 490 records wait."
