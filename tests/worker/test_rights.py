@@ -38,7 +38,7 @@ def cluster(guarded: Guarded, tmp_path: Path) -> Iterator[Cluster]:
         ("topic", "{id}-counts-changelog", "Write", "WRITE on its results and changelogs"),
         ("topic", "{id}-out", "Write", "WRITE on its results and changelogs"),
         ("group", "{id}", "Read", "READ on the group"),
-        ("transactional-id", "{id}-", "Write", "Write on its transactional id"),
+        ("transactional-id", "{id}-", "Write", "WRITE on its transactional id"),
     ],
     ids=["changelog", "results", "group", "transactional-id"],
 )

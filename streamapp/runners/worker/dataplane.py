@@ -209,8 +209,12 @@ class DataPlane(threading.Thread):
             return Place(f"task {live.id}: {live.at}", self.turns, self.ident)
         if (at := self._global_stores.at) is not None:
             return Place(f"global tables: {at}", self.turns, self.ident)
-        waits = self._committer.waits
-        what = "a commit, for which brokers have to answer," if waits else "the thread that processes records"
+        asks = "the look-up of committed offsets" if self.fetcher.asks else self._committer.waits_for
+        what = (
+            "the thread that processes records"
+            if asks is None
+            else f"{asks}, for which brokers have to answer,"
+        )
         return Place(what, self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
@@ -247,7 +251,7 @@ class DataPlane(threading.Thread):
 
     def _turn(self) -> None:
         self.turns += 1
-        self.tasks.current, self._committer.waits = None, False
+        self.tasks.current = self._committer.waits_for = None
         try:
             self._woken.clear()
             while not self._stopping and self._commands.run_next():

@@ -53,6 +53,7 @@ def counting(*, asynchronous: bool = False, behind: bool = False) -> Plan:
 
 class Fetcher:
     at_end = True
+    asks = False
     without_offset: frozenset[TopicPartition] = frozenset()
     to_commit: frozenset[TopicPartition] = frozenset()
 
@@ -651,6 +652,29 @@ def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     now = plane.place()
     assert now is not None
     assert (now.what, now.can_hang) == ("the thread that processes records", False)
+
+
+def test_the_watchdog_names_the_work_for_which_brokers_have_to_answer(plane: Plane) -> None:
+    """A worker whose first transaction got no answer said for five minutes that its thread had not come back."""
+    seen: list[str] = []
+
+    def look(*_: Any) -> None:
+        place = plane.place()
+        assert place is not None
+        assert not place.can_hang
+        seen.append(place.what)
+
+    plane.ledger.open = look
+    plane._committer.open()
+    plane._turn()
+    plane.ledger.commit = plane.ledger.roll_back = look
+    plane.given(1, ONE)
+    commit_of(plane, 1)
+    plane._roll_back(TransactionAborted("no"))
+    plane.fetcher.asks = True
+    look()
+    works = ("the first transaction", "a commit", "a rollback", "the look-up of committed offsets")
+    assert seen == [f"{work}, for which brokers have to answer," for work in works]
 
 
 def test_the_watchdog_names_a_method_of_a_listener_that_returns_meanwhile(
