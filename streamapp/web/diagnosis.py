@@ -13,7 +13,7 @@ from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, i
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus, WorkerStatus
 
-__all__ = ["Finding", "findings", "slow_consumers", "standing_agents", "standing_inputs"]
+__all__ = ["Finding", "findings", "slow_consumers", "standing_agents", "standing_inputs", "standing_restores"]
 
 _SETTLE_SECONDS = 10
 _REBALANCE_SECONDS = 30
@@ -39,9 +39,7 @@ class Finding:
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
     """All findings: errors first, then warnings, then facts that need no action (``info``)."""
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
-    for task in sampler.status.tasks:
-        if task.restoring:
-            found += _restores(sampler, task)
+    found += standing_restores(sampler)
     found += standing_inputs(sampler)
     found += _standing_copies(sampler)
     found += _standing_globals(sampler)
@@ -125,18 +123,20 @@ def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Find
             )
 
 
-def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
-    for each in task.restoring:
-        standstill = sampler.standstill(task, each)
-        if each.remaining and not each.queued and standstill >= _SETTLE_SECONDS:
-            yield Finding(
-                "warning",
-                f"{each.store} {each.partition}",
-                f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
-                f"for {standstill:.0f} s.",
-                f"Check that partition {each.partition} of {each.topic} has a leader and can be read. A hanging "
-                "transaction also stops a restore (kafka-transactions.sh find-hanging).",
-            )
+def standing_restores(sampler: Sampler) -> Iterator[Finding]:
+    """Stores of tasks whose restore has begun, and gets no further record."""
+    for task in sampler.status.tasks:
+        for each in task.restoring:
+            standstill = sampler.standstill(task, each)
+            if each.remaining and not each.queued and standstill >= _SETTLE_SECONDS:
+                yield Finding(
+                    "warning",
+                    f"{each.store} {each.partition}",
+                    f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
+                    f"for {standstill:.0f} s.",
+                    f"Check that partition {each.partition} of {each.topic} has a leader and can be read. A hanging "
+                    "transaction also stops a restore (kafka-transactions.sh find-hanging).",
+                )
 
 
 def _standing_copies(sampler: Sampler) -> Iterator[Finding]:

@@ -10,7 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from streamapp.web.caller import CALLER
-from streamapp.web.diagnosis import findings, slow_consumers, standing_agents, standing_inputs
+from streamapp.web.diagnosis import (
+    findings,
+    slow_consumers,
+    standing_agents,
+    standing_inputs,
+    standing_restores,
+)
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import (
@@ -55,7 +61,7 @@ class StatusViews:
         if asked is None:
             ready = status.state == "running"
             body |= {
-                "reason": status.reason or (self._waits_for(status) if ready else None),
+                "reason": status.reason or self._waits_for(status),
                 "tasks": tasks,
             }
         else:
@@ -75,6 +81,10 @@ class StatusViews:
 
     def _waits_for(self, status: WorkerStatus) -> str | None:
         sampler = self._sampler
+        if status.state == "restoring":
+            return next((found.message for found in standing_restores(sampler)), None)
+        if status.state != "running":
+            return None
         standing = chain(standing_inputs(sampler), standing_agents(sampler), slow_consumers(status))
         warnings = (found.message for found in standing if found.severity == "warning")
         return _waits_for_service(status) or next(warnings, None)
