@@ -618,6 +618,22 @@ def test_tasks_are_closed_if_the_listener_of_their_restore_raises(plane: Plane) 
     assert not any(live.running for live in lives)
 
 
+def test_all_tasks_are_closed_if_the_close_of_one_raises(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.given(1, ONE, TWO)
+    lives = list(plane.tasks.values())
+
+    def raises() -> None:
+        raise StreamsError("failed to close processor count")
+
+    monkeypatch.setattr(lives[0].task, "close", raises)
+    with pytest.raises(StreamsError, match="failed to close processor count"):
+        plane.tasks.drop([ONE, TWO])
+    assert not any(live.running for live in lives)
+    assert plane.tasks.left.keys() == {TWO}
+
+
 def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
