@@ -209,7 +209,11 @@ class DataPlane(threading.Thread):
             return Place(f"task {live.id}: {live.at}", self.turns, self.ident)
         if (at := self._global_stores.at) is not None:
             return Place(f"global tables: {at}", self.turns, self.ident)
-        asks = "the look-up of committed offsets" if self.fetcher.asks else self._committer.waits_for
+        asks = self._committer.waits_for
+        if self.fetcher.asks:
+            asks = "the look-up of committed offsets"
+        elif self.restorer.asks:
+            asks = "the look-up of the ends of changelogs"
         what = (
             "the thread that processes records"
             if asks is None

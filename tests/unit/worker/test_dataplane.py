@@ -101,6 +101,8 @@ class Fetcher:
 
 
 class Restorer:
+    asks = False
+
     def __init__(self, *_: Any) -> None:
         self.behind: set[TaskId] = set()
         self._tasks: list[LiveTask] = []
@@ -689,7 +691,15 @@ def test_the_watchdog_names_the_work_for_which_brokers_have_to_answer(plane: Pla
     plane._roll_back(TransactionAborted("no"))
     plane.fetcher.asks = True
     look()
-    works = ("the first transaction", "a commit", "a rollback", "the look-up of committed offsets")
+    plane.fetcher.asks, plane.restorer.asks = False, True
+    look()
+    works = (
+        "the first transaction",
+        "a commit",
+        "a rollback",
+        "the look-up of committed offsets",
+        "the look-up of the ends of changelogs",
+    )
     assert seen == [f"{work}, for which brokers have to answer," for work in works]
 
 
