@@ -489,7 +489,7 @@ class DataPlane(threading.Thread):
             self._global_stores.letters_written()
         self.commits += 1
         self._last_commit = time.monotonic()
-        self.progress.committed({live.id for live in tasks}, self.tasks)
+        self.progress.committed({live.id for live in tasks}, self.tasks, {live.id for live in running})
         self._pace.committed(waiting, self._last_commit - began)
 
     def _works_on(self, live: LiveTask | None) -> None:

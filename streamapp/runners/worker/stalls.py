@@ -30,7 +30,7 @@ class Progress:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since = 0.0
+        self._since = self._last = 0.0
         self._rollbacks = 0
         self._reason = ""
         self._left: frozenset[TaskId] = frozenset()
@@ -44,6 +44,7 @@ class Progress:
         now = self._clock()
         if not self._rollbacks:
             self._since = now
+        self._last = now
         self._reason = f"{type(reason).__name__}: {reason}"
         self._left = frozenset(tasks)
         self._rollbacks += 1
@@ -54,10 +55,18 @@ class Progress:
                 f"the last for this reason: {self._reason}"
             ) from reason
 
-    def committed(self, tasks: Collection[TaskId], here: Container[TaskId]) -> None:
+    def committed(
+        self, tasks: Collection[TaskId], here: Container[TaskId], running: Container[TaskId]
+    ) -> None:
         """Notes a commit of ``tasks``. The tasks that have left the worker are no longer waited for: ``here`` are the
-        others."""
-        self._left = frozenset(id for id in self._left if id in here and id not in tasks)
+        others.
+
+        A task of ``running`` without a part in the commit has nothing to commit now, and perhaps never again. For
+        example, its work came from a punctuator, or another worker has committed its records. So five minutes after the
+        last rollback, such a task is no longer waited for.
+        """
+        over = running if self._clock() - self._last > PATIENCE_SECONDS else ()
+        self._left = frozenset(id for id in self._left if id in here and id not in tasks and id not in over)
         if not self._left:
             self.made()
 
