@@ -40,7 +40,8 @@ OF_THE_RECORD = {
     KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
     KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "",
-    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
+    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition. If the topic was deleted, or created anew "
+    "with fewer partitions, create it with the former number",
 }
 OF_THE_TIME = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
 """Errors that a timestamp may have. librdkafka may report them for all records of a batch, although brokers refuse only

@@ -6,6 +6,7 @@ stops waiting after its own time limit.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -41,6 +42,7 @@ __all__ = [
     "until_coordinated",
 ]
 
+logger: logging.Logger = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -61,6 +63,9 @@ _SILENCE_SECONDS = 9.0
 REQUEST_SECONDS = 10.0
 """The time after which a request without an answer is made again, with a new client (`LastingAdmin`), if its caller
 repeats requests."""
+
+_SAY_SECONDS = 10.0
+"""The time after which the log has the partitions of a request that is repeated."""
 
 NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 """The errors of a request that no broker answers."""
@@ -315,7 +320,8 @@ def list_offsets(
     ``spec`` asks for the first offset, the offset behind the last, or the first offset at a time (negative: there is
     none). With ``read_committed``, a log ends at its first open transaction.
 
-    Requests are repeated while brokers do not answer, and while partitions have no leader. Raises `BrokerError` after
+    Requests are repeated while brokers do not answer, and while partitions have no leader; after ten seconds, the log
+    has the partitions. Raises `BrokerError` after
     ``seconds``. For an unknown topic, the error comes after ``unknown_seconds`` and not at once, because some brokers
     may not know a new topic yet. ``remedies`` are as in `advice`.
 
@@ -326,7 +332,7 @@ def list_offsets(
     wanted = {KafkaPartition(*tp): spec for tp in partitions}
     found: dict[TopicPartition, int] = {}
     missing: set[KafkaPartition] = set()
-    began = time.monotonic()
+    began, said, reason = time.monotonic(), False, ""
     while wanted:
         asked = ask(admin.list_offsets, wanted, seconds=min(seconds, REQUEST_SECONDS), isolation_level=level)
         wanted = {}
@@ -351,7 +357,14 @@ def list_offsets(
                         remedies,
                     ) from exc
                 wanted[tp] = spec
+                reason = error.str()
         if wanted:
+            if not said and time.monotonic() - began >= _SAY_SECONDS:
+                said = True
+                listed = ", ".join(f"{tp.topic}-{tp.partition}" for tp in wanted)
+                logger.warning(
+                    "the offsets of %s are not known yet: %s. The request is repeated", listed, reason
+                )
             time.sleep(0.1)
             # librdkafka keeps its leader epoch, which a restarted broker refuses for ever. New metadata replaces it.
             missing = set()

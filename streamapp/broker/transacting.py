@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.errors import BrokerError
 
@@ -20,6 +20,16 @@ then counts as ended, although its request is still under way. When brokers answ
 of librdkafka ends the process (``Invalid transaction state transition``)."""
 _MARGIN_SECONDS = 1.0 + _LEAST_SECONDS
 _ABANDON_SECONDS = 0.2
+_ADVICE = {
+    KafkaError._TIMED_OUT: "Check that enough brokers run: a new cluster keeps no transactions before it has as many "
+    "brokers as their transaction.state.log.replication.factor (3 by default). Later, "
+    "transaction.state.log.min.isr brokers have to run",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on its transactional id "
+    "(streamapp acls)",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms smaller than transaction.max.timeout.ms of "
+    "the brokers",
+}
+"""The advice for errors of a producer that begins."""
 
 
 class Transacting(Protocol):
@@ -63,14 +73,16 @@ def abandon_transaction(producer: Transacting) -> bool:
 def open_transactions(producer: Transacting, timeout: float) -> None:
     """Makes a new producer ready for transactions, and fences earlier producers with the same transactional id.
 
-    Raises `BrokerError` if the brokers do not answer within ``timeout`` seconds, or if librdkafka does not come back.
+    Raises `BrokerError` if brokers refuse the producer or do not answer within ``timeout`` seconds, or if librdkafka
+    does not come back.
     """
     try:
         in_time(lambda: retrying(producer.init_transactions, timeout), timeout, lambda: None)
     except KafkaException as exc:
+        error: KafkaError = exc.args[0]
+        advice = _ADVICE.get(error.code(), "Check that all brokers run")
         raise BrokerError(
-            f"transactions are not possible: {exc.args[0].str()}. Check that all brokers run, and that this client has "
-            "Write on its transactional id (streamapp acls)"
+            f"transactions are not possible: {error.str().removesuffix('.')}. {advice}"
         ) from exc
     except NotBack as exc:
         raise BrokerError(f"transactions are not possible: {exc}") from None

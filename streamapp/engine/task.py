@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from streamapp._base.counted import counted
@@ -136,18 +137,22 @@ class Task(CurrentRecord):
             try:
                 processor.init(context)
             except Exception as error:
-                kind = "" if isinstance(error, StreamsError) else f"{type(error).__name__}: "
-                raise StreamsError(f"failed to initialize processor {name}: {kind}{error}") from error
+                raise _failed_to("initialize", name, error) from error
         self._punctuators.initialized()
 
     def close(self) -> None:
         """Closes the task's processors and its state backend. Changes since the last commit are dropped, because the
-        next task of this partition processes their records again."""
+        next task of this partition processes their records again.
+
+        If the ``close`` of a processor raises, everything else is closed, too. Then the method raises `StreamsError`
+        with the name of the processor.
+        """
         self._async_steps.cancel()
-        for _, processor, _ in self._processors:
-            processor.close()
-        self._processors.clear()
-        self._stores.close()
+        with ExitStack() as rest:
+            rest.callback(self._stores.close)
+            rest.callback(self._processors.clear)
+            for name, processor, _ in reversed(self._processors):
+                rest.callback(_close, name, processor)
 
     # ------------------------------------------------------------------ records
 
@@ -387,3 +392,15 @@ class Task(CurrentRecord):
     def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
         """Registers a user's processor, which is initialized and closed with the task."""
         self._processors.append((name, processor, context))
+
+
+def _close(name: str, processor: Processor) -> None:
+    try:
+        processor.close()
+    except Exception as error:
+        raise _failed_to("close", name, error) from error
+
+
+def _failed_to(do: str, name: str, error: Exception) -> StreamsError:
+    kind = "" if isinstance(error, StreamsError) else f"{type(error).__name__}: "
+    return StreamsError(f"failed to {do} processor {name}: {kind}{error}")

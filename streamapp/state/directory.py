@@ -37,6 +37,7 @@ _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
 _NO_RIGHTS = ("Permission denied", "Operation not permitted", "Read-only file system")
 """Words in RocksDB's errors for files that are whole, and that this process may not open or write."""
 _NO_IDS: Mapping[str, str] = {}
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 
@@ -164,18 +165,25 @@ class StateDirectory:
         except OSError as error:
             raise state_error(path, error) from error
 
+    @property
+    def process_id_file(self) -> Path:
+        """The file with the `process_id`."""
+        return self.path / _PROCESS_ID
+
     def process_id(self) -> str:
         """An id for the process that holds the lock of the folder. A restart with the same folder finds the same id.
 
         The id is a part of the transactional id. So a worker that restarts after a crash ends its open transaction at
         once, and readers need not wait for the time-out.
         """
-        file = self.path / _PROCESS_ID
+        file = self.process_id_file
         try:
-            known = file.read_text() if file.exists() else ""
+            known = file.read_text(errors="replace") if file.exists() else ""
         except OSError as error:
             raise state_error(file, error) from error
-        if not known:  # an empty file, too: two workers with empty ids would end each other's transactions
+        # After a power failure, a file may be empty or full of zeros. Two workers with such an id would end each
+        # other's transactions.
+        if not _UUID.fullmatch(known):
             known = str(uuid.uuid4())
             _replace(file, known)
         return known

@@ -13,7 +13,7 @@ from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, i
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus, WorkerStatus
 
-__all__ = ["Finding", "findings", "slow_consumers", "standing_agents"]
+__all__ = ["Finding", "findings", "slow_consumers", "standing_agents", "standing_inputs", "standing_restores"]
 
 _SETTLE_SECONDS = 10
 _REBALANCE_SECONDS = 30
@@ -39,8 +39,8 @@ class Finding:
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
     """All findings: errors first, then warnings, then facts that need no action (``info``)."""
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
-    for task in sampler.status.tasks:
-        found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
+    found += standing_restores(sampler)
+    found += standing_inputs(sampler)
     found += _standing_copies(sampler)
     found += _standing_globals(sampler)
     found += standing_agents(sampler)
@@ -123,18 +123,20 @@ def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Find
             )
 
 
-def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
-    for each in task.restoring:
-        standstill = sampler.standstill(task, each)
-        if each.remaining and not each.queued and standstill >= _SETTLE_SECONDS:
-            yield Finding(
-                "warning",
-                f"{each.store} {each.partition}",
-                f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
-                f"for {standstill:.0f} s.",
-                f"Check that partition {each.partition} of {each.topic} has a leader and can be read. A hanging "
-                "transaction also stops a restore (kafka-transactions.sh find-hanging).",
-            )
+def standing_restores(sampler: Sampler) -> Iterator[Finding]:
+    """Stores of tasks whose restore has begun, and gets no further record."""
+    for task in sampler.status.tasks:
+        for each in task.restoring:
+            standstill = sampler.standstill(task, each)
+            if each.remaining and not each.queued and standstill >= _SETTLE_SECONDS:
+                yield Finding(
+                    "warning",
+                    f"{each.store} {each.partition}",
+                    f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
+                    f"for {standstill:.0f} s.",
+                    f"Check that partition {each.partition} of {each.topic} has a leader and can be read. A hanging "
+                    "transaction also stops a restore (kafka-transactions.sh find-hanging).",
+                )
 
 
 def _standing_copies(sampler: Sampler) -> Iterator[Finding]:
@@ -202,18 +204,20 @@ def _stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> bool:
     return bool(each.lag) and sampler.standstill(task, each) >= _SETTLE_SECONDS
 
 
-def _standing(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
+def standing_inputs(sampler: Sampler) -> Iterator[Finding]:
+    """Inputs of which the tasks process no record, although records wait."""
     if not _processes(sampler):
         return
-    for each in task.inputs:
-        if _stands(sampler, task, each):
-            message = (
-                f"{each.topic}-{each.partition} has stood at offset {each.position} "
-                f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
-            )
-            waits = each.behind_others and _growth(sampler) <= 0
-            severity: Severity = "info" if waits else "warning"
-            yield Finding(severity, f"task {task.id}", message, _why_it_stands(sampler, task, each))
+    for task in sampler.status.tasks:
+        for each in task.inputs:
+            if _stands(sampler, task, each):
+                message = (
+                    f"{each.topic}-{each.partition} has stood at offset {each.position} "
+                    f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
+                )
+                waits = each.behind_others and _growth(sampler) <= 0
+                severity: Severity = "info" if waits else "warning"
+                yield Finding(severity, f"task {task.id}", message, _why_it_stands(sampler, task, each))
 
 
 def _falling_behind(sampler: Sampler) -> Iterator[Finding]:

@@ -10,7 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from streamapp.web.caller import CALLER
-from streamapp.web.diagnosis import findings, slow_consumers, standing_agents
+from streamapp.web.diagnosis import (
+    findings,
+    slow_consumers,
+    standing_agents,
+    standing_inputs,
+    standing_restores,
+)
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import (
@@ -44,9 +50,9 @@ class StatusViews:
         """Answers 200 if the worker is running with all its tasks, else 503 with the state and the reason of each task.
 
         The answer 200 also has a reason while an operator or a consumer takes no record because a service fails. The
-        same holds while agents finish no record, and while a call of a consumer does not return. ``?task=0_3`` asks
-        for one task, and gets 404 if this worker does not have the task. If there are web users, a request without
-        a login gets only ``ready`` and the worker's state.
+        same holds while tasks or agents process no record of a partition with waiting records. A third case is that a
+        call of a consumer does not return. ``?task=0_3`` asks for one task, and gets 404 if this worker does not have
+        the task. If there are web users, a request without a login gets only ``ready`` and the worker's state.
         """
         status = self._sampler.look()
         tasks = [self._readiness(status, task) for task in status.tasks]
@@ -55,7 +61,7 @@ class StatusViews:
         if asked is None:
             ready = status.state == "running"
             body |= {
-                "reason": status.reason or (self._waits_for(status) if ready else None),
+                "reason": status.reason or self._waits_for(status),
                 "tasks": tasks,
             }
         else:
@@ -74,8 +80,14 @@ class StatusViews:
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
 
     def _waits_for(self, status: WorkerStatus) -> str | None:
-        standing = chain(standing_agents(self._sampler), slow_consumers(status))
-        return _waits_for_service(status) or next((found.message for found in standing), None)
+        sampler = self._sampler
+        if status.state == "restoring":
+            return next((found.message for found in standing_restores(sampler)), None)
+        if status.state != "running":
+            return None
+        standing = chain(standing_inputs(sampler), standing_agents(sampler), slow_consumers(status))
+        warnings = (found.message for found in standing if found.severity == "warning")
+        return _waits_for_service(status) or next(warnings, None)
 
     def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
         """The readiness of one task, while other tasks may still restore their tables.

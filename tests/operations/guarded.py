@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from ..processes import until
 from ..secured import SecuredKafka
 
-__all__ = ["Guarded", "allow"]
+__all__ = ["Guarded", "allow", "forbid"]
 
 
 class Guarded(SecuredKafka):
@@ -40,6 +40,19 @@ def allow(bootstrap: str, acls: list[dict[str, str]]) -> None:
         lambda: all(each in admin.describe_acls(as_filter(each)).result() for each in wanted),
         60,
         lambda: f"the broker does not know all of {wanted}",
+    )
+
+
+def forbid(bootstrap: str, acls: list[dict[str, str]]) -> None:
+    """Takes rights away, and waits until the broker knows."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    filters = [as_filter(binding(acl)) for acl in acls]
+    for future in admin.delete_acls(filters).values():
+        future.result()
+    until(
+        lambda: not any(admin.describe_acls(each).result() for each in filters),
+        60,
+        lambda: f"the broker still knows some of {filters}",
     )
 
 

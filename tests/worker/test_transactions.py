@@ -99,6 +99,20 @@ def test_brokers_that_do_not_answer_are_asked_again_and_then_named() -> None:
         open_transactions(FakeProducer(slow), 0.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError._TIMED_OUT, "transaction.state.log.replication.factor"),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Grant this client WRITE on its transactional id"),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "smaller than transaction.max.timeout.ms"),
+        (KafkaError.UNKNOWN, "Check that all brokers run"),
+    ],
+)
+def test_a_producer_that_does_not_open_has_the_advice_for_its_error(code: int, advice: str) -> None:
+    with pytest.raises(BrokerError, match=f"transactions are not possible: no. .*{advice}"):
+        open_transactions(FakeProducer(failing(code)), 0.0)  # type: ignore[arg-type]
+
+
 def test_a_producer_that_does_not_open_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the clock was set back by hours, a worker waited for its new producer, and kept its tasks."""
     monkeypatch.setattr("streamapp.broker.transacting._MARGIN_SECONDS", 0.05)

@@ -6,6 +6,7 @@ import re
 import time
 import urllib.request
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ..processes import until
@@ -49,6 +50,32 @@ def test_a_worker_that_is_stuck_says_so_and_its_lag_grows(cluster: Cluster) -> N
     assert sum_of(worker, "input_lag") == 501
     assert worker.status()["state"] == "stuck"
     assert worker.worker.text().count("this worker is stuck") == 1
+
+
+def test_an_input_behind_an_open_transaction_is_named_by_a_worker_that_stays_ready(cluster: Cluster) -> None:
+    """The worker was ready without a reason while the transaction of another producer hid all its records."""
+    worker = Member(cluster, "a")
+    cluster.feed(50)
+    cluster.counted()
+    other = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{cluster.id}-other"})
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(cluster.source, b"v", b"k", partition=0)
+    other.flush()
+    for _ in range(20):
+        cluster.producer.produce(cluster.source, b"v", b"k", partition=0)
+    cluster.feed(0)
+
+    def reason() -> str:
+        status, body = worker.ask("/health/ready")
+        assert status == 200
+        return str(body["reason"])
+
+    until(lambda: f"{cluster.source}-0 has stood at offset" in reason(), 60, worker.status)
+    other.abort_transaction(60)
+    cluster.produced += 20
+    cluster.counted()
+    until(lambda: reason() == "None", 30, worker.status)
 
 
 def take_any_time(cluster: Cluster, topic: str) -> None:

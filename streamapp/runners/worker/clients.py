@@ -16,15 +16,16 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, goes_away
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
+from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin, broker_error
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
+from streamapp.errors import AuthorizationError, BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = [
+    "GRANTS",
     "PATIENCE_SECONDS",
     "admin_client",
     "await_brokers",
@@ -166,8 +167,17 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
 _GONE = (
     "The topic was deleted. Restore the topic; or, to begin anew, stop all workers and run `streamapp reset`"
 )
+_ALL_RIGHTS = "`streamapp acls` lists all rights"
+GRANTS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topics that the application reads, and WRITE "
+    f"on its results and changelogs: {_ALL_RIGHTS}",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f"Grant this client READ on the group: {_ALL_RIGHTS}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on its transactional id: "
+    f"{_ALL_RIGHTS}",
+}
+"""The rights of a worker's clients, by the error that brokers give without the right."""
 _READ_REMEDIES = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic: `streamapp acls` lists all rights",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Grant this client READ on the topic: {_ALL_RIGHTS}",
     KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
     KafkaError._UNKNOWN_TOPIC: _GONE,
     KafkaError._UNKNOWN_PARTITION: _GONE,
@@ -218,7 +228,7 @@ def find_committed(
     If ``stable``, and a transaction is about to commit offsets, the answer waits for the end of the transaction.
 
     The request is repeated after an error, for example while the group has no coordinator. Raises `BrokerError` after
-    ``seconds``.
+    ``seconds``, and `AuthorizationError` at once if a right is missing.
 
     The consumer ``known`` makes the first request. Without ``known``, and after a time-out, a new consumer asks. An
     admin client never asks, because it may crash the process (`read_committed_offsets`).
@@ -234,10 +244,14 @@ def find_committed(
             return asked.committed(partitions, timeout=min(seconds, patience))
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
+            text = f"the committed offsets of {config.application_id} are not known: {error.str()}"
+            refused = broker_error(text, error, GRANTS)
+            if isinstance(refused, AuthorizationError):
+                raise refused from exc
             if time.monotonic() > deadline:
                 raise BrokerError(
-                    f"the committed offsets of {config.application_id} are not known: {error.str()}. Check that all "
-                    f"brokers run, and that no transaction hangs (streamapp doctor --group {config.application_id})"
+                    f"{text}. Check that all brokers run, and that no transaction hangs "
+                    f"(streamapp doctor --group {config.application_id})"
                 ) from exc
         finally:
             if asked is not known:

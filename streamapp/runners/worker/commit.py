@@ -58,14 +58,16 @@ class Committer:
         self._purge = Purge(admin, config.repartition_purge_interval_ms)
         self._committed: dict[TopicPartition, Position] = {}
         """The positions that this worker has committed since it received its tasks."""
-        self.waits: bool = False
-        """True while a commit or a rollback waits for brokers. Stays True after a failure, until the next turn."""
+        self.waits_for: str | None = None
+        """The work for which brokers have to answer now, for example "a commit". Stays after a failure, until the next
+        turn."""
 
     def open(self) -> None:
         """Ends the transaction that an earlier process with this state folder has left open.
 
         With exactly_once_v2, begins the first transaction.
         """
+        self.waits_for = "the first transaction"
         self._ledger.open()
         self._begin_outputs()
 
@@ -100,7 +102,7 @@ class Committer:
         ledger = _Ledger(
             self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits, letters
         )
-        self.waits = True
+        self.waits_for = "a commit"
         try:
             positions = commit(tasks, ledger, works_on)
         except ChangelogRefused as exc:
@@ -114,11 +116,11 @@ class Committer:
         self._committed.update(positions)
 
     def _no_longer_waits(self) -> None:
-        self.waits = False
+        self.waits_for = None
 
     def roll_back(self) -> None:
         """Rolls back all work since the last commit."""
-        self.waits = True
+        self.waits_for = "a rollback"
         self._ledger.roll_back()
         if self._outputs is not self._ledger:
             self._outputs.roll_back()

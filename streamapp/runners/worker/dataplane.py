@@ -138,6 +138,8 @@ class DataPlane(threading.Thread):
         )
         self.suspended: bool = True
         """True until the first assignment, and from each loss of an assignment to the next: nothing is processed."""
+        self.reopening: bool = False
+        """True while all tasks are closed and opened again after a rollback, so that `tasks` may lack some of them."""
         self.paused: bool = False
         """True between `pause` and `resume`: tasks are restored and can be read, but process nothing (KIP-834)."""
         self.processed: int = 0
@@ -207,8 +209,16 @@ class DataPlane(threading.Thread):
             return Place(f"task {live.id}: {live.at}", self.turns, self.ident)
         if (at := self._global_stores.at) is not None:
             return Place(f"global tables: {at}", self.turns, self.ident)
-        waits = self._committer.waits
-        what = "a commit, for which brokers have to answer," if waits else "the thread that processes records"
+        asks = self._committer.waits_for
+        if self.fetcher.asks:
+            asks = "the look-up of committed offsets"
+        elif self.restorer.asks:
+            asks = "the look-up of the ends of changelogs"
+        what = (
+            "the thread that processes records"
+            if asks is None
+            else f"{asks}, for which brokers have to answer,"
+        )
         return Place(what, self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
@@ -245,7 +255,7 @@ class DataPlane(threading.Thread):
 
     def _turn(self) -> None:
         self.turns += 1
-        self.tasks.current, self._committer.waits = None, False
+        self.tasks.current = self._committer.waits_for = None
         try:
             self._woken.clear()
             while not self._stopping and self._commands.run_next():
@@ -302,7 +312,7 @@ class DataPlane(threading.Thread):
 
     def _roll_back(self, exc: BaseException) -> None:
         self.tasks.current = None
-        self.progress.rolled_back(exc)
+        self.progress.rolled_back(exc, [live.id for live in self.tasks.running if live.task.commit_needed])
         self._committer.roll_back()
         if not isinstance(exc, (ResultsRefused, StaleMemberError)):  # these do not come from a slow commit
             self._pace.rolled_back()
@@ -479,7 +489,7 @@ class DataPlane(threading.Thread):
             self._global_stores.letters_written()
         self.commits += 1
         self._last_commit = time.monotonic()
-        self.progress.made()
+        self.progress.committed({live.id for live in tasks}, self.tasks, {live.id for live in running})
         self._pace.committed(waiting, self._last_commit - began)
 
     def _works_on(self, live: LiveTask | None) -> None:
@@ -524,10 +534,17 @@ class DataPlane(threading.Thread):
         self._committer.forget()
         self.fetcher.assign(())
 
-    def _reopen(self) -> None:
+    def _reopen(self, wipe: LiveTask | None = None) -> None:
+        """Closes all tasks, and begins them again at the last commit. Deletes the state of the task ``wipe`` before."""
         ids = list(self.tasks)
-        self.tasks.drop(ids)
-        self._open(ids)
+        self.reopening = True
+        try:
+            self.tasks.drop(ids)
+            if wipe is not None:
+                wipe.wipe()
+            self._open(ids)
+        finally:
+            self.reopening = False
         self.fetcher.assign(self.tasks.running)
 
     def _repair(self, exc: StateDamagedError) -> bool:
@@ -543,11 +560,7 @@ class DataPlane(threading.Thread):
         self._repaired.add(live.id)
         logger.warning("task %s: its local state is damaged and is restored anew. %s", live.id, exc)
         self._committer.roll_back()
-        ids = list(self.tasks)
-        self.tasks.drop(ids)
-        live.wipe()
-        self._open(ids)
-        self.fetcher.assign(self.tasks.running)
+        self._reopen(wipe=live)
         return True
 
     def _open(self, ids: Iterable[TaskId]) -> None:

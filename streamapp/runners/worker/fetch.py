@@ -90,6 +90,8 @@ class Fetcher:
         """The ends of the logs of the inputs, as far as they are known."""
         self.without_offset: set[TopicPartition] = set()
         """The partitions for which the last call of `committed` has found no offset."""
+        self.asks: bool = False
+        """True while `committed` waits for brokers."""
         self.to_commit: set[TopicPartition] = set()
         """Partitions of `without_offset` whose begin has to be committed before their first record, because a later
         start would choose another one (`FirstOffsets.moves`)."""
@@ -103,6 +105,13 @@ class Fetcher:
         The call waits until no open transaction can still commit offsets of these partitions. Raises `BrokerError`
         after five minutes, and the errors of `FirstOffsets.of`.
         """
+        self.asks = True
+        try:
+            return self._committed(partitions)
+        finally:
+            self.asks = False
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
         self.ends.update(end)

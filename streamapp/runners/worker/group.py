@@ -19,6 +19,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.clients import GRANTS
 
 __all__ = ["close_while_joining", "listen_to_heartbeats", "wait_until_free", "watch_membership"]
 
@@ -164,7 +165,10 @@ async def watch_membership(
         except Exception as exc:
             if isinstance(exc, KafkaError) and exc.retriable:  # the group is moving to another broker
                 continue
-            advice = f". {_NO_REASON}" if UnknownError.__name__ in repr(exc) else ""
+            remedy = (
+                _NO_REASON if UnknownError.__name__ in repr(exc) else GRANTS.get(getattr(exc, "errno", None))
+            )
+            advice = f". {remedy}" if remedy else ""
             failed(BrokerError(f"the consumer group has refused this worker: {exc!r}{advice}"))
             return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
 from streamapp._base.counted import counted
 from streamapp.engine.running_task import TaskMetrics
@@ -106,13 +107,15 @@ class LiveTasks(dict[TaskId, LiveTask]):
         dropped = [self.pop(id) for id in list(ids)]
         self._note_running()
         self._fetcher.forget(dropped)
-        try:
+        with ExitStack() as rest:  # a listener or a processor may raise
+            for live in reversed(dropped):
+                rest.callback(self._close_as_current, live)
             self._restorer.drop(dropped)
-        finally:  # a listener may raise
-            for live in dropped:
-                self.current = live
-                self.close(live)
-                self.current = None
+
+    def _close_as_current(self, live: LiveTask) -> None:
+        self.current = live
+        self.close(live)
+        self.current = None
 
     def _note_running(self) -> None:
         self.running = [live for live in self.values() if live.running]

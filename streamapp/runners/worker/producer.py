@@ -32,6 +32,7 @@ from streamapp.runners.worker.transactions import (
     ResultsRefused,
     TransactionAborted,
     commit_transaction,
+    transaction_failed,
 )
 
 __all__ = ["ChangelogRefused", "ProductionError", "RecordProducer"]
@@ -338,7 +339,7 @@ class RecordProducer:
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
             if self._transactional:
-                raise TransactionAborted(f"the transaction has failed: {error.str()}") from exc
+                raise transaction_failed("the transaction has failed", error) from exc
             if error.code() in _OUT_OF_STEP:
                 raise TransactionAborted(f"the producer has failed: {error.str()}") from exc
             raise ProductionError(f"the producer had to stop: {error.str()}") from exc

@@ -205,6 +205,8 @@ class Restorer(ChangelogReader):
         self._queued: list[RestoreProgress] = []
         self._restored: dict[LiveTask, int] = {}
         self._last_log = 0.0
+        self.asks: bool = False
+        """True while `add` waits for brokers."""
 
     @property
     def progress(self) -> list[RestoreProgress]:
@@ -219,8 +221,12 @@ class Restorer(ChangelogReader):
         """
         tasks = list(tasks)
         partitions = [tp for task in tasks for tp in task.changelogs]
-        first = list_offsets(self._admin, partitions, latest=False)
-        end = list_offsets(self._admin, partitions, latest=True)
+        self.asks = True
+        try:
+            first = list_offsets(self._admin, partitions, latest=False)
+            end = list_offsets(self._admin, partitions, latest=True)
+        finally:
+            self.asks = False
         for task in tasks:
             spans = {tp: (first[tp], end[tp]) for tp in task.changelogs}
             self._queued += (

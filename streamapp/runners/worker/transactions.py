@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker.requests import broker_error
 from streamapp.broker.transacting import NotBack, abandon_transaction, in_time, retrying
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import BrokerError
+from streamapp.errors import AuthorizationError, BrokerError
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import GRANTS
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.sender import Sender
 
@@ -24,6 +26,7 @@ __all__ = [
     "ResultsRefused",
     "TransactionAborted",
     "commit_transaction",
+    "transaction_failed",
 ]
 
 _LOOK_SECONDS = 5.0
@@ -51,6 +54,20 @@ class OffsetsNotAnswered(TransactionAborted):
     """
 
 
+def transaction_failed(what: str, error: KafkaError) -> BrokerError:
+    """The exception for a transaction that has failed; ``what`` begins its text.
+
+    `TransactionAborted` means that a new transaction can continue at the last commit. If a right is missing, each new
+    transaction would fail, too, so the exception is an `AuthorizationError` with the right.
+
+    >>> transaction_failed("the transaction was rolled back", KafkaError(KafkaError.REQUEST_TIMED_OUT))
+    TransactionAborted('the transaction was rolled back: Broker: Request timed out')
+    """
+    text = f"{what}: {error.str()}"
+    found = broker_error(text, error, GRANTS)
+    return found if isinstance(found, AuthorizationError) else TransactionAborted(text)
+
+
 def commit_transaction(
     producer: Sender,
     offsets: Mapping[TopicPartition, Position],
@@ -63,9 +80,9 @@ def commit_transaction(
 ) -> None:
     """Adds the offsets to the open transaction, calls ``offsets_sent``, and commits the transaction.
 
-    Raises `StaleMemberError` if the group has given the partitions to other members. Raises `TransactionAborted` after
-    any other error, and if a step exceeds its time-out in seconds. If brokers answer other requests for 20 s but not
-    the commit, the wait for the commit ends with this error, too.
+    Raises `StaleMemberError` if the group has given the partitions to other members, and `AuthorizationError` if a
+    right is missing. Raises `TransactionAborted` after any other error, and if a step exceeds its time-out in seconds.
+    If brokers answer other requests for 20 s but not the commit, the wait for the commit ends with this error, too.
 
     After any of these errors, the producer cannot be used again. The next producer with the same transactional id ends
     the transaction. The group's committed offsets then show if the transaction was committed.
@@ -78,7 +95,7 @@ def commit_transaction(
         error = exc.args[0]
         if error.name() in _STALE:
             raise StaleMemberError(f"the group refused the offsets of {member}: {error.str()}") from exc
-        raise TransactionAborted(f"the transaction was rolled back: {error.str()}") from exc
+        raise transaction_failed("the transaction was rolled back", error) from exc
 
 
 def _send_offsets(

@@ -81,7 +81,8 @@ class WorkerView:
             return "stuck"
         if plane.suspended:
             return "rebalancing"
-        return "running" if all(live.running for live in list(plane.tasks.values())) else "restoring"
+        begun = not plane.reopening and all(live.running for live in list(plane.tasks.values()))
+        return "running" if begun else "restoring"
 
     @property
     def failure(self) -> BaseException | None:

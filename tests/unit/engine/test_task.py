@@ -595,6 +595,34 @@ class TestInit:
         assert raised.value.__cause__ is error
 
 
+class TestClose:
+    def test_an_exception_names_the_processor_and_everything_else_is_closed(self) -> None:
+        """The next processors and the state stayed open, and the error did not say whose it was."""
+        closed: list[str] = []
+
+        def closing(name: str, error: Exception | None = None) -> type[Processor]:
+            class Closing(Processor):
+                def process(self, record: Record) -> None:
+                    self.context.forward(record)
+
+                def close(self) -> None:
+                    closed.append(name)
+                    if error is not None:
+                        raise error
+
+            return Closing
+
+        builder = StreamsBuilder()
+        stream = builder.stream("in", **TEXTS).process(closing("first"), name="first")
+        stream = stream.process(closing("asks", ConnectionError("gone")), name="asks")
+        stream.process(closing("last"), name="last")
+        task, _ = task_of(builder)
+        task._stores.close = lambda: closed.append("state")  # type: ignore[method-assign]
+        with pytest.raises(StreamsError, match=r"failed to close processor asks: ConnectionError: gone"):
+            task.close()
+        assert closed == ["first", "asks", "last", "state"]
+
+
 class Ticker(Processor):
     """Notes when it is called, and can be told to stop."""
 

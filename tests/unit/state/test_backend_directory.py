@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,16 @@ def test_a_disk_that_fills_leaves_no_empty_id(tmp_path: Path, monkeypatch: pytes
         assert len(directory.process_id()) == 36
         (directory.path / "process-id").write_text("")  # by an earlier release, or by a power failure
         assert len(directory.process_id()) == 36
+
+
+@pytest.mark.parametrize("found", [bytes(36), b"\xb8\xff" * 18, b"0f3a-"], ids=["zeros", "noise", "torn"])
+def test_an_id_that_is_damaged_is_replaced(tmp_path: Path, found: bytes) -> None:
+    """Bytes that are no text ended each start with a traceback. Zeros were an id that several workers could have."""
+    with opened(tmp_path) as directory:
+        (directory.path / "process-id").write_bytes(found)
+        id = directory.process_id()
+        assert str(uuid.UUID(id)) == id
+        assert directory.process_id() == id
 
 
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp import app as app_module
 from streamapp.app import App
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
+from streamapp.errors import AuthorizationError, BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker import clients
 from streamapp.runners.worker.clients import await_brokers, find_committed, find_topics
@@ -74,6 +74,23 @@ def test_a_coordinator_may_be_slower_than_the_first_request_allows(monkeypatch: 
     monkeypatch.setattr(clients, "open_consumer", lambda settings: Consumer())
     tp = TopicPartition("orders", 0)
     assert find_committed(CONFIG, [tp], 300.0) == {tp: (7, "")}
+
+
+def test_a_group_that_may_not_be_read_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker asked for five minutes, and then advised to look for a transaction that hangs."""
+    asked = []
+
+    class Consumer:
+        def committed(self, partitions: Any, timeout: float) -> dict[TopicPartition, tuple[int, str]]:
+            asked.append(timeout)
+            raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(clients, "open_consumer", lambda settings: Consumer())
+    with pytest.raises(AuthorizationError, match="Grant this client READ on the group: `streamapp acls`"):
+        find_committed(CONFIG, [TopicPartition("orders", 0)], 5.0)
+    assert len(asked) == 1
 
 
 def test_a_worker_without_a_topology_says_that_it_has_found_no_brokers(

@@ -53,6 +53,19 @@ class FakeAdmin:
         return future
 
 
+def test_partitions_that_are_asked_for_again_for_long_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker waited for minutes for the leader of one changelog, and nothing named the partition."""
+    monkeypatch.setattr(requests, "_SAY_SECONDS", 0.0)
+    leaderless = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    admin: Any = FakeAdmin({0: [7], 1: [leaderless, leaderless, 9]})
+    assert list_offsets(admin, EVENTS, latest=True) == {EVENTS[0]: 7, EVENTS[1]: 9}
+    assert caplog.messages == [
+        f"the offsets of events-1 are not known yet: {leaderless.str()}. The request is repeated"
+    ]
+
+
 def test_a_partition_without_leader_is_asked_for_again() -> None:
     admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), 9]})
     assert list_offsets(admin, EVENTS, latest=True) == {EVENTS[0]: 7, EVENTS[1]: 9}

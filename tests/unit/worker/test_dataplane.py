@@ -53,6 +53,7 @@ def counting(*, asynchronous: bool = False, behind: bool = False) -> Plan:
 
 class Fetcher:
     at_end = True
+    asks = False
     without_offset: frozenset[TopicPartition] = frozenset()
     to_commit: frozenset[TopicPartition] = frozenset()
 
@@ -100,6 +101,8 @@ class Fetcher:
 
 
 class Restorer:
+    asks = False
+
     def __init__(self, *_: Any) -> None:
         self.behind: set[TaskId] = set()
         self._tasks: list[LiveTask] = []
@@ -435,8 +438,8 @@ def refuse_commits(plane: Plane, reason: str) -> None:
     plane.ledger.commit = commit
 
 
-def commit_of(plane: Plane, records: int) -> None:
-    plane.fetcher.arrived = {ONE: records}  # type: ignore[attr-defined]
+def commit_of(plane: Plane, records: int, id: TaskId = ONE) -> None:
+    plane.fetcher.arrived = {id: records}  # type: ignore[attr-defined]
     plane._turn()
     plane._commit_requested = True
     plane._turn()
@@ -452,6 +455,23 @@ def test_rollbacks_in_a_row_are_told_until_something_is_committed(plane: Plane) 
     del plane.ledger.commit
     commit_of(plane, 1)
     assert plane.progress.stuck is None
+
+
+def test_rollbacks_of_one_task_are_told_although_others_commit(plane: Plane) -> None:
+    """The commits of other tasks hid for ever that one task could not commit."""
+
+    def commit(positions: dict[TopicPartition, Position], *_: Any) -> None:
+        if TopicPartition("in", TWO.partition) in positions:
+            raise TransactionAborted("nobody takes this")
+
+    plane.given(1, ONE, TWO)
+    plane.fetcher.at_end = False  # type: ignore[misc]
+    plane.ledger.commit = commit
+    for _ in range(2):
+        commit_of(plane, 1, TWO)
+        commit_of(plane, 1, ONE)
+    assert plane.commits == 2
+    assert f"nothing of tasks {TWO} was committed" in str(plane.progress.stuck)
 
 
 def test_rollbacks_are_forgotten_when_there_is_nothing_to_commit(plane: Plane) -> None:
@@ -600,6 +620,22 @@ def test_tasks_are_closed_if_the_listener_of_their_restore_raises(plane: Plane) 
     assert not any(live.running for live in lives)
 
 
+def test_all_tasks_are_closed_if_the_close_of_one_raises(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.given(1, ONE, TWO)
+    lives = list(plane.tasks.values())
+
+    def raises() -> None:
+        raise StreamsError("failed to close processor count")
+
+    monkeypatch.setattr(lives[0].task, "close", raises)
+    with pytest.raises(StreamsError, match="failed to close processor count"):
+        plane.tasks.drop([ONE, TWO])
+    assert not any(live.running for live in lives)
+    assert plane.tasks.left.keys() == {TWO}
+
+
 def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,6 +670,37 @@ def test_the_watchdog_sees_functions_in_each_step_of_a_task(
     now = plane.place()
     assert now is not None
     assert (now.what, now.can_hang) == ("the thread that processes records", False)
+
+
+def test_the_watchdog_names_the_work_for_which_brokers_have_to_answer(plane: Plane) -> None:
+    """A worker whose first transaction got no answer said for five minutes that its thread had not come back."""
+    seen: list[str] = []
+
+    def look(*_: Any) -> None:
+        place = plane.place()
+        assert place is not None
+        assert not place.can_hang
+        seen.append(place.what)
+
+    plane.ledger.open = look
+    plane._committer.open()
+    plane._turn()
+    plane.ledger.commit = plane.ledger.roll_back = look
+    plane.given(1, ONE)
+    commit_of(plane, 1)
+    plane._roll_back(TransactionAborted("no"))
+    plane.fetcher.asks = True
+    look()
+    plane.fetcher.asks, plane.restorer.asks = False, True
+    look()
+    works = (
+        "the first transaction",
+        "a commit",
+        "a rollback",
+        "the look-up of committed offsets",
+        "the look-up of the ends of changelogs",
+    )
+    assert seen == [f"{work}, for which brokers have to answer," for work in works]
 
 
 def test_the_watchdog_names_a_method_of_a_listener_that_returns_meanwhile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamapp.runners.worker.clients import PATIENCE_SECONDS
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.stalls import NoProgressError, Progress
 from streamapp.runners.worker.transactions import TransactionAborted
 
@@ -64,3 +65,43 @@ def test_a_rollback_long_after_another_does_not_end_it_if_there_was_a_commit(
     progress.rolled_back(TransactionAborted("no"))
     progress.rolled_back(TransactionAborted("no"))
     assert progress.stuck is not None
+
+
+def test_commits_of_other_tasks_do_not_end_the_rollbacks_in_a_row(progress: Progress, clock: Clock) -> None:
+    """A worker whose changelog took nothing was ready between its rollbacks, and never ended."""
+    good, bad = TaskId(0, 0), TaskId(1, 0)
+    for _ in range(2):
+        progress.rolled_back(TransactionAborted("the changelog takes nothing"), [good, bad])
+        progress.committed({good}, {good, bad}, {good, bad})
+    assert "nothing of tasks 1_0 was committed" in str(progress.stuck)
+    clock.now = PATIENCE_SECONDS + 1
+    with pytest.raises(NoProgressError, match="nothing of tasks 1_0 could be committed for 301 s"):
+        progress.rolled_back(TransactionAborted("the changelog takes nothing"), [bad])
+
+
+@pytest.mark.parametrize("here", [{0, 1}, {0}], ids=["it commits", "it has left"])
+def test_a_task_that_commits_or_leaves_ends_the_rollbacks_in_a_row(
+    progress: Progress, here: set[int]
+) -> None:
+    for _ in range(2):
+        progress.rolled_back(TransactionAborted("no"), [TaskId(1, 1)])
+    ids = {TaskId(1, number) for number in here}
+    progress.committed(ids, ids, ids)
+    assert progress.stuck is None
+
+
+def test_a_task_with_nothing_to_commit_is_not_waited_for_for_ever(progress: Progress, clock: Clock) -> None:
+    """A rollback hours after another ended a healthy worker, if a task of the first one had no more work."""
+    busy, quiet = TaskId(0, 0), TaskId(1, 0)
+    for _ in range(2):
+        progress.rolled_back(TransactionAborted("no"), [busy, quiet])
+    progress.committed({busy}, {busy, quiet}, {busy, quiet})
+    assert progress.stuck is not None
+    clock.now = PATIENCE_SECONDS + 1
+    progress.committed({busy}, {busy, quiet}, {busy})  # restores
+    assert progress.stuck is not None
+    progress.committed({busy}, {busy, quiet}, {busy, quiet})
+    assert progress.stuck is None
+    clock.now = 40 * PATIENCE_SECONDS
+    progress.rolled_back(TransactionAborted("no"), [busy, quiet])
+    assert progress.stuck is None
