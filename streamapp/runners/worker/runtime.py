@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import LockError, ProcessorStateError, StreamsError, TopologyError
+from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.assignor import RUNNING
@@ -68,8 +68,6 @@ class StreamsRuntime(WorkerView):
         self._shutdown_timeout = shutdown_timeout
         self._directory: StateDirectory | None = None
         self._admin: LastingAdmin | None = None
-        self.process_id: str | None = None
-        """The id in the state folder of this worker (`StateDirectory.process_id`). None before the start."""
         self._on_disk: dict[TaskId, int] = {}
         self._beside: list[asyncio.Task[None]] = []
         """Asyncio tasks beside the data plane, for as long as the worker runs."""
@@ -122,8 +120,7 @@ class StreamsRuntime(WorkerView):
         self._on_disk = await self._loop.run_in_executor(
             None, offsets_on_disk, self.plan, topics, admin, self._directory
         )
-        self.process_id = self._directory.process_id()
-        transactional_id = f"{self.plan.application_id}-{self.process_id}"
+        transactional_id = f"{self.plan.application_id}-{self._directory.process_id()}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
@@ -299,9 +296,17 @@ class StreamsRuntime(WorkerView):
     async def on_assigned(self, assigned: Iterable[TopicPartition], generation: int) -> None:
         if self._plane is None or self._stopping:
             return
-        if (refusal := self._refusal()) is not None:
-            if not self._app.assignor.outdated:  # otherwise the next assignment decides
-                self._on_failure(refusal)
+        if (conflict := self._app.assignor.conflict) is not None:
+            if self._app.assignor.outdated:
+                return  # the next assignment decides
+            self._on_failure(
+                TopologyError(
+                    f"tasks that read {conflict} have other stores or repartition topics in this version of the "
+                    "application than in the version of the worker that leads the group. The tables of each version "
+                    "would lack the records that workers of the other version process. Stop all workers of the other "
+                    "version before this worker starts; `streamapp compat` compares two versions"
+                )
+            )
             return
         owned = set(assigned)
         grown = sorted(
@@ -326,24 +331,6 @@ class StreamsRuntime(WorkerView):
         member = Member(generation, self._membership.current().member_id)
         logger.info("generation %d: tasks %s", generation, ", ".join(map(str, sorted(set(tasks)))) or "none")
         self._plane.assign(member, set(tasks), dict(self._app.assignor.standbys))
-
-    def _refusal(self) -> StreamsError | None:
-        """The reason for which the group's leader gives this worker no tasks. None: there is no reason."""
-        assignor = self._app.assignor
-        if assignor.conflict is not None:
-            return TopologyError(
-                f"tasks that read {assignor.conflict} have other stores or repartition topics in this version of the "
-                "application than in the version of the worker that leads the group. The tables of each version "
-                "would lack the records that workers of the other version process. Stop all workers of the other "
-                "version before this worker starts; `streamapp compat` compares two versions"
-            )
-        if assignor.twin is not None and self._directory is not None:
-            return LockError(
-                f"the worker at {assignor.twin} has the process id of this worker, so the state folder of one is a "
-                "copy of the other. Both would end each other's transactions. Delete the file "
-                f"{self._directory.process_id_file} while this worker is stopped, and start it again"
-            )
-        return None
 
     def _partitions(self, topic: str) -> int:
         assert self._topics is not None
