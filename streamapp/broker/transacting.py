@@ -26,7 +26,7 @@ _ADVICE = {
     "transaction.state.log.min.isr brokers have to run",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on its transactional id "
     "(streamapp acls)",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms smaller than transaction.max.timeout.ms of "
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms at most transaction.max.timeout.ms of "
     "the brokers",
 }
 """The advice for errors of a producer that begins."""
