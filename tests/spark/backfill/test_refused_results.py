@@ -109,7 +109,9 @@ def test_rows_of_changelogs_that_are_not_written_may_be_too_large(
     kafka: LocalKafka, spark: SparkSession
 ) -> None:
     application = Refusing(kafka.bootstrap_servers)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 300_000})
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 300_000}
+    )
     for key in [b"other"] * COMMIT_EVERY + [b"k"]:  # so the two rows of k belong to two commits
         producer.produce(application.topic("in"), b"v", key, 0)
     producer.flush()
