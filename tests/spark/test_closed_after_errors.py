@@ -10,7 +10,7 @@ from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import kafka_sink
-from streamapp.runners.spark.handover_retention import first_times
+from streamapp.runners.spark.handover_topics import first_times
 from streamapp.runners.spark.progress import records_bar
 
 pytestmark = pytest.mark.spark
