@@ -53,6 +53,10 @@ class RecordCache:
         self.used: int = 0
 
 
+def _source_size(entry: CacheEntry) -> int:
+    return len(entry.source_raw_key or b"") + len(entry.source_raw_value or b"")
+
+
 def entry_number(item: tuple[Any, CacheEntry]) -> int:
     return item[1].number
 
@@ -92,6 +96,8 @@ class CachedStore(WriteBehindStore):
         values = self._values
         self._as_put = values.exact if values.immutable and not self._shown else None
         """The class of values that need no decoding: the listener and joins get the object that was put."""
+        self._source_bytes = 0
+        """The bytes of all source records that the entries keep for dead letters."""
         self._put_value: Any = None
         """The value that is being put, if its class is `_as_put`."""
         self._key_size, _ = size_of_kept(self._keys)
@@ -136,7 +142,7 @@ class CachedStore(WriteBehindStore):
         task, cache, news, use = self._task, self._cache, self._news, self._use
         begin, size_of, beside_value = self._begin_news, self._value_size, self._beside_value
         note_deletion = self._note_deletion
-        keeps_bytes = task.keeps_source_bytes
+        keeps_bytes, keep_source = task.keeps_source_bytes, self._keep_source
 
         def put_news(row_key: Any, row: Row) -> None:
             entry = news.get(row_key)
@@ -149,7 +155,7 @@ class CachedStore(WriteBehindStore):
             entry.topic, entry.headers = topic, headers
             entry.offset, entry.timestamp = task.offset, task.timestamp
             if keeps_bytes:
-                entry.source_raw_key, entry.source_raw_value = task.source_bytes()
+                keep_source(entry)
             size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
             if value is not None:
                 size += beside_value + size_of(value)
@@ -214,6 +220,17 @@ class CachedStore(WriteBehindStore):
         self._news[row_key] = entry
         return entry
 
+    def _keep_source(self, entry: CacheEntry) -> None:
+        """Keeps the bytes of the current record in the entry, in place of those of an earlier record."""
+        before = _source_size(entry)
+        entry.source_raw_key, entry.source_raw_value = self._task.source_bytes()
+        self._source_bytes += _source_size(entry) - before
+
+    @property
+    def dirty_bytes(self) -> int:
+        # So a worker commits early if records are large. The limit of the cache does not count these bytes.
+        return super().dirty_bytes + self._source_bytes
+
     def _note_deletion(self, row_key: Any) -> None:
         """Called when a row is deleted. The deletion stays as an entry until the next flush, and reads mark it as
         used."""
@@ -250,7 +267,7 @@ class CachedStore(WriteBehindStore):
             self._sound_value,
         )
         size_of, equal, exact, cache = self._value_size, self._equal_values, self._values.exact, self._cache
-        keeps_bytes = task.keeps_source_bytes
+        keeps_bytes, keep_source = task.keeps_source_bytes, self._keep_source
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             news = news_of(row_key)
@@ -271,7 +288,7 @@ class CachedStore(WriteBehindStore):
             news.row = row = after, latest
             news.offset, news.timestamp, news.number = task.offset, task.timestamp, use()
             if keeps_bytes:
-                news.source_raw_key, news.source_raw_value = task.source_bytes()
+                keep_source(news)
             news.value = new if new.__class__ is exact else None
             rewrite(row_key, row)
             grown = 0 if equal else size_of(after) - size_of(before)
@@ -316,7 +333,10 @@ class CachedStore(WriteBehindStore):
     def _tell(self, row_key: Any, news: CacheEntry) -> None:
         """Hands a changed row to the store below, to the changelog and to the listener."""
         row, before, show = news.row, news.before, self._values.show
-        news.before, news.source_raw_key, news.source_raw_value = MISSING, None, None
+        news.before = MISSING
+        if news.source_raw_key is not None or news.source_raw_value is not None:
+            self._source_bytes -= _source_size(news)
+            news.source_raw_key = news.source_raw_value = None
         new = row[0]
         if before is _UNREAD and new is None:
             before = self._read_to_write(row_key)

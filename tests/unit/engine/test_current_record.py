@@ -24,6 +24,7 @@ from streamapp import (
 )
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.records import RecordBatch, RecordContext
+from streamapp.state.write_behind import WriteBehindStore
 from tests.unit.engine.support import feed, task_of
 
 TEXT = StringSerde()
@@ -170,8 +171,15 @@ def test_a_record_cache_keeps_source_bytes_only_if_there_may_be_letters(kept, se
     task, _ = task_of(builder, config=StreamsConfig("test", **settings))
     feed(task, "left", [("a", "good", 0)])
     task.process()
-    (entry,) = task.store("lefts")._held.values()
+    store = task.store("lefts")
+    (entry,) = store._held.values()
     assert (entry.source_raw_key, entry.source_raw_value) == ((b"a", b"good") if kept else (None, None))
+    feed(task, "left", [("a", "gooood", 1), ("b", "good", 2)], offset=5)
+    task.process()
+    rows = WriteBehindStore.dirty_bytes.fget(store)
+    assert store.dirty_bytes - rows == (len("agooood" + "bgood") if kept else 0)
+    task.flush()
+    assert store.dirty_bytes == rows
 
 
 @pytest.mark.parametrize("place", ["operator", "table", "sink"])
