@@ -77,7 +77,7 @@ class OutputTransaction(TransactionFace[K, V]):
         """Adds a record to the transaction. Records go out in the order of these calls.
 
         ``timestamp`` is in ms since the epoch (default: now). Raises `SerializationError` if the serde refuses key or
-        value, and `StreamsError` after the handler has returned.
+        value. A call after the handler has returned raises `StreamsError`.
         """
         if self._over:
             raise StreamsError(

@@ -16,7 +16,7 @@ __all__ = ["Turns"]
 class Turns:
     """The partitions of a consumer, which get their calls of the handler in turn.
 
-    The dispatcher holds its lock around every call. Times are in seconds of its clock.
+    The dispatcher holds its lock while it calls a method of this class. Times are in seconds of the dispatcher's clock.
     """
 
     def __init__(self, batch: Batch, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:

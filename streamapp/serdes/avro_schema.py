@@ -158,7 +158,8 @@ def base_of(schema: Any) -> str:
 def meaning_of(schema: Any) -> str | None:
     """The meaning that a logical type gives to the values: 'moment', 'time of day', 'date', 'uuid' or 'decimal'.
 
-    None means that the schema has no such logical type. A value of one meaning cannot be read with another meaning.
+    None means that the schema has no such logical type. A value of one meaning cannot be read with another meaning. If
+    one of two schemas has None, only the base types count.
     """
     pair = _base_and_logical(schema)
     return _UNITS[pair][0] if pair in _UNITS else pair[1] if pair in _LOGICAL else None

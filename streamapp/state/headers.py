@@ -1,7 +1,7 @@
 """Stores whose rows keep the headers of their records, for stream joins and foreign-key joins.
 
-Joins use these stores if their rows are in memory, or on disk with ``dsl_store_format="headers"``. In both places,
-headers are part of the value. In the changelog they are the headers of the changelog record, as in Kafka Streams.
+Joins use these stores if their rows are in memory, or on disk with ``dsl_store_format="headers"``. In memory and on
+disk, headers are part of the value. In the changelog, the headers belong to the changelog record, as in Kafka Streams.
 """
 
 from __future__ import annotations

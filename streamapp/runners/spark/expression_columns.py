@@ -243,9 +243,10 @@ def _compared(symbol: str, left: Typed, right: Typed) -> Column:
 def _compared_exactly(
     operation: Callable[[Column, Column], Column], left: Typed, right: Typed, result: Column
 ) -> Column:
-    """The comparison of an integer with a float. Spark rounds the integer to a float, so unequal numbers may be equal.
+    """The comparison of an integer with a float.
 
-    Only then can the rounding change the result. The float has no fraction then, and is at most 2^63.
+    Spark rounds the integer to a float, and may take unequal numbers as equal. The rounding can
+    change the result only if the rounded integer equals the float. Such a float has no fraction, and is at most 2^63.
     """
     from pyspark.sql import functions as F
 

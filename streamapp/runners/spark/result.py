@@ -66,7 +66,7 @@ class OutputTopic:
     def records(
         self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> Iterator[tuple[int, Record]]:
-        """(partition, record) of all records, partition by partition in order.
+        """(partition, record) of all records, by partition number.
 
         Keys or values without a serde stay bytes.
         """

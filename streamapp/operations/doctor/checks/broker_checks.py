@@ -51,9 +51,9 @@ def one_in_sync(survey: Survey) -> Found:
     "SA103",
     "all replicas are needed to confirm a record",
     "stalls",
-    reason="Brokers refuse records with acks=all while any broker with a replica of the partition is away, also "
-    "during a restart. If min.insync.replicas is larger than the number of replicas, brokers always refuse these "
-    "records.",
+    reason="min.insync.replicas is at least the number of replicas. So brokers refuse records with acks=all while any "
+    "broker with a replica of the partition is away, also during a restart. If min.insync.replicas is larger than the "
+    "number of replicas, brokers before Kafka 3.7 always refuse these records.",
     remedy=f"{_ALTER}min.insync.replicas=2. If the topic has fewer than three replicas, first run "
     "kafka-reassign-partitions with three replicas for each partition.",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
