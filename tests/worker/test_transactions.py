@@ -104,7 +104,7 @@ def test_brokers_that_do_not_answer_are_asked_again_and_then_named() -> None:
     [
         (KafkaError._TIMED_OUT, "transaction.state.log.replication.factor"),
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Grant this client WRITE on its transactional id"),
-        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "smaller than transaction.max.timeout.ms"),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "at most transaction.max.timeout.ms"),
         (KafkaError.UNKNOWN, "Check that all brokers run"),
     ],
 )

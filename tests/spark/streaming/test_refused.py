@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker import KafkaAdmin, TopicSpec
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.streaming import SparkStream
 
@@ -111,7 +111,7 @@ def test_errors_name_the_record_and_the_remedy(cluster: Cluster) -> None:
         StreamsError, match=r"at offset 0 gave a result .* does not take.*timestamp_extractor"
     ):
         app.run([b"never"])
-    with pytest.raises(BrokerError, match="timestamp_extractor. Then run the backfill again"):
+    with pytest.raises(ConfigError, match=r"in the future.*timestamp_extractor. Then run the backfill again"):
         Backfill(app.topology, app.config, spark=cluster.spark).run()
     letters = Strict(cluster, "large-letter", "dead_letter")
     letters.send(BIG)
