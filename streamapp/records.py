@@ -121,8 +121,7 @@ class RecordContext(NamedTuple):
     ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that
     waited in a window or a buffer, because the bytes are not kept there. A record cache keeps them only if the
     application may make dead letters. A punctuator runs without a record, so ``topic`` is None, and ``partition`` and
-    ``offset`` are -1. Source:
-    ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
+    ``offset`` are -1. Source: ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
 
     >>> RecordContext("flights", 3, 81, 500).offset
     81

@@ -320,10 +320,10 @@ def list_offsets(
     ``spec`` asks for the first offset, the offset behind the last, or the first offset at a time (negative: there is
     none). With ``read_committed``, a log ends at its first open transaction.
 
-    Requests are repeated while brokers do not answer, and while partitions have no leader; after ten seconds, the log
-    has the partitions. Raises `BrokerError` after
-    ``seconds``. For an unknown topic, the error comes after ``unknown_seconds`` and not at once, because some brokers
-    may not know a new topic yet. ``remedies`` are as in `advice`.
+    Requests are repeated while brokers do not answer, and while partitions have no leader. After ten seconds, a warning
+    in the log names the partitions. Raises `BrokerError` after ``seconds``. For an unknown topic, the error comes after
+    ``unknown_seconds`` and not at once, because some brokers may not know a new topic yet. ``remedies`` are as in
+    `advice`.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """

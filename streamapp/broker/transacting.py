@@ -20,12 +20,12 @@ then counts as ended, although its request is still under way. When brokers answ
 of librdkafka ends the process (``Invalid transaction state transition``)."""
 _MARGIN_SECONDS = 1.0 + _LEAST_SECONDS
 _ABANDON_SECONDS = 0.2
+WRITE_ON_ID = "Grant this client WRITE on its transactional id: `streamapp acls` lists all rights"
 _ADVICE = {
     KafkaError._TIMED_OUT: "Check that enough brokers run: a new cluster keeps no transactions before it has as many "
     "brokers as their transaction.state.log.replication.factor (3 by default). Later, "
     "transaction.state.log.min.isr brokers have to run",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on its transactional id "
-    "(streamapp acls)",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: WRITE_ON_ID,
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms at most transaction.max.timeout.ms of "
     "the brokers",
 }

@@ -118,8 +118,7 @@ class CurrentRecord:
             return self._raw
         offset, offsets = self.offset, batch.offsets
         at = offset - offsets[0]
-        if (
-            at >= len(offsets) or offsets[at] != offset
-        ):  # offsets are missing, for example those of compacted records
+        # Offsets may be missing, for example those of compacted records.
+        if at >= len(offsets) or offsets[at] != offset:
             at = bisect_left(offsets, offset)
         return batch.keys[at], batch.values[at]

@@ -18,6 +18,7 @@ from streamapp.serdes.types import excerpt
 __all__ = [
     "EPOCH",
     "EPOCH_DAY",
+    "NAMED",
     "PRIMITIVES",
     "Parsed",
     "SchemaRefused",
@@ -72,7 +73,7 @@ _UNITS = {
 """Base and logical type of a number -> what the number counts, and the unit in nanoseconds."""
 _NUMBER_OF = "streamapp.number-of"
 """The key of a logical type whose values stay numbers (see `number_of`)."""
-_NAMED = ("record", "error", "enum", "fixed")
+NAMED = ("record", "error", "enum", "fixed")
 _RESERVED = {"__fastavro_parsed", "__named_schemas"}
 """Keys of a schema that fastavro has parsed. fastavro does not check a schema with these keys."""
 
@@ -390,7 +391,7 @@ def _names_outside(schema: Any) -> dict[str, str]:
             used.add((namespace, schema))
         if not isinstance(schema, dict):
             return
-        if schema["type"] in _NAMED:
+        if schema["type"] in NAMED:
             name = schema["name"]
             if "." in name:
                 namespace = name.rpartition(".")[0]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamapp.errors import ConfigError
+from streamapp.serdes.avro_schema import NAMED
 from streamapp.serdes.schema_registry import Schema, SchemaReference
 from streamapp.serdes.types import excerpt
 
 __all__ = ["check_references", "definitions", "whole_avro"]
 
-_NAMED = ("record", "error", "enum", "fixed")
 _MOST_REFERENCES = 1_000
 
 
@@ -67,7 +67,7 @@ def whole_avro(schema: Schema, referenced: Mapping[str, Schema]) -> Schema:
 
 def _placed(definition: Any, namespace: str) -> Any:
     """The definition for a place inside a namespace. A type without namespace has to say there that it has none."""
-    named = isinstance(definition, dict) and definition.get("type") in _NAMED
+    named = isinstance(definition, dict) and definition.get("type") in NAMED
     if not namespace or not named or "." in str(definition.get("name", "")):
         return definition
     return {"namespace": "", **definition}
@@ -88,13 +88,13 @@ class _Walk:
             return [self.over(branch, namespace) for branch in schema]
         if not isinstance(schema, dict):
             return schema
-        if schema.get("type") in _NAMED:
+        if schema.get("type") in NAMED:
             name = str(schema.get("name", ""))
             namespace = name.rpartition(".")[0] if "." in name else str(schema.get("namespace", namespace))
             self._open.pop(name if "." in name or not namespace else f"{namespace}.{name}", None)
         whole = dict(schema)
         for part in ("type", "items", "values"):
-            if part in whole and whole[part] not in _NAMED:
+            if part in whole and whole[part] not in NAMED:
                 whole[part] = self.over(whole[part], namespace)
         if isinstance(whole.get("fields"), list):
             whole["fields"] = [

@@ -83,12 +83,8 @@ def writer_schema(registry: SchemaRegistry, data: bytes) -> WriterSchema | None:
         try:
             schema = _schema(registry, frame, format)
             return None if schema is None or format == "PROTOBUF" else WriterSchema(format, schema, frame)
-        except (
-            SerializationError,
-            ConfigError,
-            SchemaRefused,
-        ):  # the schema has another format, or there is none
-            continue
+        except (SerializationError, ConfigError, SchemaRefused):
+            continue  # the schema has another format, or there is none
     return None
 
 

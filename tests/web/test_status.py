@@ -691,41 +691,35 @@ def test_dropped_results_are_found() -> None:
     assert "3 results were dropped" in finding.message
 
 
+async def ready_reason(watched: Watched) -> tuple[int, str | None]:
+    """The HTTP status and the reason of ``/health/ready``."""
+    CALLER.set(Caller())
+    views = StatusViews(watched.source, watched.sampler)
+    response = await views.ready(SimpleNamespace(query={}))  # type: ignore[arg-type]
+    return response.status, json.loads(response.text or "")["reason"]
+
+
 async def test_a_ready_worker_names_an_input_of_which_nothing_arrives() -> None:
     """An open transaction hid all records of the inputs, and the worker was ready for minutes without a reason."""
     watched = Watched(task(InputStatus("in", 1, 10, 500)))
-    views = StatusViews(watched.source, watched.sampler)
-
-    async def reason() -> str | None:
-        response = await views.ready(SimpleNamespace(query={}))  # type: ignore[arg-type]
-        assert response.status == 200
-        found: str | None = json.loads(response.text or "")["reason"]
-        return found
-
-    CALLER.set(Caller())
-    assert await reason() is None
+    assert await ready_reason(watched) == (200, None)
     watched.after(30, task(InputStatus("in", 1, 10, 500)))
-    assert await reason() == "in-1 has stood at offset 10 for 30 s; 490 records wait."
+    assert await ready_reason(watched) == (
+        200,
+        "in-1 has stood at offset 10 for 30 s; 490 records wait.",
+    )
     watched.after(1, task(InputStatus("in", 1, 10, 500, behind_others=True), processed=9))
-    assert await reason() is None  # records of other partitions come first
+    assert await ready_reason(watched) == (200, None)  # records of other partitions come first
 
 
 async def test_a_restoring_worker_names_a_restore_that_stands() -> None:
     """An open transaction in a changelog held the restore up, and the worker was not ready without a reason."""
     restore = RestoreStatus("counts", "counts-changelog", 1, 0, 12, 13)
     watched = Watched(task(restoring=(restore,)), state="restoring")
-    views = StatusViews(watched.source, watched.sampler)
-
-    async def reason() -> str | None:
-        response = await views.ready(SimpleNamespace(query={}))  # type: ignore[arg-type]
-        assert response.status == 503
-        found: str | None = json.loads(response.text or "")["reason"]
-        return found
-
-    CALLER.set(Caller())
-    assert await reason() is None
+    assert await ready_reason(watched) == (503, None)
     watched.after(20)
-    assert await reason() == "The restore of counts has stood at offset 12 of 13 for 20 s."
+    stands = "The restore of counts has stood at offset 12 of 13 for 20 s."
+    assert await ready_reason(watched) == (503, stands)
 
 
 async def test_a_ready_worker_says_that_it_waits_for_a_service(serve: Serve) -> None:

@@ -245,8 +245,8 @@ def _compared_exactly(
 ) -> Column:
     """The comparison of an integer with a float.
 
-    Spark rounds the integer to a float, and may take unequal numbers as equal. The rounding can
-    change the result only if the rounded integer equals the float. Such a float has no fraction, and is at most 2^63.
+    Spark rounds the integer to a float, and may take unequal numbers as equal. The rounding can change the result only
+    if the rounded integer equals the float. Such a float has no fraction, and is at most 2^63.
     """
     from pyspark.sql import functions as F
 

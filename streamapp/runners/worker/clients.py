@@ -18,6 +18,7 @@ from streamapp.broker.consumer import RecordConsumer, goes_away
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin, broker_error
 from streamapp.broker.requests import list_offsets as ask_offsets
+from streamapp.broker.transacting import WRITE_ON_ID
 from streamapp.config import StreamsConfig
 from streamapp.errors import AuthorizationError, BrokerError
 from streamapp.records import TopicPartition
@@ -172,8 +173,7 @@ GRANTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topics that the application reads, and WRITE "
     f"on its results and changelogs: {_ALL_RIGHTS}",
     KafkaError.GROUP_AUTHORIZATION_FAILED: f"Grant this client READ on the group: {_ALL_RIGHTS}",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on its transactional id: "
-    f"{_ALL_RIGHTS}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: WRITE_ON_ID,
 }
 """The rights of a worker's clients, by the error that brokers give without the right."""
 _READ_REMEDIES = {

@@ -685,6 +685,28 @@ STEPS = st.one_of(
 )
 
 
+def take(life: Life, now: int, step: str, key: str = "", after: int = 0, of_step: int | None = None) -> int:
+    """Takes one of `STEPS` in a store of any kind, and returns the time afterwards.
+
+    ``of_step`` is the value that is put, or the length of the time of a look-up.
+    """
+    store, kind = life.store, life.spec.kind.persistent_name
+    if step == "put" and kind == "session":
+        store.put(key, now + after - 5, now + after, of_step)
+    elif step == "put":
+        store.put(key, of_step, now + after)
+    elif step == "look up" and (kind == "session" or hasattr(store, "fetch")):
+        since = max(0, now - 20 + after)
+        list((store.find_sessions if kind == "session" else store.fetch)(key, since, since + of_step))
+    elif step == "look up":
+        store.get(key)
+    elif step == "flush":
+        store.flush()
+    elif step != "later":
+        life.go_on(step)
+    return now + 37 if step == "later" else now
+
+
 @given(
     steps=st.lists(STEPS, min_size=5, max_size=40),
     kind=st.sampled_from(["window", "timestamped_window", "session"]),
@@ -719,21 +741,8 @@ def test_the_row_below_the_cache_is_the_same_in_the_image_and_in_the_store(
         life, _ = cached_life(
             True, max_bytes, row_bytes, **spec if kind == "session" else spec | {"size_ms": 10}
         )
-        for step, *at in steps:
-            if step == "put" and kind == "session":
-                life.store.put(at[0], now + at[1] - 5, now + at[1], at[2])
-            elif step == "put":
-                life.store.put(at[0], at[2], now + at[1])
-            elif step == "look up":
-                since = max(0, now - 20 + at[1])
-                look_up = life.store.find_sessions if kind == "session" else life.store.fetch
-                list(look_up(at[0], since, since + at[2]))
-            elif step == "later":
-                now += 37
-            elif step == "flush":
-                life.store.flush()
-            else:
-                life.go_on(step)
+        for step in steps:
+            now = take(life, now, *step)
 
 
 def test_a_row_that_a_look_up_has_read_is_read_once():
@@ -783,26 +792,9 @@ def test_a_listener_without_old_values_hears_the_same_updates(steps, kind, persi
         life, _ = cached_life(True, max_bytes, row_bytes, **spec)
         updates = []
         now = 50
-        for step, *at in [*steps, ("commit",)]:
+        for step in [*steps, ("commit",)]:
             life.store.set_flush_listener(lambda *update, to=updates: to.append(update), send_old)
-            if step == "put" and kind == "session":
-                life.store.put(at[0], now + at[1] - 5, now + at[1], at[2])
-            elif step == "put":
-                life.store.put(at[0], at[2], now + at[1])
-            elif step == "look up":
-                since = max(0, now - 20 + at[1])
-                if kind == "session":
-                    list(life.store.find_sessions(at[0], since, since + at[2]))
-                elif "window" in kind:
-                    list(life.store.fetch(at[0], since, since + at[2]))
-                else:
-                    life.store.get(at[0])
-            elif step == "later":
-                now += 37
-            elif step == "flush":
-                life.store.flush()
-            else:
-                life.go_on(step)
+            now = take(life, now, *step)
         heard.append([(key, new, *rest) for key, new, _, *rest in updates])
         if not send_old:
             assert all(old is None for _, _, old, *_ in updates)
