@@ -165,13 +165,18 @@ class StateDirectory:
         except OSError as error:
             raise state_error(path, error) from error
 
+    @property
+    def process_id_file(self) -> Path:
+        """The file with the `process_id`."""
+        return self.path / _PROCESS_ID
+
     def process_id(self) -> str:
         """An id for the process that holds the lock of the folder. A restart with the same folder finds the same id.
 
         The id is a part of the transactional id. So a worker that restarts after a crash ends its open transaction at
         once, and readers need not wait for the time-out.
         """
-        file = self.path / _PROCESS_ID
+        file = self.process_id_file
         try:
             known = file.read_text(errors="replace") if file.exists() else ""
         except OSError as error:

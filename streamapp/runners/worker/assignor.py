@@ -35,6 +35,7 @@ class StreamsAssignor(AgentAssignor):
     _clients: dict[str, MemberMetadata]
     _subscriptions: Mapping[str, list[str]]
     _placement: Placement
+    _twins: Mapping[str, str]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,8 +45,11 @@ class StreamsAssignor(AgentAssignor):
         self.conflict: str | None = None
         """A topic that the tasks of the group's leader read for other stores or repartition topics than the tasks here.
         """
+        self.twin: str | None = None
+        """The address of another worker with the process id of this one, because a state folder was copied."""
         self.outdated: bool = False
-        """True if the ``conflict`` may be with an earlier leader, so that the member has asked for a new assignment."""
+        """True if ``conflict`` or ``twin`` may come from an earlier assignment, so that the member has asked for
+        another one."""
 
     # The subscription and the assignment of a member.
 
@@ -56,7 +60,7 @@ class StreamsAssignor(AgentAssignor):
         mine = super()._metadata
         warm = sorted(map(str, runtime.warm_tasks()))
         mine.streams |= {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm}
-        mine.streams |= {"names": self._names, "roles": self._roles}
+        mine.streams |= {"names": self._names, "roles": self._roles, "process": runtime.process_id}
         return mine
 
     @property
@@ -70,16 +74,17 @@ class StreamsAssignor(AgentAssignor):
     def on_assignment(self, assignment: Any) -> None:
         super().on_assignment(assignment)
         metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
-        self.conflict, before = _conflict(self._roles, metadata), self.conflict
+        before = self.conflict or self.twin
+        self.conflict, self.twin = _conflict(self._roles, metadata), (metadata.streams or {}).get("twin")
         # A static member may get an assignment from before its restart, perhaps with its own earlier version.
         named = self.app.streams.config.group_instance_id is not None
-        self.outdated = named and self.conflict is not None and before is None
+        self.outdated = named and (self.conflict or self.twin) is not None and before is None
         streams = _understood(metadata, self._names)
         self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
         if self.outdated:
-            logger.info("the assignment is that of another version; the worker asks for a new one")
+            logger.info("the assignment may be from before a restart; the worker asks for a new one")
             self._ask_anew()
 
     def _rejoin(self) -> None:
@@ -124,11 +129,14 @@ class StreamsAssignor(AgentAssignor):
             subtopology: [topic for topic in names if counts.get(topic)]
             for subtopology, names in self._source_topics.items()
         }
+        self._twins = _twins(self._clients)
         # During the rollout of a new version, only members that subscribe to all of its topics can run its tasks.
         members = [
             m
             for m, subscribed in self._subscriptions.items()
-            if counts.keys() <= set(subscribed) and _conflict(self._roles, self._clients[m]) is None
+            if m not in self._twins
+            and counts.keys() <= set(subscribed)
+            and _conflict(self._roles, self._clients[m]) is None
         ]
         tasks = [
             TaskId(subtopology, partition)
@@ -172,6 +180,7 @@ class StreamsAssignor(AgentAssignor):
                 "copies": copies,
                 "names": self._names,
                 "roles": self._roles,
+                "twin": self._twins.get(member),
             }
             result[member] = type(told)(told.version, told.assignment, self._compress(metadata.dumps()))
         return result
@@ -188,6 +197,20 @@ def _conflict(roles: Mapping[str, str], metadata: MemberMetadata) -> str | None:
     return min(
         (topic for topic in roles.keys() & others.keys() if roles[topic] != others[topic]), default=None
     )
+
+
+def _twins(members: Mapping[str, MemberMetadata]) -> dict[str, str]:
+    """The members that get no tasks, each with the address of the member with the same process id that may have tasks.
+
+    The member that already has tasks keeps them. Members of earlier releases have no process id.
+    """
+    stays: dict[str, str] = {}
+    found = {}
+    for member in sorted(members, key=lambda each: (not members[each].assignment.actives, each)):
+        process = (members[member].streams or {}).get("process")
+        if process is not None and stays.setdefault(process, member) != member:
+            found[member] = members[stays[process]].url
+    return found
 
 
 def _understood(metadata: MemberMetadata, names: str) -> Mapping[str, Any]:

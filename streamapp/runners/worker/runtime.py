@@ -66,8 +66,9 @@ class StreamsRuntime(WorkerView):
         self.config = config
         self._listeners = listeners or ListenerCalls()
         self._shutdown_timeout = shutdown_timeout
-        self._directory: StateDirectory | None = None
         self._admin: LastingAdmin | None = None
+        self.process_id: str | None = None
+        """The id in the state folder of this worker (`StateDirectory.process_id`). None before the start."""
         self._on_disk: dict[TaskId, int] = {}
         self._beside: list[asyncio.Task[None]] = []
         """Asyncio tasks beside the data plane, for as long as the worker runs."""
@@ -120,7 +121,8 @@ class StreamsRuntime(WorkerView):
         self._on_disk = await self._loop.run_in_executor(
             None, offsets_on_disk, self.plan, topics, admin, self._directory
         )
-        transactional_id = f"{self.plan.application_id}-{self._directory.process_id()}"
+        self.process_id = self._directory.process_id()
+        transactional_id = f"{self.plan.application_id}-{self.process_id}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
@@ -308,6 +310,8 @@ class StreamsRuntime(WorkerView):
                 )
             )
             return
+        if (copied := self._copied) is not None:
+            logger.warning("%s", copied)
         owned = set(assigned)
         grown = sorted(
             tp for tp in owned if self.is_source(tp.topic) and tp.partition >= self._partitions(tp.topic)

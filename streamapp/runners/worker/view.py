@@ -30,6 +30,7 @@ from streamapp.runners.worker.status import (
 from streamapp.runners.worker.topics import Topics
 from streamapp.runners.worker.watchdog import Watchdog
 from streamapp.serdes.placing import placing_bytes
+from streamapp.state.directory import StateDirectory
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["StoreNotAvailable", "WorkerView"]
@@ -62,6 +63,7 @@ class WorkerView:
         self._topics: Topics | None = None
         self._plane: DataPlane | None = None
         self._global_stores: GlobalStores | None = None
+        self._directory: StateDirectory | None = None
         self._watchdog: Watchdog | None = None
         self._heard_at = time.monotonic()
         """The sending of the last request with which the group has confirmed this worker's membership."""
@@ -106,8 +108,21 @@ class WorkerView:
         held_up = None if self._watchdog is None else self._watchdog.stuck
         rolled_back = None if self._plane is None else self._plane.progress.stuck
         out_of_date = None if self._global_stores is None else self._global_stores.stalled
-        agents = self._app._consumer
-        return held_up or rolled_back or out_of_date or (None if agents is None else agents.stuck)
+        agents = None if self._app._consumer is None else self._app._consumer.stuck
+        return held_up or rolled_back or self._copied or out_of_date or agents
+
+    @property
+    def _copied(self) -> str | None:
+        """The reason why a worker with a copy of another worker's state folder gets no tasks. None: no other has it."""
+        twin = self._app.assignor.twin
+        if twin is None or self._directory is None:
+            return None
+        return (
+            f"this worker gets no tasks, because the worker at {twin} has the same process id: the state folder of one "
+            "is a copy of the other. Both would end each other's transactions. Stop this worker, delete the file "
+            f"{self._directory.process_id_file}, and start the worker again. (If the other worker is this one before a "
+            "restart, under another group_instance_id, the tasks come after session_timeout_ms.)"
+        )
 
     @property
     def url(self) -> str:

@@ -13,7 +13,7 @@ from faust.assignor.client_assignment import ClientAssignment
 
 from streamapp import App, KStream, Materialized, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.runners.worker.agents.assignor import MemberMetadata
-from streamapp.runners.worker.assignor import _candidate
+from streamapp.runners.worker.assignor import _candidate, _twins
 from streamapp.runners.worker.membership import FaustMembership
 from streamapp.runners.worker.placement import Candidate, TaskId, place
 
@@ -84,6 +84,40 @@ def test_the_standbys_of_another_version_are_other_tasks() -> None:
         assert assignor.copies_of(TaskId(0, 0)) == (("http://elsewhere:6066",) if standbys else ())
     assignor.on_assignment(assigned(assignor, url, **told))  # a leader of an earlier release
     assert assignor.standbys
+
+
+def test_of_members_with_one_process_id_the_member_with_tasks_stays() -> None:
+    def member(url: str, process: str | None, *partitions: int) -> MemberMetadata:
+        return MemberMetadata(
+            assignment=ClientAssignment(actives={"in": list(partitions)} if partitions else {}, standbys={}),
+            url=url,
+            changelog_distribution={},
+            external_topic_distribution={},
+            topic_groups={},
+            streams={"process": process},
+        )
+
+    copy, runs, other = (
+        member("http://copy", "A1"),
+        member("http://runs", "A1", 0, 1),
+        member("http://o", "B2"),
+    )
+    earlier = [member(f"http://{name}", None) for name in "xy"]
+    members = dict(zip("abcde", [copy, runs, other, *earlier], strict=True))
+    assert _twins(members) == {"a": "http://runs"}
+
+
+def test_a_static_member_that_had_a_copied_id_asks_anew() -> None:
+    """Its assignment may be from before its restart, and so from before its folder was put right."""
+    app = App("static", topology=describe, config=StreamsConfig("static", group_instance_id="one"))
+    assignor: Any = app.assignor
+    asked: list[None] = []
+    app.streams.rejoin = lambda: asked.append(None)  # type: ignore[method-assign]
+    told = assigned(assignor, str(assignor._url), twin="http://elsewhere:6066")
+    for outdated in (True, False):
+        assignor.on_assignment(told)
+        assert (assignor.twin, assignor.outdated) == ("http://elsewhere:6066", outdated)
+    assert asked == [None]
 
 
 PARTITIONS = 4

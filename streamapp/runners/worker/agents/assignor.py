@@ -85,14 +85,17 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
     - ``warm``, the tasks whose copies had caught up at the member's last look;
     - ``names``, the `Plan.task_names` of the member;
-    - ``roles``, the `Plan.topic_roles` of the member.
+    - ``roles``, the `Plan.topic_roles` of the member;
+    - ``process``, the id in the member's state folder, which is a part of its transactional id.
 
     The leader is the member that divides the tasks among the members. ``streams`` of an assignment has these entries:
 
     - ``standby`` and ``warmup``, the tasks of which the member keeps a standby or a warm-up;
     - ``copies``, the addresses of the workers with a copy, by task;
     - ``names`` and ``roles``, as above, of the leader;
-    - ``waits_for``, the address of the leader, if the member gets no topic that a table may need.
+    - ``waits_for``, the address of the leader, if the member gets no topic that a table may need;
+    - ``twin``, the address of another member with the same ``process``. The member with ``twin`` gets no tasks while
+      the other member is in the group.
 
     During the rollout of a new version, the id of a task may mean another task in the other version. So a member
     ignores standbys and copies from a leader with other ``names``. The leader ignores the offsets of members with other
