@@ -99,10 +99,10 @@ class ServiceDown(StreamsError):
     """Raised by a user's function, when a service that the function needs does not answer.
 
     With `Retry.by_key` or `Retry.in_place`, the record waits until the service is back. With `Retry.topics`, the record
-    waits for the same delay again. In both cases, the call does not count as an attempt. (If ``failures=`` of the
-    `Retry` leaves this exception out, the call counts.) With ``on_error="skip"`` or "dead_letter", the worker stops.
-    Any other ``on_error`` treats the exception like an error of the record. A consumer (`App.consume`) without a
-    `Retry` ends under every ``on_error``.
+    waits for the same delay again. With all three kinds of `Retry`, the call does not count as an attempt. (If
+    ``failures=`` of the `Retry` leaves this exception out, the exception counts as an error of the record, and the call
+    as an attempt.) With ``on_error="skip"`` or "dead_letter", the worker stops. Any other ``on_error`` treats the
+    exception like an error of the record. A consumer (`App.consume`) without a `Retry` ends under every ``on_error``.
     """
 
 

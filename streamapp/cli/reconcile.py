@@ -93,7 +93,8 @@ def reconcile_command(
 ) -> None:
     """Compare the records of a source with the records of TOPIC; the exit code is 1 if they differ.
 
-    With --republish, the exit code is 0 if records were only missing, and the command has sent all of them.
+    With --republish, the exit code is also 0 if the command has sent all missing records, and nothing else differs.
+    --republish excludes --window and --spark.
 
     Each line of --source is the id of a record. With --window, a line has the window's start in ms, the id and a count,
     separated by tabs. Without --window, a line may also be a JSON object with "id". For --republish, each line has to
@@ -104,7 +105,8 @@ def reconcile_command(
     such a record would then be in TOPIC twice. If the source cannot stop, leave out the youngest records with --to.
 
     --from and --to leave out records of TOPIC by their timestamps, and lines of the source by their "timestamp" or by
-    the window's start. A line that is only an id has no time: leave such lines out of the file yourself.
+    the window's start. A line that is only an id has no time, so the command compares every such line.
+    Remove the ids of other times from the file yourself.
 
     With --spark, the executors read the source and the topic, so all executors must reach the file, folder or URI of
     --source.

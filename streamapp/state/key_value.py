@@ -136,9 +136,10 @@ class TimestampedKeyValueStore(KeyValueStore):
         return fold_value
 
     def reader_before_put(self) -> Callable[[Any], tuple[Any, int] | None]:
-        """The function with which a table reads the row that it writes next.
+        """The function with which a table reads the present row of a key, just before the table writes the next row.
 
-        The row is not kept for later reads, because the write replaces it.
+        A read from the backend does not put the row into memory, because the write replaces the row. Stores with a
+        `get` or a write step of their own give their plain `get`.
         """
         if type(self).get is not TimestampedKeyValueStore.get or self.put_row is not self._remember:
             return self.get  # other stores, and other steps of a write, read the row again

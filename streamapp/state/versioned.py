@@ -199,7 +199,7 @@ class VersionedStore(Store):
         return existing
 
     def reader_before_put(self) -> Callable[[Any], tuple[Any, int, int | None] | None]:
-        """The function with which a table reads the row that it writes next, here simply `get`."""
+        """The function with which a table reads the present row of a key before a write, here simply `get`."""
         return self.get
 
     def reader(self) -> Callable[[Any], tuple[Any, int, int | None] | None]:

@@ -273,7 +273,10 @@ class WriteBehindStore(Store):
         return self._clean.young.get(row_key) or self._read_below(row_key)
 
     def _read_below(self, row_key: Any) -> Row:
-        """The row of a key that has no dirty and no young row. An old row loses its place in memory."""
+        """The row of a key that has no dirty and no young row: the key's old row, otherwise the row in the backend.
+
+        The function removes the old row from the old generation.
+        """
         row = self._clean.old.pop(row_key, None)
         if row is None:
             data = self._table.get(self._local_key(row_key, self._row_bytes(row_key)))
