@@ -145,7 +145,10 @@ class SpillLog:
         return found
 
     def remove_through(self, number: int) -> int:
-        """Removes the waiting parcels up to this number, because brokers have them. Returns the number of records."""
+        """Removes the waiting parcels with this number or a smaller one, because brokers have these parcels.
+
+        Returns the number of removed records.
+        """
         gone, records = [], 0
         for parcel in self._parcels(_WAITING, self._first):
             if parcel.number > number:

@@ -115,7 +115,10 @@ class Store:
         raise NotImplementedError
 
     def drain(self, write_set: WriteSet) -> None:
-        """Moves the rows that `log_dirty` has marked into the write set. Without `log_dirty`, moves all dirty rows."""
+        """Moves the rows that `log_dirty` has marked into the write set.
+
+        Without a call of `log_dirty` since the last `drain`, moves all dirty rows.
+        """
         raise NotImplementedError
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:

@@ -192,7 +192,10 @@ class WriteBehindStore(Store):
         return keys, keys
 
     def row(self, row_key: Any) -> Row:
-        """The current row of a key, with the value in its kept form. A missing row has the value None."""
+        """The current row of a key: a value in its kept form (`Codec`), and a timestamp.
+
+        The kept form is the value itself, or its bytes. A missing row has the value None.
+        """
         return self._dirty.get(row_key) or self._read(row_key)
 
     def _key_of(self, row_key: Any) -> Any:

@@ -165,8 +165,12 @@ class GlobalStores:
     # Dead letters.
 
     def opened(self, tasks: Collection[TaskId]) -> None:
-        """Notes that tasks were opened here. With the first task, this worker takes over the writing of dead letters,
-        after the last letter that another worker has written."""
+        """Notes that this worker opens tasks.
+
+        With the application's first task, for example ``0_0``, this worker becomes the writer of the global stores'
+        dead letters. Another worker may have written letters before, so this worker begins after the last written
+        letter.
+        """
         if self._writer in tasks:
             self._learn()
 
