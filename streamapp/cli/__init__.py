@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any
 
 import click
+
+from streamapp._base.signals import EndedBySignal, cleaning_up
 
 __all__ = ["main"]
 
@@ -126,6 +129,17 @@ class _Commands(click.Group):
             module, _, attribute = _COMMANDS[name][0].partition(":")
             command = getattr(import_module(module), attribute)
         return name, command, rest
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with cleaning_up():
+            return super().__call__(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # click would end with 1, which is a result of some commands, such as reconcile
+            raise EndedBySignal(signal.SIGINT) from None
 
 
 @click.group(cls=_Commands)
