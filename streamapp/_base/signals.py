@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["EndedBySignal", "cleaning_up"]
+__all__ = ["EndedBySignal", "cleaning_up", "signal_behind", "without_clean_up"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -48,6 +48,43 @@ def cleaning_up() -> Iterator[None]:
         raise  # the first process of a container does not end by its own signal
     finally:
         _default(end)
+
+
+@contextmanager
+def without_clean_up() -> Iterator[None]:
+    """Within the block, Ctrl-C, SIGTERM and SIGHUP end the process at once. Then the earlier handlers are back."""
+    earlier = {each: signal.getsignal(each) for each in (signal.SIGINT, *_SIGNALS)}
+    handled = {each: handler for each, handler in earlier.items() if handler not in (None, signal.SIG_IGN)}
+    for each in handled:
+        signal.signal(each, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for each, handler in handled.items():
+            signal.signal(each, handler)
+
+
+def signal_behind(error: BaseException | None) -> EndedBySignal | None:
+    """The signal during whose clean-up an error came up, or None. The error of Ctrl-C itself counts, too.
+
+    For example, a signal interrupts a call to Spark, and leaves the connection out of step. The clean-up then fails.
+
+    >>> try:
+    ...     try:
+    ...         raise KeyboardInterrupt
+    ...     finally:
+    ...         raise ConnectionError("out of step")
+    ... except ConnectionError as error:
+    ...     signal_behind(error).number
+    <Signals.SIGINT: 2>
+    """
+    while error is not None:
+        if isinstance(error, EndedBySignal):
+            return error
+        if isinstance(error, KeyboardInterrupt):
+            return EndedBySignal(signal.SIGINT)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _default(handler: object) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from importlib import import_module
 from typing import Any
 
 import click
 
-from streamapp._base.signals import EndedBySignal, cleaning_up
+from streamapp._base.signals import cleaning_up, signal_behind
 
 __all__ = ["main"]
 
@@ -137,9 +136,14 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            # click would end with 1, which is a result of some commands, such as reconcile
-            raise EndedBySignal(signal.SIGINT) from None
+        except click.ClickException:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            # click would end with 1 after Ctrl-C, which is a result of some commands, such as reconcile
+            ended = signal_behind(error)
+            if ended is None:
+                raise
+            raise ended from None
 
 
 @click.group(cls=_Commands)
