@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from streamapp._base.signals import cleaning_up, signal_behind
+
 __all__ = ["main"]
 
 _COMMANDS = {
@@ -126,6 +128,22 @@ class _Commands(click.Group):
             module, _, attribute = _COMMANDS[name][0].partition(":")
             command = getattr(import_module(module), attribute)
         return name, command, rest
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with cleaning_up():
+            return super().__call__(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            # click would end with 1 after Ctrl-C, which is a result of some commands, such as reconcile
+            ended = signal_behind(error)
+            if ended is None:
+                raise
+            raise ended from None
 
 
 @click.group(cls=_Commands)

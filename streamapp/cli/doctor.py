@@ -12,6 +12,7 @@ import click
 from streamapp._base.counted import counted
 from streamapp.cli.application import load_app
 from streamapp.cli.finite_range import FiniteRange
+from streamapp.cli.output_file import obstacle, writing
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.operations.doctor.baseline import Baseline
 from streamapp.operations.doctor.checks import ALL
@@ -80,6 +81,8 @@ def doctor(
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
     if accept and baseline is None:
         raise click.UsageError("--accept needs --baseline FILE")
+    if accept and baseline is not None and (reason := obstacle(baseline)) is not None:
+        raise click.UsageError(f"--baseline: {reason}")
     app = load_app(application) if application else None
     try:
         accepted = Baseline({})
@@ -100,7 +103,8 @@ def doctor(
         click.echo(f"Error: {error}", err=True)
         raise SystemExit(2) from error
     if accept and baseline is not None:
-        baseline.write_text(accepted.text_with(found), encoding="utf-8")
+        with writing(baseline) as file:
+            file.write(accepted.text_with(found))
         click.echo(
             f"{counted(len(found), 'finding')} accepted in {baseline}; write a reason for each finding into this file",
             err=True,

@@ -307,7 +307,12 @@ def _which(where: dict[str, Any]) -> Target | None:
     if where["shift_by"] is not None:
         given.append(ShiftBy(where["shift_by"]))
     if where["from_file"] is not None:
-        given.append(FromFile(where["from_file"].read()))
+        try:
+            given.append(FromFile(where["from_file"].read()))
+        except UnicodeDecodeError as error:
+            raise click.UsageError(
+                f"--from-file is not UTF-8 ({error.reason}): export the offsets again"
+            ) from None
     if len(given) > 1:
         raise click.UsageError(
             "several targets are given: keep one of --to-earliest, --to-latest, --to-time, --shift-by, --from-file"

@@ -15,6 +15,7 @@ import click
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.finite_range import FiniteRange
+from streamapp.cli.output_file import OutputFile, writing
 from streamapp.cli.spark_options import session, spark_options
 from streamapp.cli.times import TIME
 from streamapp.errors import ConfigError
@@ -40,7 +41,7 @@ __all__ = ["reconcile_command"]
 R = TypeVar("R")
 
 _SECONDS = 30.0
-_NEW = click.Path(dir_okay=False, path_type=Path)
+_NEW = OutputFile()
 
 
 @click.command("reconcile")
@@ -123,6 +124,7 @@ def reconcile_command(
             )
         if not on_spark and not Path(source).is_file():
             raise ConfigError(f"--source: there is no file {source}")
+        _check_apart({"--source": Path(source), "--gap": gap, "--report": report})
         span = Span(begin, end)
         if window_ms is not None:
             span.check_windows(window_ms)
@@ -134,7 +136,8 @@ def reconcile_command(
             result, sent = _here(topic, Path(source), identity, window_ms, span, gap, per_second)
         text = account(result, source, _digest(Path(source)), sent)
     if report is not None:
-        report.write_text(text)
+        with writing(report) as file:
+            file.write(text)
     click.echo(text)
     healed = (
         sent is not None
@@ -142,6 +145,14 @@ def reconcile_command(
         and not (result.doubled or result.unknown or result.unidentified)
     )
     context.exit(0 if result.equal or healed else 1)
+
+
+def _check_apart(files: dict[str, Path | None]) -> None:
+    """Raises `ConfigError` if two options name one file. The command would overwrite its source or its result."""
+    options: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is not None and (other := options.setdefault(path.resolve(), option)) != option:
+            raise ConfigError(f"{other} and {option} name one file, {path}: give {option} another file")
 
 
 def _on_spark(
@@ -213,7 +224,7 @@ def _here(
 
 def _write_gap(gap: Path | None, differences: Iterable[Difference]) -> None:
     if gap is not None:
-        with gap.open("w") as out:
+        with writing(gap) as out:
             out.writelines(f"{each.name}\t{each.expected}\t{each.found}\n" for each in differences)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from streamapp._base.counted import counted
+from streamapp._base.signals import without_clean_up
 from streamapp.records import TopicPartition
 
 __all__ = ["begin_late", "pairs", "session", "spark_options"]
@@ -69,7 +70,10 @@ def session(name: str, master: str, conf: dict[str, str]) -> Iterator[Any]:
 
     archive = click.get_current_context().meta.get(ARCHIVE)
     settings = {**(archive_settings(archive) if archive else {}), **conf}
-    spark = spark_session(name, master=master, settings=settings)
+    # PySpark sets a handler for Ctrl-C that calls Spark amid the interrupted call, and both calls then fail. A Python
+    # that cleans up while the JVM starts would leave the JVM running.
+    with without_clean_up():
+        spark = spark_session(name, master=master, settings=settings)
     try:
         yield spark
     finally:

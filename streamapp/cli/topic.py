@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.counted import counted
@@ -23,6 +32,11 @@ from streamapp.operations.cluster_topics import ClusterTopics, Reading
 __all__ = ["topic_group"]
 
 NAME = click.argument("name")
+_MOST_PARTITIONS = 100_000
+"""The limit of librdkafka for a new topic."""
+_FLUSH_SECONDS = 0.5
+Report = Callable[[KafkaError | None, Message | None], None]
+"""Takes what became of a record: the error, or None."""
 
 
 @click.group("topic")
@@ -113,7 +127,11 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
 @topic_group.command()
 @NAME
 @click.option(
-    "--partitions", type=click.IntRange(1), default=4, show_default=True, help="The number of partitions."
+    "--partitions",
+    type=click.IntRange(1, _MOST_PARTITIONS),
+    default=4,
+    show_default=True,
+    help="The number of partitions.",
 )
 @click.option(
     "--config",
@@ -147,11 +165,12 @@ def create(name: str, partitions: int, config: dict[str, str]) -> None:
 def write(name: str, separator: str) -> None:
     """Write each line of the standard input to topic NAME: key, separator, value.
 
-    A line with nothing after the separator writes a null value (a tombstone, which deletes the key from a table).
+    A line with nothing after the separator writes a null value (a tombstone, which deletes the key from a table). The
+    bytes of key and value are written as they are. The command ends at the first line that cannot be written.
     """
     if not separator:
         raise click.UsageError("--separator cannot be empty: give the text between key and value")
-    failed: list[KafkaError] = []
+    split, refused, number = os.fsencode(separator), _Refused(), 0
     with clear_errors():
         settings = KafkaSettings.from_env()
         _partitions(settings, name)
@@ -163,24 +182,23 @@ def write(name: str, separator: str) -> None:
                 "linger.ms": 5,
             }
         )
-        written = 0
-        for line in click.get_text_stream("stdin"):
-            key, found, value = line.rstrip("\n").partition(separator)
-            record = (key, value or None) if found else (None, key)
-            while True:
-                try:
-                    producer.produce(name, key=record[0], value=record[1], on_delivery=_collect(failed))
+        try:
+            for number, line in enumerate(click.get_binary_stream("stdin"), 1):
+                key, found, value = line.removesuffix(b"\n").removesuffix(b"\r").partition(split)
+                record = (key, value or None) if found else (None, key)
+                _produce(producer, name, record, refused.at(number))
+                if refused.count:
                     break
-                except BufferError:  # the client's queue is full until brokers have taken some records
-                    producer.poll(0.1)
-            producer.poll(0)
-            written += 1
-        producer.flush()
-        if failed:
-            raise BrokerError(
-                f"could not write {len(failed):,} of {counted(written, 'record')} to {name}: {failed[0].str()}"
-            )
-    click.echo(f"{counted(written, 'record')} written to {name}", err=True)
+        finally:  # a signal may end the command, and the client still has records of the lines before
+            while producer.flush(_FLUSH_SECONDS):
+                pass
+            if refused.count:
+                written = number - refused.count
+                raise BrokerError(
+                    f"line {refused.first} cannot be written to {name}: {refused.reason}. The command has read "
+                    f"{counted(number, 'line')} and written {counted(written, 'line')}"
+                )
+    click.echo(f"{counted(number, 'record')} written to {name}", err=True)
 
 
 @topic_group.command()
@@ -245,8 +263,43 @@ def _partitions(settings: KafkaSettings, name: str) -> range:
     return range(counts[name])
 
 
-def _collect(failed: list[KafkaError]) -> object:
-    return lambda error, _: failed.append(error) if error is not None else None
+def _produce(
+    producer: Producer, topic: str, record: tuple[bytes | None, bytes | None], report: Report
+) -> None:
+    """Hands a record to the client. If the client's queue is full, waits until brokers have taken some records."""
+    key, value = record
+    while True:
+        try:
+            producer.produce(topic, key=key, value=value, on_delivery=report)
+        except BufferError:
+            producer.poll(0.1)
+        except KafkaException as error:
+            # The client itself refuses the record, for example because the record is too large.
+            report(error.args[0], None)
+            return
+        else:
+            producer.poll(0)
+            return
+
+
+class _Refused:
+    """The number of lines that were not written, and the first of them."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        self.first: int = 0
+        self.reason: str = ""
+
+    def at(self, line: int) -> Report:
+        """The delivery report of a line."""
+
+        def report(error: KafkaError | None, message: Message | None) -> None:
+            if error is not None:
+                if not self.count or line < self.first:
+                    self.first, self.reason = line, error.str()
+                self.count += 1
+
+        return report
 
 
 def _place(message: Message) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from pathlib import Path
 
 import click
 
 from streamapp.cli.application import clear_errors
+from streamapp.cli.output_file import OutputFile
 from streamapp.web.users import make_token, password_line, token_line
 
 __all__ = ["web_group"]
@@ -49,11 +51,11 @@ def user(name: str, role: str) -> None:
 @click.option(
     "--to",
     "path",
-    type=click.Path(dir_okay=False, writable=True),
+    type=OutputFile(),
     required=True,
     help="The new file that gets the token; only you can read it.",
 )
-def token(name: str, role: str, path: str) -> None:
+def token(name: str, role: str, path: Path) -> None:
     """Write a new bearer token for a program to a file, and print its line for the file of STREAMAPP_WEB_USERS_FILE."""
     made = make_token()
     with clear_errors():
@@ -66,16 +68,16 @@ def token(name: str, role: str, path: str) -> None:
 @click.option(
     "--to",
     "path",
-    type=click.Path(dir_okay=False, writable=True),
+    type=OutputFile(),
     required=True,
     help="The new file that gets the secret; only you can read it.",
 )
-def secret(path: str) -> None:
+def secret(path: Path) -> None:
     """Write a new secret for STREAMAPP_WEB_CLUSTER_SECRET_FILE. All workers of an application need the same secret."""
     _write_new(path, secrets.token_urlsafe(48))
 
 
-def _write_new(path: str, text: str) -> None:
+def _write_new(path: Path, text: str) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

@@ -24,6 +24,7 @@ from streamapp.producer import SyncReliableProducer, reconciliation
 from streamapp.producer.session import BookmarkedSession
 from streamapp.serdes import schema_registry
 
+from ..processes import until
 from ..unit.registry.scripted import ScriptedRegistry
 from .topics import Topics
 
@@ -171,6 +172,64 @@ def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str)
     assert f"| republished | {20 - sent:,} |" in again.output
     keys = [key for rows in topics.read(topic).values() for key, _ in rows]
     assert sorted(keys) == sorted(name.encode() for name in names)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_temporary_files_and_no_transaction(
+    topics: Topics, number: signal.Signals
+) -> None:
+    """SIGTERM left the folder with all ids. Ctrl-C ended with 1, as accounts that differ do."""
+    topic = topics.create(1)
+    other = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-other"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, key=b"x", value=b"{}")
+    other.flush()
+    Path("tmp").mkdir()
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in a terminal
+        "from streamapp.cli import main; main()"
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-c", code, "reconcile", topic, "--source", source_of(["o1"]), "--republish", "10"],
+        env={**os.environ, "TMPDIR": str(Path("tmp").resolve())},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: any(Path("tmp").glob("*/ledger/CURRENT")), 60, lambda: "no comparison has begun")
+        command.send_signal(number)
+        _, told = command.communicate(timeout=60)
+        assert (command.returncode, b"Traceback" in told) == (-number, False)
+        assert list(Path("tmp").iterdir()) == []
+    finally:
+        command.kill()
+        other.abort_transaction(30)
+
+
+def test_files_that_cannot_be_written_are_refused_before_the_comparison(topics: Topics) -> None:
+    """A missing folder ended the command with a traceback after it had read the topic. A gap in the file of the source
+    replaced the source."""
+    topic = topics.create(1)
+    source = source_of(["o1"])
+    for option in ("--gap", "--report"):
+        refused = run(topic, "--source", source, option, "none/file")
+        assert refused.exit_code == 2
+        assert f"'{option}': there is no folder none: create it first" in refused.output
+        refused = run(topic, "--source", source, option, f"../{Path.cwd().name}/{source}", "--republish", "1")
+        assert refused.exit_code == 1
+        assert f"--source and {option} name one file" in refused.output
+    assert (
+        "--gap and --report name one file"
+        in run(topic, "--source", source, "--gap", "a", "--report", "a").output
+    )
+    full = run(topic, "--source", source, "--gap", "/dev/full")
+    assert (full.exit_code, "/dev/full cannot be written: No space left on device" in full.output) == (
+        1,
+        True,
+    )
+    assert json.loads(Path(source).read_text())["id"] == "o1"
+    assert not any(topics.read(topic).values())
 
 
 @pytest.mark.parametrize("ends", [False, True])

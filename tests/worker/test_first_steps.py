@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -15,12 +19,30 @@ from streamapp.cli import main
 from ..processes import until
 from .conftest import Cluster
 
+SIGNALLED = """
+import io, os, signal, sys
+from streamapp.cli import main
+
+class Lines(io.BytesIO):
+    def __next__(self):
+        line = self.readline()
+        if not line:
+            os.kill(os.getpid(), number)
+        return line
+
+number = int(sys.argv.pop(1))
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.stdin = io.TextIOWrapper(Lines(b"".join(b"%d\\n" % each for each in range(1_000))))
+main()
+"""
+"""Runs a command that gets a signal as soon as it has read a thousand lines."""
+
 
 @pytest.fixture
 def run(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
 
-    def run(*arguments: str, lines: str = "") -> Result:
+    def run(*arguments: str, lines: str | bytes = "") -> Result:
         return CliRunner().invoke(main, ["topic", *arguments], input=lines)
 
     return run
@@ -34,6 +56,46 @@ def test_a_topic_is_created_written_and_read(run) -> None:  # type: ignore[no-un
     assert run("write", name, lines='a\t{"n": 1}\nb\té\na\t\nno key\n').exit_code == 0
 
     assert sorted(run("read", name).stdout.splitlines()) == ["a\tnull", 'a\t{"n": 1}', "b\té", "null\tno key"]
+
+
+def test_bytes_are_written_as_they_are(run, cluster: Cluster) -> None:  # type: ignore[no-untyped-def]
+    """A byte that is not UTF-8 ended the command with a traceback, and some of the earlier lines were lost."""
+    assert run("write", cluster.source, lines=b"a\tb\r\n\xff\t\xfe\nlast\t\xc3").exit_code == 0
+    assert sorted(cluster.read(cluster.source)) == [(b"a", b"b"), (b"last", b"\xc3"), (b"\xff", b"\xfe")]
+
+
+def test_a_line_that_is_too_large_for_the_client_is_named(run, cluster: Cluster) -> None:  # type: ignore[no-untyped-def]
+    """The client raises at once, and the command ended with a traceback. The first line was lost."""
+    result = run("write", cluster.source, lines="first\n" + "x" * 2_000_000 + "\nnever\n")
+    assert result.exit_code == 1, result.output
+    assert f"line 2 cannot be written to {cluster.source}: " in result.output
+    assert "too large. The command has read 2 lines and written 1 line" in result.output
+    assert cluster.read(cluster.source) == [(None, b"first")]
+
+
+def test_a_line_that_is_too_large_for_brokers_is_named(run, cluster: Cluster) -> None:  # type: ignore[no-untyped-def]
+    topic = f"{cluster.id}-small"
+    assert run("create", topic, "--partitions", "1", "--config", "max.message.bytes=1000").exit_code == 0
+    results: list[Result] = []
+
+    def refused() -> bool:
+        results.append(run("write", topic, lines="x" * 5_000 + "\n"))
+        return f"line 1 cannot be written to {topic}: " in results[-1].output
+
+    until(refused, 30, lambda: results[-1].output)
+    assert "too large. The command has read 1 line and written 0 lines" in results[-1].output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_lines_before_a_signal_are_written(cluster: Cluster, number: signal.Signals) -> None:
+    """Records that the client still had were lost, and nobody was told."""
+    command = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(int(number)), "topic", "write", cluster.source],
+        env={**os.environ, "STREAMAPP_BOOTSTRAP_SERVERS": cluster.bootstrap},
+        timeout=120,
+    )
+    assert command.returncode == -number
+    assert sorted(cluster.read(cluster.source)) == sorted((None, b"%d" % each) for each in range(1_000))
 
 
 def test_a_topic_is_created_with_settings(run) -> None:  # type: ignore[no-untyped-def]
@@ -55,7 +117,7 @@ def test_keys_and_values_need_something_between_them(run) -> None:  # type: igno
 def test_a_topic_that_is_missing_is_named_with_the_command_that_makes_it(run) -> None:  # type: ignore[no-untyped-def]
     for command in ("write", "read"):
         result = run(command, "nowhere")
-        assert result.exit_code == 1
+        assert result.exit_code == 1, result.output
         assert "streamapp topic create nowhere" in result.output
 
 
