@@ -151,6 +151,7 @@ class Anything:
     ready = True
     at = None
     unacknowledged_bytes = 0
+    waits_for_room = False
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -693,12 +694,15 @@ def test_the_watchdog_names_the_work_for_which_brokers_have_to_answer(plane: Pla
     look()
     plane.fetcher.asks, plane.restorer.asks = False, True
     look()
+    plane.ledger.waits_for_room, plane.tasks.current = True, plane.tasks[ONE]
+    look()
     works = (
         "the first transaction",
         "a commit",
         "a rollback",
         "the look-up of committed offsets",
         "the look-up of the ends of changelogs",
+        "room in the full queue of the producer",
     )
     assert seen == [f"{work}, for which brokers have to answer," for work in works]
 
