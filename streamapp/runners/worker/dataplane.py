@@ -24,7 +24,7 @@ from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.live_tasks import LiveTasks
-from streamapp.runners.worker.livetask import LiveTask, now_ms
+from streamapp.runners.worker.livetask import LiveTask, now_ms, steady_ms
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
@@ -443,11 +443,12 @@ class DataPlane(threading.Thread):
         if now - self._last_punctuation < _PUNCTUATE_SECONDS:
             return
         self._last_punctuation = now
+        wall, steady = now_ms(), steady_ms()
         for live in self.tasks.running:
             # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep steps from draining.
             if not (self._draining and live.task.asynchronous):
                 self.tasks.current = live
-                if live.task.punctuate_wall_clock(now_ms()):
+                if live.punctuate(wall, steady):
                     self._commit_requested |= live.task.commit_requested
                     self._dirty_bytes = None
 

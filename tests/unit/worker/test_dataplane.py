@@ -18,7 +18,7 @@ from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.topic_ids import LostTopic
-from streamapp.runners.worker import commit, dataplane, stalls
+from streamapp.runners.worker import commit, dataplane, livetask, stalls
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
@@ -257,6 +257,31 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
     plane.restorer.behind = set()  # type: ignore[attr-defined]
     plane._turn()
     assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("wall", "steady", "jumps"),
+    [
+        ([10, 20], [10, 20], []),
+        ([1_500, 3_000], [1_500, 3_000], []),  # slow turns
+        ([10_800_010, 10_800_020], [10, 20], [10_800_000]),
+        ([-10_799_990, -10_799_980], [10, 20], [-10_800_000]),
+        ([60_000, 60_010], [60_000, 60_010], [59_000]),  # the process stood still, or was paused
+        ([10, 5], [10, 20], [-15]),
+    ],
+)
+def test_a_task_follows_jumps_of_the_clock_and_times_without_work(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, wall: list[int], steady: list[int], jumps: list[int]
+) -> None:
+    monkeypatch.setattr(dataplane, "_PUNCTUATE_SECONDS", 3_600)
+    monkeypatch.setattr(livetask, "now_ms", lambda: 0)
+    monkeypatch.setattr(livetask, "steady_ms", lambda: 0)
+    plane.given(1, ONE)
+    live, seen = plane.tasks[ONE], list[int]()
+    monkeypatch.setattr(live.task, "clock_jumped", seen.append)
+    for now in zip(wall, steady, strict=True):
+        live.punctuate(*now)
+    assert seen == jumps
 
 
 @pytest.fixture
