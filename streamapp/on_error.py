@@ -162,9 +162,14 @@ class Backoff:
                 f"and {self.jitter!r}"
             )
 
+    @property
+    def limit_ms(self) -> int:
+        """The longest wait in ms."""
+        return to_ms(self.limit, "limit")
+
     def delay_ms(self, attempt: int, key: bytes = b"") -> int:
         """The wait in ms after this attempt has failed. The first attempt is 1."""
-        first, limit = to_ms(self.first, "first"), to_ms(self.limit, "limit")
+        first, limit = to_ms(self.first, "first"), self.limit_ms
         grown = (attempt - 1) * log(self.factor) < log(limit / first)
         wait = first * self.factor ** (attempt - 1) if grown else limit if self.factor > 1 else first
         share = crc32(b"%d %b" % (attempt, key)) / 2**32

@@ -71,7 +71,7 @@ def _behind_retry_topics(
         graph.add(sink, first)
     back = f"{name}-retry-back"
     returning: list[SinkNode] = []
-    for stage, sink in zip(stages, sinks, strict=True):
+    for stage, sink, delay_ms in zip(stages, sinks, staged.retry.delays_ms, strict=True):
         store = StoreSpec[Any](
             name=f"{name}-retry-{stage}-waiting",
             kind=KeyValue(),
@@ -85,7 +85,7 @@ def _behind_retry_topics(
             )
         source = _source(f"{name}-retry-{stage}")
         graph.add(source, sink)
-        delayed = ProcessorNode(f"{name}-retry-{stage}-delay", Fixed(Delayed(store.name), store))
+        delayed = ProcessorNode(f"{name}-retry-{stage}-delay", Fixed(Delayed(store.name, delay_ms), store))
         graph.add(delayed, source)
         # Each delay has a sink of its own, and so tasks of its own: records of a long delay must not hold up others.
         returning.append(_sink(f"{back}-from-{stage}-sink", back))

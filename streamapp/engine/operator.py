@@ -102,6 +102,9 @@ class TaskContext(Protocol):
     def wall_clock_ms(self) -> int:
         """The wall clock of the runner, in ms since the epoch."""
 
+    def follow_clock(self, follow: Callable[[int], None]) -> None:
+        """Registers a function that gets each jump of the wall clock, in ms (`Task.clock_jumped`)."""
+
     def remember(self, name: str, read: Callable[[], int]) -> int:
         """Registers a number that has to survive a restart, for example an operator's own stream time.
 

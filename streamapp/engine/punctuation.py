@@ -15,12 +15,16 @@ NEVER = 2**63
 class Schedule:
     """One punctuator; it can be cancelled."""
 
-    __slots__ = ("callback", "cancelled", "interval", "node", "time")
+    __slots__ = ("callback", "cancelled", "interval", "node", "start", "time")
 
-    def __init__(self, node: str, time: int, interval: int, callback: Callable[[int], None]) -> None:
+    def __init__(
+        self, node: str, time: int, interval: int, callback: Callable[[int], None], start: int = 0
+    ) -> None:
         self.node: str = node
         self.time: int = time
         self.interval: int = interval
+        self.start: int = start
+        """No call comes before this time."""
         self.callback: Callable[[int], None] = callback
         self.cancelled: bool = False
 
@@ -32,6 +36,11 @@ class Schedule:
         """Moves the time of the next call to the first interval after ``now``, and at least one interval further."""
         missed = max(0, (now - self.time) // self.interval)
         self.time += (missed + 1) * self.interval
+
+    def set_back(self, now: int) -> None:
+        """Moves the time of the next call to the first interval after ``now``, but not before ``start``."""
+        ahead = max(0, (self.time - now - 1) // self.interval)
+        self.time = max(self.start, self.time - ahead * self.interval)
 
 
 class Punctuations:
@@ -63,6 +72,15 @@ class Punctuations:
                 heap.push(schedule, schedule.time)
         self._note_next()
         return called
+
+    def set_back(self, now: int) -> None:
+        """Lets no punctuator wait for longer than its interval, because its clock was set back to ``now``."""
+        heap, self._heap = self._heap, JavaHeap()
+        while heap.earliest is not None:
+            schedule = heap.pop()
+            schedule.set_back(now)
+            self._heap.push(schedule, schedule.time)
+        self._note_next()
 
     def _note_next(self) -> None:
         earliest = self._heap.earliest

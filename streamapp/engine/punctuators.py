@@ -62,7 +62,7 @@ class Punctuators:
         punctuations = self.by_stream_time if by_stream else self.by_wall_clock
         now = self._task.stream_time if by_stream else self._task.wall_clock_ms()
         first = start_ms if start_ms is not None else 0 if by_stream else now + interval_ms
-        schedule = Schedule(node, first, interval_ms, callback)
+        schedule = Schedule(node, first, interval_ms, callback, start_ms or 0)
         if start_ms is not None and start_ms < now:
             schedule.go_on(now)
         if by_stream and self._numbers is not None:

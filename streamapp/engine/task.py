@@ -86,6 +86,8 @@ class Task(CurrentRecord):
         self.parkings: dict[str, Parking] = {}
         """The operators in which records may wait for a retry."""
 
+        self._clock_followers: list[Callable[[int], None]] = []
+
         self.inputs: tuple[TopicPartition, ...] = (
             tuple(inputs)
             if inputs is not None
@@ -263,6 +265,17 @@ class Task(CurrentRecord):
         due = self._punctuators.by_wall_clock
         return now_ms >= due.next_time and self._punctuators.call_due(due, now_ms)
 
+    def clock_jumped(self, by_ms: int) -> None:
+        """Tells the task that the wall clock has moved by ``by_ms`` while the task did not work; negative: back.
+
+        If the clock was set back, a punctuator waits for one interval at most, and a retry for its longest pause. Time
+        in which the task did not work, and so read no input, does not count for an ``idle_timeout``.
+        """
+        if by_ms < 0:
+            self._punctuators.by_wall_clock.set_back(self.wall_clock_ms())
+        for follow in self._clock_followers:
+            follow(by_ms)
+
     # ------------------------------------------------------------------ commit
 
     def drained(self) -> bool:
@@ -380,6 +393,9 @@ class Task(CurrentRecord):
 
     def add_parking(self, name: str, parking: Parking) -> None:
         self.parkings[name] = parking
+
+    def follow_clock(self, follow: Callable[[int], None]) -> None:
+        self._clock_followers.append(follow)
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
         return self._times.remember(name, read)

@@ -13,10 +13,13 @@ from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog, wat
 
 class Bench:
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = self.set_by = 0.0
         self.place: Place | None = None
         self.said: list[HangingError] = []
-        self.dog = Watchdog([lambda: self.place], 100.0, self.said.append, lambda: self.now)
+        self.dog = Watchdog([lambda: self.place], 100.0, self.said.append, lambda: self.now, self.wall_clock)
+
+    def wall_clock(self) -> float:
+        return self.now + self.set_by
 
     def look(self, now: float, place: Place | None) -> bool:
         self.now, self.place = now, place
@@ -67,6 +70,39 @@ def test_what_has_its_own_time_out_is_stuck_but_does_not_hang() -> None:
     for second in range(0, 1_000, 10):
         assert not bench.look(second, commit)
     assert bench.dog.stuck == "a commit has not come back for 990 s"
+
+
+def test_a_wait_that_a_clock_set_back_makes_longer_ends_the_worker() -> None:
+    """librdkafka waited for three hours, and the worker was stuck for so long, with the brokers as its reason."""
+    bench = Bench()
+    commit = Place("a commit", 1, threading.get_ident(), can_hang=False)
+    bench.look(0, commit)
+    bench.set_by = 10_800
+    for second in range(1, 150):  # set forward: no wait is longer
+        assert not bench.look(second, commit)
+    bench.look(150, commit._replace(turn=2))
+    bench.set_by = 0
+    assert not bench.look(180, commit._replace(turn=2))
+    story = "a commit has not come back for 30 s. Meanwhile the clock of this machine was set back by 10800 s"
+    assert (bench.dog.stuck or "").startswith(story)
+    assert not bench.look(250, commit._replace(turn=2))
+    assert bench.look(251, commit._replace(turn=2))
+    (error,) = bench.said
+    assert "the clock of this machine was set back by 10800 s" in str(error)
+    assert "User code" not in str(error)
+
+
+def test_a_clock_that_is_set_back_a_little_ends_no_wait_and_no_membership() -> None:
+    for place, set_back in (
+        (Place("a commit", 1, 7, can_hang=False), 90),
+        (Place("the group", 1, None, can_hang=False), 900),
+    ):
+        bench = Bench()
+        bench.look(0, place)
+        bench.set_by = -set_back
+        for second in range(1, 500, 10):
+            assert not bench.look(second, place)
+        assert f"set back by {set_back} s" in (bench.dog.stuck or "")
 
 
 def test_a_stuck_record_that_comes_back_is_forgiven() -> None:

@@ -39,8 +39,8 @@ def bind_idle(
     """``process``, together with a punctuator that advances time while no records come.
 
     After ``timeout_ms`` without a record, ``advance(elapsed)`` is called at intervals until the next record.
-    ``elapsed`` is the time on the wall clock since the last record or the last call, in ms. If ``timeout_ms`` is None,
-    the result is ``process`` itself.
+    ``elapsed`` is the time on the wall clock since the last record or the last call, in ms. Jumps of the clock, and
+    times in which the task did not work, do not count. If ``timeout_ms`` is None, the result is ``process`` itself.
     """
     if timeout_ms is None:
         return process
@@ -58,6 +58,12 @@ def bind_idle(
             elapsed, told = now - told, now
             advance(elapsed)
 
+    def follow(by_ms: int) -> None:
+        nonlocal last, told
+        now, passed_over = clock(), max(0, by_ms)
+        last, told = min(last + passed_over, now), min(told + passed_over, now)
+
+    ctx.task.follow_clock(follow)
     interval = max(1, min(timeout_ms // 10, _LONGEST_CHECK_MS))
     ctx.task.schedule(ctx.name, interval, PunctuationType.WALL_CLOCK_TIME, check)
     return process_and_note

@@ -91,7 +91,8 @@ class _Waiting:
         self._lanes = self._records.lanes
         self._circuit: _Circuit | None = None
         self._schedule: Any = None
-        self._wake()
+        self._hurry()
+        self._task.follow_clock(self._hurry)
 
     # ------------------------------------------------------------------ for the task
 
@@ -329,6 +330,14 @@ class _Waiting:
         for lane in self._records:
             if lane.due <= until:
                 self._records.make_due(lane, now)
+
+    def _hurry(self, _: int = 0) -> None:
+        """Lets no attempt wait for longer than the longest pause, because the clock may have been set back."""
+        latest = self._task.wall_clock_ms() + self._retry.backoff.limit_ms
+        self._records.hurry(latest)
+        if self._circuit is not None:
+            self._circuit.due = min(self._circuit.due, latest)
+        self._wake()
 
     def _wake(self) -> None:
         """Schedules the punctuator for the next attempt that is due. Without a waiting record nothing is scheduled."""

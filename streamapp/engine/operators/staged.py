@@ -168,6 +168,8 @@ class Delayed(Operator):
     persistent_name = "Delayed"
 
     store: str
+    delay_ms: int
+    """The time that a record waits, in ms."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         waiting = _Delay(self, ctx)
@@ -187,7 +189,9 @@ class _Delay:
         self._records = ParkedRecords(ctx.store(described.store))
         self._most = sys.maxsize if ctx.task.one_task else _AT_ONCE
         self._schedule: Any = None
-        self._wake()
+        self._delay = described.delay_ms
+        self._hurry()
+        self._task.follow_clock(self._hurry)
 
     @property
     def room(self) -> int:
@@ -202,6 +206,7 @@ class _Delay:
         )
 
     def process(self, key: Any, record: ParkedRecord, timestamp: int, headers: Headers) -> None:
+        record.due = min(record.due, self._latest)
         self._records.park(b"", record)
         self._wake()
 
@@ -212,7 +217,19 @@ class _Delay:
             record = lane.head
             self._task.work_as(record.source, self._forward, record.key, record, record.timestamp, NO_HEADERS)
             if self._records.remove_head(lane):
-                self._records.make_due(lane, max(lane.head.due, 0))
+                self._records.make_due(lane, min(max(lane.head.due, 0), self._latest))
+        self._wake()
+
+    @property
+    def _latest(self) -> int:
+        return self._task.wall_clock_ms() + self._delay
+
+    def _hurry(self, _: int = 0) -> None:
+        """Lets no record wait for longer than the delay, because the clock may have been set back."""
+        self._records.hurry(self._latest)
+        if self._schedule is not None:
+            self._schedule.cancel()
+            self._schedule = None
         self._wake()
 
     def _wake(self) -> None:

@@ -18,7 +18,7 @@ from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.purge import Purge
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
+from streamapp.runners.worker.clients import brokers_answer, list_offsets
 from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
@@ -35,10 +35,6 @@ class Committer:
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
     contain the results.
-
-    ``abandoned`` is a function, which returns True if the stop of the worker takes too long. A commit that still waits
-    for brokers to acknowledge records is then given up with `BrokerError`. No offsets are committed, so the next owner
-    of the tasks processes the records again.
     """
 
     def __init__(
@@ -48,13 +44,11 @@ class Committer:
         outputs: RecordProducer,
         ledger: RecordProducer,
         membership: Membership,
-        abandoned: Callable[[], bool],
     ) -> None:
         self._admin = admin
         self._outputs = outputs
         self._ledger = ledger
         self._membership = membership
-        self._abandoned = abandoned
         self._purge = Purge(admin, config.repartition_purge_interval_ms)
         self._committed: dict[TopicPartition, Position] = {}
         """The positions that this worker has committed since it received its tasks."""
@@ -82,6 +76,19 @@ class Committer:
             self._outputs.send_now()
 
     @property
+    def waits_for_room(self) -> bool:
+        """True while a task or a commit waits for brokers, because a producer has no room for another record."""
+        return self._outputs.waits_for_room or self._ledger.waits_for_room
+
+    def abandon(self) -> None:
+        """Ends the waits for brokers to acknowledge records, because the stop of the worker takes too long.
+
+        No offsets are committed, so the next owner of the tasks processes the records again.
+        """
+        self._outputs.abandon()
+        self._ledger.abandon()
+
+    @property
     def unacknowledged_bytes(self) -> int:
         """The approximate bytes of outputs that brokers have not acknowledged. With exactly_once_v2, changelog records
         count, too."""
@@ -99,9 +106,7 @@ class Committer:
         ``works_on`` is called with each task before its flush, and with None after the last flush. So the watchdog can
         name the task whose flush hangs.
         """
-        ledger = _Ledger(
-            self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits, letters
-        )
+        ledger = _Ledger(self._admin, self._outputs, self._ledger, member, self._no_longer_waits, letters)
         self.waits_for = "a commit"
         try:
             positions = commit(tasks, ledger, works_on)
@@ -190,12 +195,11 @@ class _Ledger:
         outputs: RecordProducer,
         ledger: RecordProducer,
         member: Member,
-        abandoned: Callable[[], bool],
         committed: Callable[[], None],
         letters: GlobalLetters | None,
     ) -> None:
         self._admin, self._outputs, self._ledger = admin, outputs, ledger
-        self._member, self._abandoned, self._committed = member, abandoned, committed
+        self._member, self._committed = member, committed
         self._letters = letters or GlobalLetters()
 
     def begin(self) -> None:
@@ -206,14 +210,14 @@ class _Ledger:
         """
         self._letters.send(self._outputs.send, now_ms())
         if self._outputs is not self._ledger:
-            self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
+            self._outputs.flush()
             self._ledger.begin()
 
     def acknowledge(self) -> None:
         failpoints.hit("state-flushed")
-        self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
+        self._outputs.flush()
         if self._outputs is not self._ledger:
-            self._ledger.flush(PATIENCE_SECONDS, self._abandoned)
+            self._ledger.flush()
         failpoints.hit("outputs-acknowledged")
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

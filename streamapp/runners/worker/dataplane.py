@@ -24,7 +24,7 @@ from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.live_tasks import LiveTasks
-from streamapp.runners.worker.livetask import LiveTask, now_ms
+from streamapp.runners.worker.livetask import LiveTask, now_ms, steady_ms
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
@@ -104,7 +104,7 @@ class DataPlane(threading.Thread):
         self._membership = membership
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = self._last_send = time.monotonic()
-        self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
+        self._committer = Committer(config, admin, outputs, ledger, membership)
         self._pace = Pace(config.transaction_timeout_ms, 2 * config.memory.uncommitted)
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
@@ -190,19 +190,23 @@ class DataPlane(threading.Thread):
         """
         self._stopping = True
         self._abandoned.set()
+        self._committer.abandon()
 
     def place(self) -> Place | None:
         """The present work of the thread, for the watchdog. None: the thread has ended.
 
         Code of the application runs in a task, in a global store, in a listener, and while tasks and clients are
         closed. If one of these hangs, the watchdog ends the worker. Other waits of this thread, such as a wait for
-        brokers or a write of state, only make the worker not ready.
+        brokers or a write of state, only make the worker not ready. A task that waits for room in the producer's queue
+        waits for brokers, too.
         """
         return None if self._ended else self._place()
 
     def _place(self) -> Place:
         if self._closing:
             return Place("the close of tasks and clients", self.turns, self.ident)
+        if self._committer.waits_for_room:
+            return self._wait_for_brokers("room in the full queue of the producer")
         if (method := self._listeners.at) is not None:
             return Place(method, self.turns, self.ident)
         if (live := self.tasks.current) is not None:
@@ -214,12 +218,12 @@ class DataPlane(threading.Thread):
             asks = "the look-up of committed offsets"
         elif self.restorer.asks:
             asks = "the look-up of the ends of changelogs"
-        what = (
-            "the thread that processes records"
-            if asks is None
-            else f"{asks}, for which brokers have to answer,"
-        )
-        return Place(what, self.turns, self.ident, can_hang=False)
+        if asks is not None:
+            return self._wait_for_brokers(asks)
+        return Place("the thread that processes records", self.turns, self.ident, can_hang=False)
+
+    def _wait_for_brokers(self, asks: str) -> Place:
+        return Place(f"{asks}, for which brokers have to answer,", self.turns, self.ident, can_hang=False)
 
     def look_beside(self) -> None:
         """Asks for the ends of the inputs' logs in place of the data plane, if a slow function keeps it busy.
@@ -439,11 +443,12 @@ class DataPlane(threading.Thread):
         if now - self._last_punctuation < _PUNCTUATE_SECONDS:
             return
         self._last_punctuation = now
+        wall, steady = now_ms(), steady_ms()
         for live in self.tasks.running:
             # In Kafka Streams no punctuator runs in a commit. Records of punctuators would keep steps from draining.
             if not (self._draining and live.task.asynchronous):
                 self.tasks.current = live
-                if live.task.punctuate_wall_clock(now_ms()):
+                if live.punctuate(wall, steady):
                     self._commit_requested |= live.task.commit_requested
                     self._dirty_bytes = None
 

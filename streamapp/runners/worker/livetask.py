@@ -23,11 +23,21 @@ from streamapp.state.rocks import RocksBackend, RocksMemory
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["LiveTask", "TaskOpener", "now_ms"]
+__all__ = ["LiveTask", "TaskOpener", "now_ms", "steady_ms"]
+
+
+_AWAY_MS = 1_000
+"""The longest time between two calls of `LiveTask.punctuate` in which the task can have read its inputs. A turn of the
+data plane takes less, unless the process stands still, a function is slow, or brokers do not answer."""
 
 
 def now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def steady_ms() -> int:
+    """A clock that nobody can set. Only differences have a meaning."""
+    return int(time.monotonic() * 1000)
 
 
 class LiveTask(TaskSession):
@@ -46,6 +56,8 @@ class LiveTask(TaskSession):
         super().__init__(environment, subtopology, id.partition, home, inputs)
         self.id = id
         self._group_without_offsets = group_without_offsets
+        self._wall = self._steady = 0
+        """Both clocks at the start of the task, or at the last `punctuate`, in ms."""
         self.without_offsets: bool = False
         """True: the group has no committed offset in any input of this task."""
         repartition_topics = {topic.name for topic in subtopology.repartition_topics}
@@ -74,6 +86,22 @@ class LiveTask(TaskSession):
         """
         if self.refuses_rows and store in self._own_changelogs:
             raise rows_without_offsets(self.task.plan.application_id, self.id, store)
+
+    def start(self) -> None:
+        super().start()
+        self._wall, self._steady = now_ms(), steady_ms()
+
+    def punctuate(self, wall: int, steady: int) -> bool:
+        """Calls the wall-clock punctuators that are due. Returns True if a punctuator was called.
+
+        The arguments are the present times of both clocks, in ms (`now_ms`, `steady_ms`). If the wall clock has gone
+        back, or further than the task has worked since the last call, the task follows the jump.
+        """
+        went, worked = wall - self._wall, min(steady - self._steady, _AWAY_MS)
+        self._wall, self._steady = wall, steady
+        if went < 0 or went - worked > _AWAY_MS:
+            self.task.clock_jumped(went - worked)
+        return self.task.punctuate_wall_clock(wall)
 
     @property
     def refuses_rows(self) -> bool:

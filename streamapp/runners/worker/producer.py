@@ -8,6 +8,7 @@ offsets still go out together in a short transaction at each commit, so that sta
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -101,6 +102,9 @@ class RecordProducer:
         self._in_transaction = False
         self._refusals = Refusals(config.dead_letter_queue_topic)
         self._knows_refusals = False
+        self._abandoned = threading.Event()
+        self.waits_for_room: bool = False
+        """True while `send` waits for brokers, because librdkafka's queue has no room for another record."""
         self._settings = producer_settings(config, transactional_id)
         self._files = CertificateFiles(self._settings)
         self._renew()
@@ -252,25 +256,35 @@ class RecordProducer:
             self.client.poll(0)
         self._raise_failure(wait=self._patient)
 
+    def abandon(self) -> None:
+        """Ends the waits for brokers to acknowledge records, of now and later, with `BrokerError`.
+
+        Another thread calls this method when a stop takes too long.
+        """
+        self._abandoned.set()
+
     def send_now(self) -> None:
         """Sends records at once that would wait for more records (``linger.ms``)."""
         with self._naming_errors():
             self.client.send_now()
 
-    def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
+    def flush(self) -> None:
         """Waits until the brokers have acknowledged every record.
 
         Raises `ProductionError` for a record that could not be written, and `TransactionAborted` if the caller has to
-        roll back. Raises `BrokerError` if records are still not acknowledged after ``timeout`` seconds, or when
-        ``cancelled`` returns True.
+        roll back. Raises `BrokerError` if records are still not acknowledged after five minutes, or after `abandon`.
         """
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         with self._naming_errors():
             while self.client.flush(FLUSH_STEP_SECONDS) and not self._spoilt:
-                if cancelled() or time.monotonic() > deadline:
-                    left = counted(len(self.client), "record is", "records are")
-                    raise BrokerError(f"{left} still not acknowledged after {timeout:.0f} s")
+                self._check_patience(began)
         self._raise_failure()
+
+    def _check_patience(self, began: float) -> None:
+        seconds = time.monotonic() - began
+        if self._abandoned.is_set() or seconds > PATIENCE_SECONDS:
+            left = counted(len(self.client), "record is", "records are")
+            raise BrokerError(f"{left} still not acknowledged after {seconds:.0f} s")
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -317,14 +331,18 @@ class RecordProducer:
             self.client.flush(1.0)
 
     def _send_when_there_is_room(self, produce: Callable[[], None]) -> None:
-        while not self._spoilt:  # the next `poll` or `flush` raises the failure
-            with self._naming_errors():
-                self.client.poll(_FULL_SECONDS)
-            try:
-                produce()
-                return
-            except BufferError:
-                continue
+        # A flush sends at once, while a poll would wait for more records (``linger.ms``).
+        began, self.waits_for_room = time.monotonic(), True
+        try:
+            while not self._spoilt:  # the next `poll` or `flush` raises the failure
+                self._check_patience(began)
+                with self._naming_errors():
+                    self.client.flush(_FULL_SECONDS)
+                with contextlib.suppress(BufferError):
+                    produce()
+                    return
+        finally:
+            self.waits_for_room = False
 
     @contextlib.contextmanager
     def _naming_errors(self) -> Iterator[None]:

@@ -4,6 +4,10 @@ Python code cannot be interrupted from outside. Without the watchdog, a worker t
 because its heartbeats go on. So the watchdog logs where the worker hangs, makes the worker not ready, and ends it after
 ``max_poll_interval_ms``. Other workers then take its tasks over. The Java consumer also leaves its group after this
 time without a poll. For a wait for brokers or for the coordinator, the watchdog only makes the worker not ready.
+
+The clock of the machine may be set back while librdkafka waits. librdkafka then waits for so much longer, also beyond
+the time-out of its caller. So a worker also ends if such a wait takes longer than ``max_poll_interval_ms``, and the
+clock has gone back by more than this time meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _STUCK_SECONDS = 30.0
 """After hanging for this time, or for a quarter of the limit if that is less, the worker is not ready."""
+_SET_BACK_SECONDS = 5.0
+"""A clock that is set back by less makes no wait much longer."""
 _QUIET_SECONDS = 30.0
 """The shortest time between two warnings about a stuck worker, which may be stuck again at every record."""
 
@@ -42,7 +48,7 @@ class Place(NamedTuple):
     turn: int
     thread: int | None
     can_hang: bool = True
-    """False: the work has a time-out of its own."""
+    """False: the work has a time-out of its own, which holds unless the clock of the machine is set back."""
     patience: float | None = None
     """Seconds until the worker is not ready any more. None: the watchdog decides."""
 
@@ -96,7 +102,9 @@ class Watchdog(threading.Thread):
     Each function of ``places`` returns the present work of one thread as a `Place`; None means no work. A `Place` that
     stays the same for longer than its ``patience`` is noted in `stuck`. Without ``patience``, the time is 30 s, or a
     quarter of ``limit`` if that is less. A `Place` with ``can_hang`` may stay the same for ``limit`` seconds. Then the
-    watchdog calls ``on_hang`` once, and its own thread ends. The function ``on_hang`` ends the worker.
+    watchdog calls ``on_hang`` once, and its own thread ends. The function ``on_hang`` ends the worker. The same holds
+    for each `Place` of a thread during which ``wall_clock`` was set back by more than ``limit``. Nobody can set
+    ``clock``.
     """
 
     def __init__(
@@ -105,13 +113,16 @@ class Watchdog(threading.Thread):
         limit: float,
         on_hang: Callable[[HangingError], None],
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(name="streamapp-watchdog", daemon=True)
         self._places = places
         self._limit = limit
         self._on_hang = on_hang
         self._clock = clock
-        self._since: dict[int, tuple[Place, float]] = {}
+        self._wall_clock = wall_clock
+        self._since: dict[int, tuple[Place, float, float]] = {}
+        """The last place of each thread, and the times of both clocks when the thread came to this place."""
         self._looked_at = clock()
         self._closed = threading.Event()
         self.stuck: str | None = None
@@ -127,7 +138,7 @@ class Watchdog(threading.Thread):
 
     def look(self) -> bool:
         """Looks once. True: a thread hangs, and ``on_hang`` was called."""
-        now, stuck = self._clock(), None
+        now, wall, stuck = self._clock(), self._wall_clock(), None
         # The process itself was suspended, with all its threads.
         stood_still = now - self._looked_at > self._limit
         self._looked_at = now
@@ -136,17 +147,19 @@ class Watchdog(threading.Thread):
             if place is None:
                 self._since.pop(number, None)
                 continue
-            known, since = self._since.get(number, (None, now))
+            known, since, wall_since = self._since.get(number, (None, now, wall))
             if known != place or (stood_still and place.can_hang):
-                self._since[number] = place, now
+                self._since[number] = place, now, wall
                 continue
             seconds = now - since
-            if place.can_hang and seconds > self._limit:
-                self._on_hang(HangingError(_story(place, seconds)))
+            set_back = max(0.0, seconds - (wall - wall_since))
+            lasts = place.thread is not None and set_back > self._limit
+            if seconds > self._limit and (place.can_hang or lasts):
+                self._on_hang(HangingError(_story(place, seconds, set_back)))
                 return True
             patience = min(_STUCK_SECONDS, self._limit / 4) if place.patience is None else place.patience
             if seconds > patience:
-                stuck = f"{place.what} has not come back for {seconds:.0f} s"
+                stuck = f"{place.what} has not come back for {seconds:.0f} s{_cause(set_back)}"
         self.stuck = stuck  # set before the log call, which may hang, too
         self._log(stuck, now)
         return False
@@ -164,7 +177,20 @@ class Watchdog(threading.Thread):
         self._closed.set()
 
 
-def _story(place: Place, seconds: float) -> str:
+def _cause(set_back: float) -> str:
+    if set_back <= _SET_BACK_SECONDS:
+        return ""
+    return (
+        f". Meanwhile the clock of this machine was set back by {set_back:.0f} s, so that waits last longer"
+    )
+
+
+def _story(place: Place, seconds: float, set_back: float) -> str:
+    if not place.can_hang:
+        return (
+            f"{place.what} has not come back for {seconds:.0f} s{_cause(set_back)}. This worker ends, and can be "
+            "started again at once"
+        )
     frame = sys._current_frames().get(place.thread or 0)
     stack = "".join(traceback.format_stack(frame)[-4:]) if frame is not None else ""
     return (

@@ -46,6 +46,12 @@ class Run:
         self.driver = TopologyTestDriver(builder.build())
         self.topic = self.driver.create_input_topic("in", StringSerde(), StringSerde())
 
+    def jump(self, by):
+        """Sets the clock of the task, as a worker does that notices the jump."""
+        self.driver._wall_clock += by
+        self.driver._task.clock_jumped(by)
+        self.driver.advance_wall_clock_time(0)
+
     def pipe(self, *timestamps, key="a"):
         for timestamp in timestamps:
             self.topic.pipe_input(key, str(timestamp), timestamp)
@@ -114,6 +120,21 @@ def test_a_window_that_was_closed_by_the_clock_stays_closed_and_its_records_are_
     run.pipe(400)
     run.pipe(460)
     assert run.results == [("[a@0/50]", 1), ("[a@400/450]", 1)]
+
+
+@HOWS
+def test_a_jump_of_the_clock_closes_no_window(how):
+    """The clock was set forward by three hours, or the process stood still: records of the next hours were late."""
+    run = Run(TimeWindows.of_size_with_no_grace(50), how)
+    run.pipe(5)
+    run.driver.advance_wall_clock_time(50)
+    run.jump(10_800_000)
+    run.pipe(6)
+    run.jump(-10_800_000)
+    run.driver.advance_wall_clock_time(99)
+    assert (run.results, run.driver.dropped_records) == ([], 0)
+    run.driver.advance_wall_clock_time(1)
+    assert run.results == [("[a@0/50]", 2)]
 
 
 @HOWS

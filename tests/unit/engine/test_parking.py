@@ -281,6 +281,29 @@ def test_a_task_that_starts_again_finds_who_waits_and_how_often_it_tried() -> No
     assert sent.to("out") == [("a", "2", 2)]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("error", [ValueError("no"), ConnectionError("down")])
+def test_a_clock_that_is_set_back_makes_no_record_wait_longer(error: Exception, restarted: bool) -> None:
+    """A record, or all records of a service that had failed, waited until the clock reached the old time again."""
+    backend, now, service = MemoryBackend(), [1_000_000], Service()
+    builder = described(service, Retry.by_key(backoff=QUICK))
+    task, sent = task_of(builder, config=CONFIG, backend=backend, now=now)
+    service.down = error
+    feed(task, "in", [("a", "1", 1)])
+    task.process()
+    commit(task)
+    service.down = None
+    now.append(50_000)
+    if restarted:
+        task, sent = task_of(builder, config=CONFIG, backend=backend, now=now)
+    else:
+        task.clock_jumped(-950_000)
+    task.punctuate_wall_clock(50_001)
+    assert sent.to("out") == []
+    task.punctuate_wall_clock(50_100)
+    assert sent.to("out") == [("a", "1", 1)]
+
+
 @pytest.mark.parametrize("size", [1, 200_000, 870_000])
 def test_a_waiting_record_of_any_size_fits_into_messages_of_its_changelog(size: int) -> None:
     """A row has the bytes of the record and of its source as text, so a row is larger than a message may be."""

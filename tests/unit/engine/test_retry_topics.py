@@ -171,8 +171,12 @@ def test_a_task_that_starts_again_finds_who_waits() -> None:
     task.process()
     commit(task)
     assert sent.to("app-look-up-retry-back") == []
-    again = start(SECOND)
-    again.punctuate_wall_clock(SECOND + 1)
+    # The clock was set back: the record waits for its delay, and not until the old time comes again.
+    again = start(-100 * SECOND)
+    again.punctuate_wall_clock(-99 * SECOND - 1)
+    assert sent.to("app-look-up-retry-back") == []
+    again.clock_jumped(-SECOND)
+    again.punctuate_wall_clock(-99 * SECOND)
     assert [record.partition for record in sent.records if record.topic == "app-look-up-retry-back"] == [0]
 
 

@@ -658,6 +658,27 @@ class TestPunctuation:
             task.punctuate_wall_clock(now)
         assert calls == [110, 155, 160]
 
+    def test_a_clock_that_is_set_back_holds_no_punctuator_up(self) -> None:
+        """The next call came only when the clock had reached the old time again."""
+        now = [1_000_000]
+        task, calls = self.ticking(PunctuationType.WALL_CLOCK_TIME, now)
+        task.punctuate_wall_clock(1_000_010)
+        for after in (5_003, 1_003):
+            now.append(after)
+            task.clock_jumped(after - now[-2])
+            for later in (0, 7, 16, 17):
+                task.punctuate_wall_clock(after + later)
+        assert calls == [1_000_010, 5_010, 5_020, 1_010, 1_020]
+
+    def test_a_clock_that_is_set_back_calls_no_punctuator_before_its_start(self) -> None:
+        calls: list[int] = []
+        task, _ = task_of(Topology().add_source("in", "in", **TEXTS), now=[500])
+        task.schedule("ticker", 10, PunctuationType.WALL_CLOCK_TIME, calls.append, 600)
+        task.clock_jumped(-100)
+        for now in (410, 599, 600, 610):
+            task.punctuate_wall_clock(now)
+        assert calls == [600, 610]
+
     def test_a_cancelled_punctuator_is_not_called_again(self) -> None:
         task, calls = self.ticking(PunctuationType.STREAM_TIME, [0])
         feed(task, "in", [("k", "v", 1), ("k", "stop", 2), ("k", "v", 99)])

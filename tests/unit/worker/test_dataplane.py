@@ -18,7 +18,7 @@ from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.topic_ids import LostTopic
-from streamapp.runners.worker import commit, dataplane, stalls
+from streamapp.runners.worker import commit, dataplane, livetask, stalls
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
@@ -151,6 +151,7 @@ class Anything:
     ready = True
     at = None
     unacknowledged_bytes = 0
+    waits_for_room = False
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -256,6 +257,31 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
     plane.restorer.behind = set()  # type: ignore[attr-defined]
     plane._turn()
     assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("wall", "steady", "jumps"),
+    [
+        ([10, 20], [10, 20], []),
+        ([1_500, 3_000], [1_500, 3_000], []),  # slow turns
+        ([10_800_010, 10_800_020], [10, 20], [10_800_000]),
+        ([-10_799_990, -10_799_980], [10, 20], [-10_800_000]),
+        ([60_000, 60_010], [60_000, 60_010], [59_000]),  # the process stood still, or was paused
+        ([10, 5], [10, 20], [-15]),
+    ],
+)
+def test_a_task_follows_jumps_of_the_clock_and_times_without_work(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, wall: list[int], steady: list[int], jumps: list[int]
+) -> None:
+    monkeypatch.setattr(dataplane, "_PUNCTUATE_SECONDS", 3_600)
+    monkeypatch.setattr(livetask, "now_ms", lambda: 0)
+    monkeypatch.setattr(livetask, "steady_ms", lambda: 0)
+    plane.given(1, ONE)
+    live, seen = plane.tasks[ONE], list[int]()
+    monkeypatch.setattr(live.task, "clock_jumped", seen.append)
+    for now in zip(wall, steady, strict=True):
+        live.punctuate(*now)
+    assert seen == jumps
 
 
 @pytest.fixture
@@ -693,12 +719,15 @@ def test_the_watchdog_names_the_work_for_which_brokers_have_to_answer(plane: Pla
     look()
     plane.fetcher.asks, plane.restorer.asks = False, True
     look()
+    plane.ledger.waits_for_room, plane.tasks.current = True, plane.tasks[ONE]
+    look()
     works = (
         "the first transaction",
         "a commit",
         "a rollback",
         "the look-up of committed offsets",
         "the look-up of the ends of changelogs",
+        "room in the full queue of the producer",
     )
     assert seen == [f"{work}, for which brokers have to answer," for work in works]
 

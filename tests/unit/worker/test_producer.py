@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
+from streamapp.errors import BrokerError
 from streamapp.runners.refusals import Failure
 from streamapp.runners.worker import producer
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
@@ -61,7 +62,7 @@ def poll(outputs: RecordProducer) -> None:
 
 
 def flush(outputs: RecordProducer) -> None:
-    outputs.flush(1.0, lambda: False)
+    outputs.flush()
 
 
 def send(outputs: RecordProducer) -> None:
@@ -322,6 +323,39 @@ def test_the_last_results_are_waited_for_before_the_rest_is_given_up(outputs: Re
     outputs.client.purge = lambda: done.append("purge")  # type: ignore[method-assign]
     outputs.close()
     assert done == ["flush", "purge", "flush"]
+
+
+@pytest.mark.parametrize("end", ["abandon", "patience", "room"])
+def test_a_send_into_a_full_queue_waits_for_brokers_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The watchdog blamed the function of the record for this wait, and a stop could not end it."""
+    if end == "patience":
+        monkeypatch.setattr(producer, "PATIENCE_SECONDS", 0.05)
+    full = {"log_level": 0, "queue.buffering.max.kbytes": 1}
+    outputs = RecordProducer(CONFIG.replace(client_properties=full), {"out": 1})
+    waits: list[bool] = []
+    flush = outputs.client.flush
+
+    def look(seconds: float) -> int:
+        waits.append(outputs.waits_for_room)
+        if end == "abandon":
+            outputs.abandon()
+        elif end == "room":
+            outputs.client.purge()
+        return flush(seconds)
+
+    monkeypatch.setattr(outputs.client, "flush", look)
+    outputs.send("out", b"k", b"1" * 900, 0, partition=0)
+    assert not waits
+    if end == "room":
+        outputs.send("out", b"k", b"2" * 900, 0, partition=0)
+    else:
+        with pytest.raises(BrokerError, match="still not acknowledged"):
+            outputs.send("out", b"k", b"2" * 900, 0, partition=0)
+    assert waits
+    assert all(waits)
+    assert not outputs.waits_for_room
 
 
 def test_a_transaction_is_told_to_end_before_its_producer_is_thrown_away(outputs: RecordProducer) -> None:

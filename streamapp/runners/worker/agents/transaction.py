@@ -54,7 +54,6 @@ class AgentTransactions:
         self._numbers = itertools.count(1)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agents")
         self._producer: RecordProducer | None = None
-        self._closed = False
         self.pace: Pace = Pace(config.transaction_timeout_ms, config.memory.uncommitted)
         self.progress: Progress = Progress()
 
@@ -92,8 +91,8 @@ class AgentTransactions:
         return {TP(*tp): offset for tp, offset in found.items()}
 
     async def close(self) -> None:
-        self._closed = True
         if self._producer is not None:
+            self._producer.abandon()
             await self._in_thread(self._producer.close)
         self._thread.shutdown(wait=False)
 
@@ -125,7 +124,7 @@ class AgentTransactions:
             producer.begin()
             for bound in messages:
                 self._send(producer, bound)
-            producer.flush(PATIENCE_SECONDS, lambda: self._closed)
+            producer.flush()
             failpoints.hit("agents-sent")
             admin = admin_client(self._config)
             producer.commit(
