@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
@@ -175,6 +177,8 @@ def _here(
     per_second: float | None,
 ) -> tuple[Reconciliation, int | None]:
     """The comparison in this process, and the number of records that were sent again."""
+    # Without a handler, SIGTERM would leave the ledger, which may be as large as the source.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with (
         tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch,
         ExitStack() as stack,

@@ -24,6 +24,7 @@ from streamapp.producer import SyncReliableProducer, reconciliation
 from streamapp.producer.session import BookmarkedSession
 from streamapp.serdes import schema_registry
 
+from ..processes import until
 from ..unit.registry.scripted import ScriptedRegistry
 from .topics import Topics
 
@@ -155,15 +156,14 @@ def test_a_line_that_the_next_run_would_miss_again_is_refused_before_anything_is
 
 
 @pytest.mark.parametrize("step", ["producer-sent", "producer-bookmarked", "producer-committed"])
-def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str) -> None:
+def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, tmp_path: Path, step: str) -> None:
     topic = topics.create()
     names = [f"o{number}" for number in range(40)]
     send(topics, topic, names[::2])
     arguments = ["reconcile", topic, "--source", source_of(names), "--republish", "10"]
     command = [sys.executable, "-c", "from streamapp.cli import main; main()", *arguments]
-    killed = subprocess.run(
-        command, env={**os.environ, "STREAMAPP_FAILPOINT": f"{step}:kill:2"}, timeout=120, capture_output=True
-    )
+    environ = {**os.environ, "STREAMAPP_FAILPOINT": f"{step}:kill:2", "TMPDIR": str(tmp_path)}
+    killed = subprocess.run(command, env=environ, timeout=120, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = run(*arguments[1:])
     assert again.exit_code == 0, again.output
@@ -171,6 +171,27 @@ def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str)
     assert f"| republished | {20 - sent:,} |" in again.output
     keys = [key for rows in topics.read(topic).values() for key, _ in rows]
     assert sorted(keys) == sorted(name.encode() for name in names)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_by_a_signal_leaves_nothing_on_disk(
+    topics: Topics, tmp_path: Path, number: signal.Signals
+) -> None:
+    """SIGTERM left the ledger in the temporary folder, so each such run filled more of the disk."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    names = [f"o{number}" for number in range(20)]
+    arguments = ["reconcile", topics.create(), "--source", source_of(names), "--republish", "10"]
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", *arguments]
+    environ = {**os.environ, "STREAMAPP_FAILPOINT": "producer-sent:stop", "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as stopped:
+        status = Path(f"/proc/{stopped.pid}/status")
+        until(lambda: "State:\tT" in status.read_text(), 120, lambda: "it does not reach the failpoint")
+        assert [path.name.rpartition("-")[0] for path in scratch.iterdir()] == ["streamapp-reconcile"]
+        stopped.send_signal(number)
+        stopped.send_signal(signal.SIGCONT)
+        assert stopped.wait(120) == {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: 1}[number]
+    assert not [*scratch.iterdir()]
 
 
 @pytest.mark.parametrize("ends", [False, True])
