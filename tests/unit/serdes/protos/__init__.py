@@ -18,15 +18,15 @@ HERE = Path(__file__).parent
 
 def compiled(folder: Path, name: str) -> Any:
     """The module of a .proto file in a folder; modules of other versions need other file names."""
-    out = tempfile.mkdtemp(prefix="protos-")
     include = Path(grpc_tools.__file__).parent / "_proto"
-    arguments = ["protoc", f"-I{folder}", f"-I{include}", f"--python_out={out}", f"{name}.proto"]
-    assert protoc.main(arguments) == 0, arguments
-    sys.path.insert(0, out)
-    try:
-        return import_module(f"{name}_pb2")
-    finally:
-        sys.path.remove(out)
+    with tempfile.TemporaryDirectory(prefix="protos-") as out:
+        arguments = ["protoc", f"-I{folder}", f"-I{include}", f"--python_out={out}", f"{name}.proto"]
+        assert protoc.main(arguments) == 0, arguments
+        sys.path.insert(0, out)
+        try:
+            return import_module(f"{name}_pb2")
+        finally:
+            sys.path.remove(out)
 
 
 shop = compiled(HERE, "shop")
