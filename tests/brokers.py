@@ -17,19 +17,21 @@ from streamapp.broker import LocalKafka
 from streamapp.broker.distribution import find_java, kafka_jars
 from streamapp.broker.properties import parse, render
 
-__all__ = ["LightKafka", "SteadyKafka", "read_settings", "set_settings"]
+__all__ = ["LIGHT_JAVA", "LightKafka", "SteadyKafka", "read_settings", "set_settings"]
+
+LIGHT_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java's options for a short life: to compile for speed would take more CPU than it saves."""
 
 
 class LightKafka(LocalKafka):
-    """Brokers for a short life: they are not compiled for speed, which takes more CPU than all that tests send.
+    """Brokers for a short life.
 
     Java maps the archive of classes into memory (class-data sharing), and passes over an archive that does not fit.
     """
 
     def _java(self) -> list[str]:
         java, *options = super()._java()
-        light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *self._classes()]
-        return [java, *light, *options]
+        return [java, *LIGHT_JAVA, *self._classes(), *options]
 
     def _classes(self) -> list[str]:
         archive = _class_archive()

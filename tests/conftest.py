@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,11 +11,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 from streamapp.broker import LocalKafka
 
-from .brokers import SteadyKafka
+from .brokers import LIGHT_JAVA, SteadyKafka
 
 # A busy machine makes examples slow, not wrong.
 settings.register_profile("streamapp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamapp")
+
+# Spark's launcher adds these options to each driver, also to drivers that commands and demos start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(LIGHT_JAVA))
 
 
 FIRST = (

@@ -31,6 +31,7 @@ if COMPILED:
     from streamapp.broker import _native
 
 __all__ = [
+    "TO_THE_END",
     "Client",
     "ColumnConsumer",
     "ConsumerEvent",
@@ -304,6 +305,18 @@ def passes(error: KafkaError) -> bool:
     either."""
     return no_right_to_group(error) or goes_away(error)
 
+
+TO_THE_END: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 10,
+}
+"""The settings of a client that reads partitions up to their present ends, and then is done.
+
+librdkafka tells the end of a partition after a fetch without records. Brokers answer such a fetch after
+``fetch.wait.max.ms``, by default half a second. A client that reads on for a long time needs the default, because it
+would otherwise ask a hundred times a second.
+"""
 
 _READ = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic"}
 

@@ -21,7 +21,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp._base.counted import counted
 from streamapp._base.utc import utc
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import passes
+from streamapp.broker.consumer import TO_THE_END, passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import pairs
@@ -220,9 +220,9 @@ def read(name: str, follow: bool, place: bool) -> None:
                 **settings.librdkafka(),
                 "client.id": "streamapp",
                 "group.id": "streamapp-topic-read",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
                 "isolation.level": "read_committed",
+                **TO_THE_END,
+                **({"fetch.wait.max.ms": 500} if follow else {}),
             }
         )
         try:

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import next_message
+from streamapp.broker.consumer import TO_THE_END, next_message
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, broker_error
@@ -509,10 +509,9 @@ def _consumer(config: StreamsConfig) -> _Closing:
                 {
                     **current,
                     "group.id": f"{config.application_id}-desk",
-                    "enable.auto.commit": False,
+                    **TO_THE_END,
                     # The records at the position may be deleted during a slow replay.
                     "auto.offset.reset": "earliest",
-                    "enable.partition.eof": True,
                     "isolation.level": "read_committed",
                     "queued.max.messages.kbytes": 4_096,  # a worker has the memory for this queue, too
                 }

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import passes
+from streamapp.broker.consumer import TO_THE_END, passes
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
@@ -303,8 +303,7 @@ def _records(
             **settings.librdkafka(),
             "group.id": "streamapp-reconcile",
             "client.id": "streamapp-reconcile",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
+            **TO_THE_END,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
         }

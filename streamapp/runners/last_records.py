@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import next_message
+from streamapp.broker.consumer import TO_THE_END, next_message
 from streamapp.broker.settings import KafkaSettings
 from streamapp.records import Headers, TopicPartition
 
@@ -39,8 +39,7 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
             **settings.librdkafka(),
             "client.id": "streamapp",
             "group.id": "streamapp-last-records",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
+            **TO_THE_END,
             "isolation.level": "read_committed",
         }
     )

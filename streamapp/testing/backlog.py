@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker import KafkaAdmin, KafkaSettings
+from streamapp.broker.consumer import TO_THE_END
 from streamapp.broker.requests import committed
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -36,8 +37,7 @@ class Backlog:
             {
                 **kafka.librdkafka(),
                 "group.id": plan.application_id,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
+                **TO_THE_END,
                 "isolation.level": "read_committed",
                 "log_level": 3,
             }

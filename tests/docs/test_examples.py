@@ -16,6 +16,7 @@ import io
 import pkgutil
 import re
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -31,6 +32,12 @@ _BLOCK = re.compile(
 )
 _PRINTS = re.compile(r"^\s*# prints: ?(.*)$", re.MULTILINE)
 _NEEDS = {"streamapp.runners.spark": "pyspark"}
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples make temporary folders, and do not say how to delete them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 class Block(NamedTuple):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from streamapp.broker.distribution import KAFKA_VERSION, find_java, maven_jars
 
+from ..brokers import LIGHT_JAVA
+
 __all__ = ["JavaApplication", "class_path"]
 
 LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -39,7 +41,7 @@ class JavaApplication:
                 [
                     *(
                         find_java(),
-                        "-XX:TieredStopAtLevel=1",
+                        *LIGHT_JAVA,
                         "-Xmx256m",
                         LOG_LEVEL,
                         "-cp",

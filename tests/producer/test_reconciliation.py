@@ -156,15 +156,14 @@ def test_a_line_that_the_next_run_would_miss_again_is_refused_before_anything_is
 
 
 @pytest.mark.parametrize("step", ["producer-sent", "producer-bookmarked", "producer-committed"])
-def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, step: str) -> None:
+def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, tmp_path: Path, step: str) -> None:
     topic = topics.create()
     names = [f"o{number}" for number in range(40)]
     send(topics, topic, names[::2])
     arguments = ["reconcile", topic, "--source", source_of(names), "--republish", "10"]
     command = [sys.executable, "-c", "from streamapp.cli import main; main()", *arguments]
-    killed = subprocess.run(
-        command, env={**os.environ, "STREAMAPP_FAILPOINT": f"{step}:kill:2"}, timeout=120, capture_output=True
-    )
+    environ = {**os.environ, "STREAMAPP_FAILPOINT": f"{step}:kill:2", "TMPDIR": str(tmp_path)}
+    killed = subprocess.run(command, env=environ, timeout=120, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = run(*arguments[1:])
     assert again.exit_code == 0, again.output

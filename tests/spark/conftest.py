@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from .backfill.cluster import Cluster
 
 @pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
-    # Small data and short jobs: compiling for speed would cost more than it brings.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     settings = {
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.memory": "1g",

@@ -11,7 +11,7 @@ from itertools import accumulate
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.consumer import next_message
+from streamapp.broker.consumer import TO_THE_END, next_message
 from streamapp.broker.consumer_groups import look_at_group
 from streamapp.engine.parked import begins_record
 from streamapp.errors import BrokerError
@@ -69,8 +69,7 @@ def _waiting(subject: Subject, topic: str) -> int:
     settings = {
         **subject.client,
         "group.id": "streamapp-doctor",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
+        **TO_THE_END,
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
         "log_level": 0,

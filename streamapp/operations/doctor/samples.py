@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp.broker.consumer import TO_THE_END
 from streamapp.operations.offsets.positions import Position
 from streamapp.records import TopicPartition
 
@@ -49,8 +50,7 @@ def sample(
         {
             **client,
             "group.id": "streamapp-doctor",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
+            **TO_THE_END,
             "isolation.level": "read_committed" if first else "read_uncommitted",
             "auto.offset.reset": "earliest",
             "log_level": 0,

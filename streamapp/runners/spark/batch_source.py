@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import ConsumerEvent, passes
+from streamapp.broker.consumer import TO_THE_END, ConsumerEvent, passes
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader
@@ -299,8 +299,7 @@ class KafkaReader:
             {
                 **client,
                 "group.id": "streamapp-batch",  # required, never joined
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
+                **TO_THE_END,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
             }

@@ -3,6 +3,7 @@ error."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import sys
@@ -78,6 +79,14 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
                 f"Port {self.app.conf.web_port} is in use, for example by another worker. Choose another port with "
                 f"--web-port ({exc.strerror})."
             )
+
+    async def _sentinel_task(self) -> None:
+        """The last thing on the event loop: waits until the tasks that Faust has cancelled have ended.
+
+        Faust instead always waits for one second, which is the limit here.
+        """
+        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(tasks, timeout=1.0)
 
     def execute_from_commandline(self) -> NoReturn:
         try:

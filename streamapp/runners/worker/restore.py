@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
+from streamapp.broker.consumer import TO_THE_END
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.requests import LastingAdmin
@@ -198,7 +199,7 @@ class Restorer(ChangelogReader):
     """
 
     # A changelog that is added waits for the end of the running fetch, so fetches must be short.
-    _settings: ClassVar = {"fetch.wait.max.ms": 10}
+    _settings: ClassVar = TO_THE_END
 
     def __init__(self, config: StreamsConfig, admin: LastingAdmin, listeners: ListenerCalls) -> None:
         super().__init__(config, admin, listeners)

@@ -42,7 +42,6 @@ class Run:
                     **os.environ,
                     **cluster.environ(application),
                     "STREAMAPP_FAILPOINT": failpoints,
-                    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",
                 },
             )
 

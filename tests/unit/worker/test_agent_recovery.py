@@ -7,6 +7,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import faust
 import pytest
 from aiokafka import AIOKafkaConsumer
 from faust.tables.recovery import ServiceStopped
@@ -89,6 +90,40 @@ async def test_a_recovery_that_brokers_do_not_answer_ends_the_worker() -> None:
     recovery._stopped.set()
     with pytest.raises(ServiceStopped):
         await recovery._wait(asyncio.sleep(60), 0.01)
+
+
+@pytest.mark.parametrize("reads", ["after a while", "never"])
+async def test_topics_that_agents_derive_before_their_first_read_are_in_the_first_subscription(
+    reads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that comes later costs another rebalance, 45 seconds afterwards. An agent that never reads delays nothing
+    for long."""
+    app = App("told", datadir="unused")
+    known: list[str] = []
+
+    @app.agent(app.topic("numbers", value_serializer="raw"))
+    async def sort(stream: Any) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        if reads == "never":
+            await asyncio.Event().wait()
+        async for _ in stream.group_by(len, name="length", partitions=1):
+            pass
+
+    async def subscribe() -> None:
+        known.extend(name for topic in app.topics for name in topic.topics)
+
+    async def nothing(*_: Any, **__: Any) -> None:
+        """No broker is there."""
+
+    monkeypatch.setattr(app.tables, "_update_channels", subscribe)
+    monkeypatch.setattr(app.tables, "_recovery", SimpleNamespace(start=nothing))
+    monkeypatch.setattr(faust.Topic, "maybe_declare", nothing)
+    await app.agents.on_start()
+    await app.tables.on_start()
+    await app.agents.stop()
+    derived = [name for name in known if "length" in name]
+    assert (len(known), len(derived)) == ((2, 1) if reads == "after a while" else (1, 0))
 
 
 class Changelog:

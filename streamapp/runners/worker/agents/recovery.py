@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from streamapp.errors import BrokerError
 __all__ = ["AgentTableManager"]
 
 _LOOK_SECONDS = 0.2
+_FIRST_READ_SECONDS = 1.0
+"""The longest wait for agents that do not read yet, which Faust always waits."""
 
 
 class _ChangelogQueue(ThrowableQueue):  # type: ignore[misc]
@@ -124,10 +127,27 @@ class _Recovery(Recovery):  # type: ignore[misc]
 
 
 class AgentTableManager(TableManager):  # type: ignore[misc]
-    """Faust's tables, restored up to the end of their changelogs."""
+    """Faust's tables, restored up to the end of their changelogs.
+
+    The worker subscribes to its topics when the tables have started. A topic that comes later costs another rebalance
+    45 seconds afterwards. An agent may add such a topic before its first read, for example with ``group_by``. Faust
+    always waits for one second before it starts the tables. This class waits until all agents read.
+    """
 
     _recovery: Recovery | None
     _changelog_queue: Any
+
+    async def on_start(self) -> None:
+        late = time.monotonic() + _FIRST_READ_SECONDS
+        while not self._agents_read() and time.monotonic() < late and not self.should_stop:
+            await self.sleep(0.01)
+        if not self.should_stop:
+            await self._update_channels()
+            await self.recovery.start()
+
+    def _agents_read(self) -> bool:
+        actors = [actor for agent in self.app.agents.values() for actor in agent._actors]
+        return all(actor.stream.get_active_stream().started for actor in actors)
 
     @property
     def recovery(self) -> Recovery:
