@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from streamapp.state.cache import RecordCache, ShowingCachedStore
 from streamapp.state.cache_order import CacheOrder
-from streamapp.state.formats import MAX_LONG
-from streamapp.state.key_image import KeyImage
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.write_behind import MISSING, Row, Write
 
@@ -30,8 +29,10 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
-        self._by_key: dict[Any, KeyImage] | None = None
-        """The rows in the cache by key. None until the first look-up of expired rows needs this index."""
+        self._of_key: dict[Any, list[tuple[Any, Any]]] = {}
+        """For each key, slot and row key of its entries in order, as far as a look-up has needed the order."""
+        self._ordered = 0
+        """The number of entries in `_of_key`."""
         self._latest = self._observed
         self._order_of_cache = CacheOrder(self._held, self._place_in_cache)
         """The rows in the order of Kafka Streams' cache."""
@@ -50,8 +51,6 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
             write(row_key, row)
             if images.young or images.old:
                 keep_in_image(row_key, row)
-            if self._by_key is not None:
-                self._index(self._by_key, row_key, row)
 
         return write_and_see
 
@@ -67,8 +66,6 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
             dirty[row_key] = row
             if images.young or images.old:
                 keep_in_image(row_key, row)
-            if self._by_key is not None:
-                self._index(self._by_key, row_key, row)
 
         return rewrite
 
@@ -107,19 +104,18 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
     def _leave(self, row_key: Any) -> None:
         super()._leave(row_key)
         self._order_of_cache.leave(row_key)
-        if self._by_key is not None:
-            self._index(self._by_key, row_key, MISSING)
+        entries = self._of_key.get(row_key[0])
+        if entries is not None:
+            slot = self._slot(row_key)
+            at = bisect_left(entries, (slot,))
+            if at < len(entries) and entries[at][0] == slot:
+                del entries[at]
+                self._ordered -= 1
+                if not entries:
+                    del self._of_key[row_key[0]]
 
     def _newest(self) -> int:
         return max(self._latest, self._observed)  # restored rows pass the cache by
-
-    def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
-        image = by_key.get(row_key[0])
-        if image is None:
-            image = by_key[row_key[0]] = KeyImage(0)
-        image.put(self._slot(row_key), row)
-        if not image.slots:
-            del by_key[row_key[0]]
 
     def _expired(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
         """Slots and rows of a key that have expired in the store and are still in the cache."""
@@ -129,16 +125,21 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
         """Slots and rows of a key in the cache, without deleted rows."""
         if time_from > time_to:
             return []
-        if self._by_key is None:
-            self._by_key = {}
-            for row_key, row in self._in_cache():
-                self._index(self._by_key, row_key, row)
-        image = self._by_key.get(key)
-        if image is None:
-            return []
-        slots = image.slots
-        low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
-        return list(zip(slots[low:high], image.rows[low:high], strict=True))
+        entries = self._entries_of(key)
+        low, high = bisect_left(entries, ((time_from,),)), bisect_left(entries, ((time_to + 1,),))
+        held = self._held
+        rows = [(slot, held[row_key].row) for slot, row_key in entries[low:high]]
+        return [entry for entry in rows if entry[1][0] is not None]
+
+    def _entries_of(self, key: Any) -> Sequence[tuple[Any, Any]]:
+        """Slot and row key of the entries of a key in order, also of those with a deleted row."""
+        held, of_key = self._held, self._of_key
+        new = len(held) - self._ordered
+        if new:  # new entries are at the end of the dict
+            self._ordered = len(held)
+            for row_key in reversed(list(islice(reversed(held), new))):
+                insort(of_key.setdefault(row_key[0], []), (self._slot(row_key), row_key))
+        return of_key.get(key, ())
 
     def _in_cache(self) -> Iterator[tuple[Any, Row]]:
         """All rows in the cache, without deleted rows."""

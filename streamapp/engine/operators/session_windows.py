@@ -41,7 +41,8 @@ class SessionWindowAggregate(WindowedAggregate):
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         find, put, remove = store.find_sessions, store.put, store.remove
         gap = self.windows.gap_ms
-        copy = copier_for_old(store, self.send_old and forward is not emit_nothing)
+        emits = forward is not emit_nothing
+        copy = copier_for_old(store, self.send_old and emits)
 
         def place(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
             start = end = timestamp
@@ -56,9 +57,12 @@ class SessionWindowAggregate(WindowedAggregate):
             if start != timestamp or end != timestamp:
                 for session_start, session_end, session in merged:
                     remove(key, session_start, session_end, timestamp)
-                    forward(Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS)
+                    if emits:
+                        former = Windowed(key, session_start, session_end)
+                        forward(former, None, session, session_end, NO_HEADERS)
             put(key, start, end, result, timestamp)
-            forward(Windowed(key, start, end), result, None, end, NO_HEADERS)
+            if emits:
+                forward(Windowed(key, start, end), result, None, end, NO_HEADERS)
             return 0
 
         return place

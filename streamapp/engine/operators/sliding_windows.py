@@ -83,8 +83,9 @@ class _WindowUpdate:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
         self.scan_key, self.put, self.forward = store.scan_key, store.put, forward
+        self.emits = forward is not emit_nothing
         self.copy = copier(store)
-        self.keep_old = copier_for_old(store, operator.send_old and forward is not emit_nothing) is not None
+        self.keep_old = copier_for_old(store, operator.send_old and self.emits) is not None
         self.writes: list[tuple[int, Any, Any, int, int]] = []
         """For each window: start, new and old aggregate, time of the row, time of the result."""
 
@@ -106,9 +107,9 @@ class _WindowUpdate:
         """
         for start, new, old, put_at, timestamp in self.writes:
             self.put(self.key, new, start, put_at)
-            self.forward(
-                Windowed(self.key, start, start + self.difference), new, old, timestamp, self.headers
-            )
+            if self.emits:
+                window = Windowed(self.key, start, start + self.difference)
+                self.forward(window, new, old, timestamp, self.headers)
 
     def regular(self) -> None:
         """Places a record whose left window starts at 0 or later. Windows are read from the newest to the oldest."""

@@ -890,3 +890,41 @@ def test_a_listener_gets_a_copy_of_an_exact_value_that_can_change_in_place():
     life.store.flush()
     assert [(key, new.number) for key, new, *_ in heard] == [("a", 0), ("b", 3)]
     assert not any(new is count for _, new, *_ in heard for count in written)
+
+
+STEPS = st.lists(
+    st.tuples(KEYS, st.integers(0, 8), st.sampled_from([None, 1, 2]), st.booleans(), st.booleans()),
+    max_size=60,
+)
+
+
+@given(STEPS, st.sampled_from([200, 400, 100_000]))
+def test_entries_of_a_key_are_found_in_order_after_any_evictions_and_flushes(steps, max_bytes):
+    life, _ = cached_life(kind="window", retention_ms=1_000, size_ms=5, max_bytes=max_bytes)
+    store = life.store
+    for key, start, value, looks, flushes in steps:
+        store.put(key, value, start)
+        if flushes:
+            store.flush()
+        if looks:
+            held = {row_key: entry.row for row_key, entry in store._held.items()}
+            for name in "abc":
+                rows = [(row_key[1:], held[row_key]) for row_key in held if row_key[0] == name]
+                found = sorted((slot, row) for slot, row in rows if row[0] is not None and 2 <= slot[0] <= 6)
+                assert store._in_cache_of(name, 2, 6) == found
+    assert store._ordered == sum(map(len, store._of_key.values())) <= len(store._held)
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_a_write_of_a_row_in_the_cache_leaves_the_order_of_the_entries_alone(kind):
+    life, _ = cached_life(kind=kind, retention_ms=1_000, **({"size_ms": 5} if kind == "window" else {}))
+    store = life.store
+
+    def put(value):
+        store.put("a", value, 5) if kind == "window" else store.put("a", 5, 5, value)
+
+    put(1)
+    assert len(store._in_cache_of("a", 0, 9)) == 1
+    with mock.patch.object(store, "_slot", side_effect=AssertionError("the write looks for the row's place")):
+        put(2)
+    assert [row[0] for _, row in store._in_cache_of("a", 0, 9)] == [store._values.keep(2)]
