@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from streamapp.records import RecordBatch
@@ -22,7 +23,7 @@ class LruStore(KeyValueStore):
     """A `KeyValueStore` in memory that keeps the ``max_entries`` entries that were read or written last.
 
     Every other entry is deleted (evicted), and its tombstone goes to the changelog. A scan does not count as use of the
-    entries that it shows.
+    entries that it shows. After a restore, the order of use is that of the changelog, which does not know of reads.
     """
 
     def __init__(
@@ -71,6 +72,19 @@ class LruStore(KeyValueStore):
 
     def _evicted(self, row_key: Any, row: Row) -> None:
         self._delete(row_key, row)
+
+    def _in_log_order(self) -> dict[Any, Row]:
+        """Deletions first, then the other rows by their last use, so that a restored store evicts the same rows.
+
+        All dirty rows were used since the last commit. So the search from the end stops before it comes to rows that
+        were used earlier.
+        """
+        order = {row_key: row for row_key, row in self._dirty.items() if row[0] is None}
+        kept = len(self._dirty) - len(order)
+        last_first = islice((row_key for row_key in reversed(self._rows) if row_key in self._dirty), kept)
+        for row_key in reversed(list(last_first)):
+            order[row_key] = self._dirty[row_key]
+        return order
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         puts = write_set.puts.setdefault(self.name, [])

@@ -301,7 +301,7 @@ class WriteBehindStore(Store):
         self._seal(self._log_at_commit)
 
     def _seal(self, logged: bool) -> None:
-        sealed = self._sealed = dict(self._dirty)
+        sealed = self._sealed = self._in_log_order()
         keys, local_keys = self._encoded(sealed)
         to_bytes = self._values.to_bytes
         values: list[bytes | None] = [
@@ -330,6 +330,10 @@ class WriteBehindStore(Store):
         self._batch = batch
         if batch and not self._sized:
             self._row_size = sum(len(key) + len(value or b"") for key, value in batch) // len(batch)
+
+    def _in_log_order(self) -> dict[Any, Row]:
+        """The dirty rows, in the order in which they go to the changelog."""
+        return dict(self._dirty)
 
     def _log_rows(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]

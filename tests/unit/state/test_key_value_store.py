@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import ROW_LIMITS, Life, TaggedSerde
 
@@ -235,6 +235,33 @@ def test_an_lru_store_keeps_the_entries_used_last(steps):
     life.commit()
     life.reopen()
     assert {key: life.store.get(key) for key in model} == model
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "put", "delete", "commit"]), KEYS, st.integers(0, 9)), max_size=40
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+@example([("put", "a", 1), ("put", "b", 1), ("put", "z", 1), ("put", "a", 2)], False, False)
+@example([("put", "a", 1), ("put", "b", 1), ("put", "z", 1), ("put", "a", 2)], True, False)
+def test_a_restored_lru_store_evicts_the_same_rows_as_before(steps, timestamped, log_each):
+    kind, when = ("timestamped", (5,)) if timestamped else ("lru", ())
+    life = Life(log_each and not timestamped, kind=kind, max_entries=3, persistent=False)
+    for step, key, value in steps:
+        if step == "commit":
+            life.commit()
+        elif step == "put":
+            life.store.put(key, value, *when)
+        else:
+            life.store.delete(key)
+    life.commit()
+    restored = life.restored()
+    for key in ("n1", "n2", "n3"):
+        assert list(restored.all()) == list(life.store.all())
+        for store in (restored, life.store):
+            store.put(key, 0, *when)
 
 
 def test_an_lru_store_logs_what_it_evicts_before_what_it_puts():
