@@ -47,6 +47,7 @@ OUTPUTS = (
         "departures",
         "leg-delays",
         "slowest",
+        "recent",
         "hourly",
         "hourly-final",
         "trails",
@@ -54,7 +55,18 @@ OUTPUTS = (
         "closed",
         "sessions",
     ),
-    *("with-plane", "trips", "arrived", "priced", "by-carrier", "rated", "owned", "models", "numbered"),
+    *(
+        "with-plane",
+        "trips",
+        "arrived",
+        "priced",
+        "by-carrier",
+        "rated",
+        "owned",
+        "models",
+        "settled",
+        "numbered",
+    ),
 )
 UNORDERED = frozenset({"departures", "models", "owned"})
 """Outputs whose keys get records over several partitions of an internal topic: only the last value is certain."""
@@ -90,6 +102,12 @@ def _count(flights: Flights, prefix: str) -> None:
         materialized=Materialized("slowest", **BOTH_TEXT, store_type="in_memory"),
     )
     slowest.to_stream().to(f"{prefix}slowest", **BOTH_TEXT)
+    recent = flights.group_by_key(**BOTH_TEXT).count(
+        materialized=Materialized(
+            "recent", key_serde=TEXT, value_serde=NUMBER, store_type="lru", max_entries=5
+        )
+    )
+    recent.to_stream().to(f"{prefix}recent", key_serde=TEXT, value_serde=NUMBER)
 
 
 def _windows(flights: KGroupedStream[str, str], prefix: str) -> None:
@@ -148,6 +166,8 @@ def _tables(builder: StreamsBuilder, planes: KTable[str, str], prefix: str) -> N
     by_model = planes.group_by(lambda tail, plane: (_field(plane, 0), plane), **BOTH_TEXT)
     models = by_model.count(materialized=Materialized("models", value_serde=NUMBER))
     models.to_stream().to(f"{prefix}models", key_serde=TEXT, value_serde=NUMBER)
+    settled = planes.suppress(Suppressed.until_time_limit(MINUTE, BufferConfig.unbounded()))
+    settled.to_stream().to(f"{prefix}settled", **BOTH_TEXT)
 
 
 def _processors(builder: StreamsBuilder, flights: Flights, prefix: str) -> None:

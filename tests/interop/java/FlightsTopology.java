@@ -84,6 +84,9 @@ final class FlightsTopology {
             .reduce((slowest, flight) -> delay(flight) > delay(slowest) ? flight : slowest,
                 Materialized.<String, String>as(Stores.inMemoryKeyValueStore("slowest")).withKeySerde(TEXT).withValueSerde(TEXT))
             .toStream().to(prefix + "slowest", Produced.with(TEXT, TEXT));
+        flights.groupByKey(Grouped.with(TEXT, TEXT))
+            .count(Materialized.<String, Long>as(Stores.lruMap("recent", 5)).withKeySerde(TEXT).withValueSerde(NUMBER))
+            .toStream().to(prefix + "recent", Produced.with(TEXT, NUMBER));
     }
 
     private void windows(KGroupedStream<String, String> flights) {
@@ -131,6 +134,7 @@ final class FlightsTopology {
         planes.groupBy((tail, plane) -> KeyValue.pair(field(plane, 0), plane), Grouped.with(TEXT, TEXT))
             .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("models").withValueSerde(NUMBER))
             .toStream().to(prefix + "models", Produced.with(TEXT, NUMBER));
+        text(planes.suppress(Suppressed.untilTimeLimit(MINUTE, BufferConfig.unbounded())).toStream(), "settled");
     }
 
     private void processors(KStream<String, String> flights) {
