@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["EndedBySignal", "cleaning_up", "signal_behind", "without_clean_up"]
+__all__ = ["EndedBySignal", "cleaning_up", "signal_behind", "stopping", "without_clean_up"]
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_UNHANDLED = (signal.SIG_DFL, signal.default_int_handler)
+_TWICE_SECONDS = 0.1
+"""A second signal within this time is no second wish: `timeout` signals the process, and then its process group."""
 
 
 class EndedBySignal(SystemExit):
@@ -24,44 +29,64 @@ class EndedBySignal(SystemExit):
 
 @contextmanager
 def cleaning_up() -> Iterator[None]:
-    """Within the block, SIGTERM and SIGHUP raise `EndedBySignal`. After the block, the process ends by this signal.
+    """Within the block, Ctrl-C raises `KeyboardInterrupt`, and SIGTERM and SIGHUP raise `EndedBySignal`. After an
+    `EndedBySignal`, the process ends by this signal.
 
     So callers such as a shell see the signal and no exit code. A second signal ends the process at once. A signal that
     the caller ignores stays ignored, as under nohup. A command may set other handlers, for example to stop slowly.
+    Only the main thread can set handlers, so the block changes nothing in other threads.
     """
-
-    def end(number: int, frame: FrameType | None) -> None:
-        _default(end)
-        raise EndedBySignal(number)
-
-    for each in _SIGNALS:
-        if signal.getsignal(each) is signal.SIG_DFL:
+    if not _in_main_thread():
+        yield
+        return
+    earlier = {each: signal.getsignal(each) for each in _SIGNALS}
+    end = _first(_SIGNALS, _raise)
+    for each, handler in earlier.items():
+        if handler in _UNHANDLED:
             signal.signal(each, end)
     try:
         yield
     except EndedBySignal as ended:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
+            with suppress(OSError, ValueError, AttributeError):  # closed here, or closed by the caller
                 stream.flush()
         signal.signal(ended.number, signal.SIG_DFL)
         os.kill(os.getpid(), ended.number)
         raise  # the first process of a container does not end by its own signal
     finally:
-        _default(end)
+        for each, handler in earlier.items():
+            if signal.getsignal(each) is end:
+                signal.signal(each, handler)
+
+
+def stopping(stop: Callable[[], object]) -> None:
+    """From now on, Ctrl-C or SIGTERM calls `stop`, for commands that run until they are stopped. A second signal ends
+    the process at once."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handler = _first(numbers, lambda number: stop())
+    for each in numbers:
+        signal.signal(each, handler)
 
 
 @contextmanager
 def without_clean_up() -> Iterator[None]:
-    """Within the block, Ctrl-C, SIGTERM and SIGHUP end the process at once. Then the earlier handlers are back."""
-    earlier = {each: signal.getsignal(each) for each in (signal.SIGINT, *_SIGNALS)}
-    handled = {each: handler for each, handler in earlier.items() if handler not in (None, signal.SIG_IGN)}
-    for each in handled:
-        signal.signal(each, signal.SIG_DFL)
+    """Within the block, Ctrl-C, SIGTERM and SIGHUP end the process at once. Then the earlier handlers are back.
+
+    A signal that the caller ignores stays ignored.
+    """
+    if not _in_main_thread():
+        yield
+        return
+    earlier = {each: signal.getsignal(each) for each in _SIGNALS}
+    for each, handler in earlier.items():
+        if handler not in (None, signal.SIG_IGN):
+            signal.signal(each, signal.SIG_DFL)
     try:
         yield
     finally:
-        for each, handler in handled.items():
-            signal.signal(each, handler)
+        for each, handler in earlier.items():
+            if handler is not None:  # else not set by Python
+                signal.signal(each, handler)
 
 
 def signal_behind(error: BaseException | None) -> EndedBySignal | None:
@@ -78,7 +103,9 @@ def signal_behind(error: BaseException | None) -> EndedBySignal | None:
     ...     signal_behind(error).number
     <Signals.SIGINT: 2>
     """
-    while error is not None:
+    seen: set[int] = set()  # causes may form a cycle
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         if isinstance(error, EndedBySignal):
             return error
         if isinstance(error, KeyboardInterrupt):
@@ -87,8 +114,31 @@ def signal_behind(error: BaseException | None) -> EndedBySignal | None:
     return None
 
 
-def _default(handler: object) -> None:
-    """Takes a handler away from all signals that still have it."""
-    for each in _SIGNALS:
-        if signal.getsignal(each) is handler:
-            signal.signal(each, signal.SIG_DFL)
+def _first(
+    numbers: Iterable[signal.Signals], act: Callable[[int], object]
+) -> Callable[[int, FrameType | None], None]:
+    """A handler that acts on the first of several signals. A second one ends the process at once."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if seen:
+            return
+        seen.append(number)
+        time.sleep(_TWICE_SECONDS)
+        # The first process of a container ignores signals without a handler.
+        at_once = (lambda number, frame: os._exit(128 + number)) if os.getpid() == 1 else signal.SIG_DFL
+        for each in numbers:
+            if signal.getsignal(each) is handle:
+                signal.signal(each, at_once)
+        act(number)
+
+    return handle
+
+
+def _raise(number: int) -> None:
+    raise KeyboardInterrupt if number == signal.SIGINT else EndedBySignal(number)
+
+
+def _in_main_thread() -> bool:
+    """True if this thread may set handlers."""
+    return threading.current_thread() is threading.main_thread()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 import click
 
+from streamapp._base.signals import stopping
 from streamapp.broker.distribution import announce_kafka
 from streamapp.broker.local import ClusterStatus, LocalKafka
 from streamapp.broker.local_security import FOLDER, exports
@@ -73,8 +73,7 @@ def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_d
             _show_environment(kafka)
             return
         end = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: end.set())
+        stopping(end.set)
         with kafka:
             click.echo(f"Kafka listens at {kafka.bootstrap_servers}; Ctrl-C stops it.", err=kafka.secure)
             _show_environment(kafka)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from streamapp._base.signals import stopping
 from streamapp.broker.distribution import announce_registry
 from streamapp.cli.application import clear_errors
 from streamapp.errors import BrokerError
@@ -59,8 +59,7 @@ def start(port: int, foreground: bool, data_dir: Path) -> None:
             _tell(registry)
             return
         end = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: end.set())
+        stopping(end.set)
         with registry:
             _tell(registry)
             end.wait()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 
 import click
 
 from streamapp._base.counted import counted
 from streamapp._base.secrets import from_environment
+from streamapp._base.signals import stopping
 from streamapp.cli.application import clear_errors
 from streamapp.errors import ConfigError
 from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, SqliteOutbox
@@ -59,8 +59,7 @@ def relay(name: str, table: str) -> None:
     """
     with clear_errors():
         running = OutboxRelay(name, _database(table))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: running.stop())
+        stopping(running.stop)
         click.echo(f"{name} relays {table}", err=True)
         running.run()
     click.echo(f"{counted(running.metrics.relayed, 'row')} relayed", err=True)

@@ -30,9 +30,13 @@ class OutputFile(click.Path):
 def obstacle(path: Path) -> str | None:
     """The reason for which a file cannot be written, or None."""
     folder = path.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # Path.is_dir raises, for example, for a name that is too long
         return f"there is no folder {folder}: create it first"
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    try:
+        present = path.exists()
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
+    if not os.access(path if present else folder, os.W_OK):
         return f"you may not write {path}"
     return None
 

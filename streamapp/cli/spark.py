@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from streamapp._base.signals import stopping
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import session, spark_options
 
@@ -91,8 +91,7 @@ def run(
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
         from streamapp.runners.spark.streaming import SparkStream
 
-        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark's own handler, which cancels jobs
-            signal.signal(number, lambda *_: stop.set())
+        stopping(stop.set)
         click.echo(f"starting {app.config.application_id} on {master}, checkpoint {folder}", err=True)
         with SparkStream(
             app.streams.topology,

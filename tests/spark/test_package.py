@@ -45,6 +45,14 @@ def test_executors_get_what_serdes_of_the_application_may_need(code: Path) -> No
         assert module in names
 
 
+def test_a_folder_that_cannot_be_made_is_named(code: Path) -> None:
+    refused = run("package", "helper.py/app.tar.gz", "shop")
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "Error: the folder helper.py cannot be made: File exists\n",
+    )
+
+
 def test_imports_that_the_archive_lacks_are_named(code: Path) -> None:
     (code / "shop" / "orders.py").write_text(
         "import json\nimport yaml.nodes\nimport click\nimport pyspark\nfrom . import helper\n"

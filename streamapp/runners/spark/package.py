@@ -40,9 +40,9 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
     own. ``also`` names further distributions, which come with their requirements. The packages of the extra ``schemas``
     come along if they are installed.
 
-    Raises `ConfigError` for another suffix than ``.tar.gz``, missing code, or a distribution that is not installed. An
-    editable install of another distribution than streamapp is refused, too, unless ``code`` has a folder of its
-    project.
+    Raises `ConfigError` for another suffix than ``.tar.gz``, a folder that cannot be made, missing code, or a
+    distribution that is not installed. An editable install of another distribution than streamapp is refused, too,
+    unless ``code`` has a folder of its project.
 
     >>> package(Path("dist/app.tar.gz"), [Path("agents"), Path("tables")])                  # doctest: +SKIP
     ['aiohttp 3.14.5', ...]
@@ -55,7 +55,10 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
     found = distributions(_required(also))
     for distribution in found:
         _refuse_without_code(distribution, code)
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {archive.parent} cannot be made: {error.strerror}") from error
     # The archive is written aside: a job that is submitted meanwhile gets the old archive.
     writing = archive.with_name(archive.name + ".writing")
     with tarfile.open(writing, "w:gz", compresslevel=GZIP_LEVEL) as tar:

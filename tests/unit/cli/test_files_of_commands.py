@@ -38,6 +38,12 @@ def test_a_folder_and_a_file_of_others_are_named(tmp_path: Path, monkeypatch: py
     assert obstacle(file) == f"you may not write {file}"
 
 
+def test_names_that_are_too_long_are_no_traceback() -> None:
+    long = "x" * 300
+    assert obstacle(Path(long)) == f"{long} cannot be written: File name too long"
+    assert obstacle(Path(long, "file")) == f"there is no folder {long}: create it first"
+
+
 def test_a_full_disk_is_no_traceback() -> None:
     with (
         pytest.raises(click.ClickException, match="/dev/full cannot be written: No space left"),

@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from streamapp import cli
-from streamapp._base.signals import EndedBySignal, without_clean_up
+from streamapp._base.signals import EndedBySignal, cleaning_up, signal_behind, without_clean_up
 
+CLEANS_UP = """
+import os, sys, time
+from streamapp._base.signals import cleaning_up
+
+with cleaning_up():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        print("cleans up", flush=True)
+        sys.stdin.readline()
+        print("clean", flush=True)
+"""
+STOPS = """
+import sys, threading
+from streamapp._base.signals import stopping
+
+end = threading.Event()
+stopping(end.set)
+print("ready", flush=True)
+end.wait()
+print("cleans up", flush=True)
+sys.stdin.readline()
+print("clean", flush=True)
+"""
 FAILED = click.ClickException("3 lines are not written")
 
 
@@ -59,6 +88,87 @@ def test_handlers_that_a_library_sets_do_not_stay() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
         signal.signal(signal.SIGINT, lambda number, frame: None)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """Programs in the background of a script ignore Ctrl-C. PySpark's handler stayed, and Ctrl-C ended them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with cleaning_up(), without_clean_up():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signal.signal(signal.SIGINT, lambda number, frame: None)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_threads_may_run_commands() -> None:
+    """Only the main thread may set handlers. In other threads, the command ended with `ValueError`."""
+    versions: list[object] = []
+
+    def run() -> None:
+        with without_clean_up():
+            versions.append(cli.main(["--version"], standalone_mode=False))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert len(versions) == 1
+
+
+@pytest.mark.parametrize("code", [CLEANS_UP, STOPS])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_twice_at_once_is_one_signal(code: str, number: signal.Signals) -> None:
+    """`timeout` signals the process, and then its group. The second signal ended the process before the clean-up."""
+    with started(code) as process:
+        for _ in range(20):
+            process.send_signal(number)
+        out, _ = process.communicate("\n", timeout=60)
+        assert out == "cleans up\nclean\n"
+
+
+@pytest.mark.parametrize("code", [CLEANS_UP, STOPS])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_command_at_once(code: str, number: signal.Signals) -> None:
+    """Commands that run until they are stopped ignored it. A second Ctrl-C was only one more exception."""
+    with started(code) as process:
+        process.send_signal(number)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "cleans up\n"
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+        assert (out, process.returncode) == ("", -number)
+
+
+@contextmanager
+def started(code: str) -> Iterator[subprocess.Popen[str]]:
+    """A process, as in a terminal, after its first line."""
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_output_that_the_caller_closed_does_not_hide_the_signal() -> None:
+    """`streamapp ... >&-` has no sys.stdout, and the signal ended with a traceback."""
+    code = "import sys; sys.stdout = None\n" + (
+        "from streamapp._base.signals import EndedBySignal, cleaning_up\nwith cleaning_up(): raise EndedBySignal(15)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, b"")
+
+
+def test_causes_that_form_a_cycle_have_no_signal() -> None:
+    error, cause = ConnectionError(), ConnectionError()
+    error.__cause__, cause.__cause__ = cause, error
+    assert signal_behind(error) is None
 
 
 def test_other_errors_stay(run: Callable[[click.Command], int]) -> None:
