@@ -928,3 +928,55 @@ def test_a_write_of_a_row_in_the_cache_leaves_the_order_of_the_entries_alone(kin
     with mock.patch.object(store, "_slot", side_effect=AssertionError("the write looks for the row's place")):
         put(2)
     assert [row[0] for _, row in store._in_cache_of("a", 0, 9)] == [store._values.keep(2)]
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+@pytest.mark.parametrize("persistent", [True, False])
+@given(STEPS, st.sampled_from([200, 400, 100_000]), st.sampled_from([3, 1_000]))
+def test_look_ups_in_both_directions_find_all_rows_although_a_listener_writes_and_reads(
+    kind, persistent, steps, max_bytes, retention
+):
+    sized = {"size_ms": 2} if kind == "window" else {}
+    life, _ = cached_life(
+        kind=kind, retention_ms=retention, persistent=persistent, max_bytes=max_bytes, **sized
+    )
+    store = life.store
+    echoes = 0
+
+    def put(key, start, value):
+        store.put(key, value, start) if kind == "window" else store.put(key, start, start, value)
+
+    def check():
+        held = {row_key: entry.row[0] for row_key, entry in store._held.items()}
+        for name in "abc":
+            in_cache = {
+                (row_key[1], row_key[-1] if kind == "session" else 0): value
+                for row_key, value in held.items()
+                if row_key[0] == name and value is not None
+            }
+            found = {}
+            for reverse in (False, True):
+                if kind == "window":
+                    found[reverse] = [(row[0], 0) for row in store.fetch(name, 0, 20, reverse)]
+                else:
+                    found[reverse] = [row[:2] for row in store.find_sessions(name, 0, 20, reverse)]
+            assert found[True] == found[False][::-1]
+            assert found[False] == sorted(set(found[False]))
+            assert in_cache.keys() <= set(found[False])
+
+    def echo(*_):
+        nonlocal echoes
+        if echoes < 20:
+            echoes += 1
+            put("c", echoes % 9, None if echoes % 3 else 7)
+            list(store._in_cache_of("c", 0, 9))
+
+    store.set_flush_listener(echo)
+    for key, start, value, looks, flushes in steps:
+        put(key, start, value)
+        if flushes:
+            store.flush()
+        if looks:
+            check()
+        assert store._ordered == sum(map(len, store._of_key.values())) <= len(store._held)
+    check()

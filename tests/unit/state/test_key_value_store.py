@@ -10,6 +10,7 @@ from store_harness import ROW_LIMITS, Life, TaggedSerde
 from streamapp.errors import InvalidStoreError, SerializationError
 from streamapp.serdes import BytesSerde, DoubleSerde, LongSerde, StringSerde
 from streamapp.serdes.base import Serde
+from streamapp.state.cache import RecordCache
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
 
@@ -262,6 +263,35 @@ def test_a_restored_lru_store_evicts_the_same_rows_as_before(steps, timestamped,
         assert list(restored.all()) == list(life.store.all())
         for store in (restored, life.store):
             store.put(key, 0, *when)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "put", "delete", "flush", "commit"]), KEYS, st.integers(0, 9)),
+        max_size=40,
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([200, 100_000]),
+)
+def test_a_restored_lru_store_behind_a_record_cache_has_the_rows_in_the_same_order(
+    steps, timestamped, log_each, max_bytes
+):
+    kind, when = ("timestamped", (5,)) if timestamped else ("lru", ())
+    cache = RecordCache(max_bytes)
+    life = Life(log_each, cache, kind=kind, max_entries=3, persistent=False, cached=True)
+    life.store.set_flush_listener(lambda *_: None)
+    for step, key, value in steps:
+        if step == "commit":
+            life.commit()
+        elif step == "flush":
+            life.store.flush()
+        elif step == "put":
+            life.store.put(key, value, *when)
+        else:
+            life.store.delete(key)
+    life.commit()
+    assert list(life.restored()._rows.items()) == list(life.store._rows.items())
 
 
 def test_an_lru_store_logs_what_it_evicts_before_what_it_puts():
