@@ -186,7 +186,9 @@ def test_a_signal_leaves_no_temporary_files_and_no_transaction(
     other.flush()
     Path("tmp").mkdir()
     code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in a terminal
+        # as in a terminal; nohup, for example, ignores SIGHUP
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "from streamapp.cli import main; main()"
     )
     command = subprocess.Popen(
