@@ -149,6 +149,7 @@ def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, row_by
     1,
     0,
 )
+@example([("end", 1, 0), ("put", 0, 0), ("delete", 0, 0), ("delete", 0, 0), ("put", 0, 1)], 1, 0)
 def test_a_history_of_many_rows_is_its_model(moves, row_versions, row_bytes):
     """Mostly in order, so that the history has many rows, and old ones expire."""
     steps, now = [], 0
