@@ -183,11 +183,12 @@ class VersionedStore(Store):
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
             # Each version is part of the state, so each is logged. The order and the number of the puts matter, because
-            # the effect of a deletion depends on the version before it: the second of two equal deletions may leave a
-            # version that the first one does not. Only a value that the key's next put, with the same timestamp,
-            # replaces by another value is left out.
+            # the effect of a deletion depends on the version before it. So the second of two equal deletions may leave
+            # a version, and the first one none. Only a value is left out, if the key's next put replaces the value by
+            # another value with the same timestamp.
             last = self._last_puts.get(kept_key)
-            if kept is not None and last is not None and last.timestamp == timestamp and last.value is not None:
+            values = kept is not None and last is not None and last.value is not None
+            if last is not None and values and last.timestamp == timestamp:
                 last.value = kept
             else:
                 self._last_puts[kept_key] = put = _Put(kept_key, timestamp, kept)
