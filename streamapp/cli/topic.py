@@ -221,8 +221,8 @@ def read(name: str, follow: bool, place: bool) -> None:
                 "client.id": "streamapp",
                 "group.id": "streamapp-topic-read",
                 "isolation.level": "read_committed",
-                **TO_THE_END,
-                **({"fetch.wait.max.ms": 500} if follow else {}),
+                "enable.auto.commit": False,
+                **({} if follow else TO_THE_END),
             }
         )
         try:

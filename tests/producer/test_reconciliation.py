@@ -173,17 +173,23 @@ def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, tmp_path: 
     assert sorted(keys) == sorted(name.encode() for name in names)
 
 
+def open_transaction(topics: Topics, topic: str, key: bytes) -> Producer:
+    """Another producer, whose transaction has written a record and is open."""
+    other = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-other"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, key=key, value=b"{}")
+    other.flush()
+    return other
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_temporary_files_and_no_transaction(
     topics: Topics, number: signal.Signals
 ) -> None:
     """SIGTERM left the folder with all ids. Ctrl-C ended with 1, as accounts that differ do."""
     topic = topics.create(1)
-    other = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-other"})
-    other.init_transactions(30)
-    other.begin_transaction()
-    other.produce(topic, key=b"x", value=b"{}")
-    other.flush()
+    other = open_transaction(topics, topic, b"x")
     Path("tmp").mkdir()
     code = (
         # as in a terminal; nohup, for example, ignores SIGHUP
@@ -239,11 +245,7 @@ def test_records_behind_an_open_transaction_are_not_missing(
 ) -> None:
     """They counted as missing, and a second copy of each was sent, with exit code 0."""
     topic = topics.create(1)
-    other = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-other"})
-    other.init_transactions(30)
-    other.begin_transaction()
-    other.produce(topic, key=b"o0", value=b"{}")
-    other.flush()
+    other = open_transaction(topics, topic, b"o0")
     send(topics, topic, ["o1", "o2"])
     Path("source").write_text("".join(f'{{"id": "o{n}", "key": "o{n}", "value": {{}}}}\n' for n in range(3)))
     looks: list[float] = []

@@ -15,10 +15,10 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, short
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
+from streamapp.engine.operators.alarm import Alarm
 from streamapp.engine.operators.attempts import bind_at_once, verdict
 from streamapp.engine.operators.guarded import HeldContext
 from streamapp.engine.parked import Lane, ParkedRecord, ParkedRecords
-from streamapp.engine.processor import PunctuationType
 from streamapp.errors import SerializationError
 from streamapp.on_error import Retry
 from streamapp.records import Headers
@@ -90,7 +90,7 @@ class _Waiting:
         self._records = ParkedRecords(ctx.store(described.store))
         self._lanes = self._records.lanes
         self._circuit: _Circuit | None = None
-        self._schedule: Any = None
+        self._alarm = Alarm(self._task, self._name, self._on_time)
         self._hurry()
         self._task.follow_clock(self._hurry)
 
@@ -110,13 +110,13 @@ class _Waiting:
     @property
     def parked(self) -> ParkedStatus:
         # Other threads ask, too. The lanes may change meanwhile, so only sizes and numbers are read.
-        records, circuit, schedule = self._records, self._circuit, self._schedule
+        records, circuit = self._records, self._circuit
         return ParkedStatus(
             self._name,
             len(records.lanes),
             records.records,
             records.bytes,
-            None if schedule is None else schedule.time,
+            self._alarm.time,
             self.room == 0,
             None if circuit is None else circuit.error,
             None if circuit is None else circuit.since,
@@ -227,8 +227,6 @@ class _Waiting:
     # ------------------------------------------------------------------ attempts
 
     def _on_time(self, now: int) -> None:
-        self._schedule.cancel()
-        self._schedule = None
         try:
             if self._circuit is not None and not self._probe(self._circuit, now):
                 return
@@ -340,15 +338,5 @@ class _Waiting:
         self._wake()
 
     def _wake(self) -> None:
-        """Schedules the punctuator for the next attempt that is due. Without a waiting record nothing is scheduled."""
-        due = self._circuit.due if self._circuit is not None else self._records.next_due
-        if due is None:
-            return
-        due = max(due, self._task.wall_clock_ms() + 1)
-        if self._schedule is not None:
-            if self._schedule.time <= due:
-                return
-            self._schedule.cancel()
-        self._schedule = self._task.schedule(
-            self._name, 1, PunctuationType.WALL_CLOCK_TIME, self._on_time, due
-        )
+        """Sets the alarm to the next attempt that is due."""
+        self._alarm.set(self._circuit.due if self._circuit is not None else self._records.next_due)

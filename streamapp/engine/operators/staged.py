@@ -15,10 +15,10 @@ from typing import Any
 
 from streamapp.engine.judging import ProcessingFailed, no_fault_of_the_record, short
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
+from streamapp.engine.operators.alarm import Alarm
 from streamapp.engine.operators.attempts import verdict
 from streamapp.engine.operators.guarded import HeldContext
 from streamapp.engine.parked import ParkedRecord, ParkedRecords
-from streamapp.engine.processor import PunctuationType
 from streamapp.errors import UnsupportedOperation
 from streamapp.on_error import Retry
 from streamapp.records import NO_HEADERS, Headers
@@ -188,7 +188,7 @@ class _Delay:
         self._task, self._name, self._forward = ctx.task, ctx.name, ctx.handled(ctx.forward)
         self._records = ParkedRecords(ctx.store(described.store))
         self._most = sys.maxsize if ctx.task.one_task else _AT_ONCE
-        self._schedule: Any = None
+        self._alarm = Alarm(self._task, self._name, self._on_time)
         self._delay = described.delay_ms
         self._hurry()
         self._task.follow_clock(self._hurry)
@@ -199,10 +199,9 @@ class _Delay:
 
     @property
     def parked(self) -> ParkedStatus:
-        records, schedule = self._records, self._schedule
-        due = None if schedule is None else schedule.time
+        records = self._records
         return ParkedStatus(
-            self._name, len(records.lanes), records.records, records.bytes, due, self.room == 0
+            self._name, len(records.lanes), records.records, records.bytes, self._alarm.time, self.room == 0
         )
 
     def process(self, key: Any, record: ParkedRecord, timestamp: int, headers: Headers) -> None:
@@ -211,8 +210,6 @@ class _Delay:
         self._wake()
 
     def _on_time(self, now: int) -> None:
-        self._schedule.cancel()
-        self._schedule = None
         while (lane := self._records.take_due(now)) is not None:
             record = lane.head
             self._task.work_as(record.source, self._forward, record.key, record, record.timestamp, NO_HEADERS)
@@ -227,19 +224,7 @@ class _Delay:
     def _hurry(self, _: int = 0) -> None:
         """Lets no record wait for longer than the delay, because the clock may have been set back."""
         self._records.hurry(self._latest)
-        if self._schedule is not None:
-            self._schedule.cancel()
-            self._schedule = None
         self._wake()
 
     def _wake(self) -> None:
-        due = self._records.next_due
-        if due is None or self._schedule is not None:
-            return
-        self._schedule = self._task.schedule(
-            self._name,
-            1,
-            PunctuationType.WALL_CLOCK_TIME,
-            self._on_time,
-            max(due, self._task.wall_clock_ms() + 1),
-        )
+        self._alarm.set(self._records.next_due)
