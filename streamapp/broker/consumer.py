@@ -113,7 +113,7 @@ class RecordConsumer(Protocol):
 
 
 class Client(RecordConsumer, Protocol):
-    """A consumer that remembers if there was a time at which no broker could be reached."""
+    """A consumer that reports lost connections to all brokers, and reads chosen partitions after the others."""
 
     def take_lost(self) -> bool:
         """True if no broker could be reached at some time since the last call of this method."""

@@ -260,7 +260,7 @@ class AvroSerde(Serde[T]):
         return self._header
 
     def _check_units(self, pinned: Any) -> None:
-        """Raises `ConfigError` if the int of a field would count another unit of time in ``pinned``."""
+        """Raises `ConfigError` if a field has another unit of time (seconds, for example) in the schema ``pinned``."""
         if not self._ints or kind_of(pinned) != "record":
             return
         own = {field["name"]: field["type"] for field in self._own["fields"] if field["name"] in self._ints}

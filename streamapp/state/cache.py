@@ -221,7 +221,7 @@ class CachedStore(WriteBehindStore):
         return entry
 
     def _keep_source(self, entry: CacheEntry) -> None:
-        """Keeps the bytes of the current record in the entry, in place of those of an earlier record."""
+        """Keeps the key and value bytes of the source record in the entry, in place of those of an earlier record."""
         before = _source_size(entry)
         entry.source_raw_key, entry.source_raw_value = self._task.source_bytes()
         self._source_bytes += _source_size(entry) - before

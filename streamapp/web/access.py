@@ -1,4 +1,4 @@
-"""Settings that protect the web server, from the environment and from files: users, the cluster's secret, TLS."""
+"""Settings that protect the web server, from the environment and from files: users, OIDC, the workers' secret, TLS."""
 
 from __future__ import annotations
 
