@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp._base.counted import counted
 from streamapp.broker.batches import split
 from streamapp.broker.librdkafka import COMPILED, pass_on_log
-from streamapp.broker.requests import NO_ANSWER, broker_error
-from streamapp.errors import BrokerError, ConfigError
+from streamapp.broker.requests import NO_ANSWER
+from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 
 if COMPILED:
     from streamapp.broker import _native
 
 __all__ = [
-    "TO_THE_END",
     "Client",
     "ColumnConsumer",
     "ConsumerEvent",
@@ -41,15 +39,12 @@ __all__ = [
     "check_size",
     "committed_metadata",
     "goes_away",
-    "next_message",
     "no_right_to_group",
     "passes",
 ]
 
 _logger = logging.getLogger(__name__)
 _TOO_LARGE = re.compile(r"Invalid response size (\d+) \(0\.\.(\d+)\): .* in state UP\)")
-_POLL_SECONDS = 0.5
-"""Between two polls, Ctrl-C can end a command."""
 _PASSING = (
     KafkaError.UNKNOWN,
     KafkaError.KAFKA_STORAGE_ERROR,
@@ -304,42 +299,6 @@ def passes(error: KafkaError) -> bool:
     """As `goes_away`, for a consumer that never joins its group. Such a consumer needs no right to the group,
     either."""
     return no_right_to_group(error) or goes_away(error)
-
-
-TO_THE_END: Mapping[str, Any] = {
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "fetch.wait.max.ms": 10,
-}
-"""The settings of a client that reads partitions up to their present ends, and then is done.
-
-librdkafka tells the end of a partition after a fetch without records. Brokers answer such a fetch after
-``fetch.wait.max.ms``, by default half a second. A client that reads on for a long time needs the default, because it
-would otherwise ask a hundred times a second.
-"""
-
-_READ = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic"}
-
-
-def next_message(consumer: Consumer, what: str, seconds: float) -> Message:
-    """The next record of a consumer that never joins its group, or the end of a partition (``_PARTITION_EOF``).
-
-    Reads on after errors that pass by themselves (`passes`), for example of a broker that is away. Raises `BrokerError`
-    for any other error, and if neither a record nor the end comes within ``seconds``. The texts of these errors begin
-    with ``what``, the name of the topic or partition.
-    """
-    deadline = time.monotonic() + seconds
-    why = "brokers have not answered"
-    while time.monotonic() < deadline:
-        message = consumer.poll(_POLL_SECONDS)
-        error = None if message is None else message.error()
-        if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
-            return message
-        if error is not None:
-            why = error.str()
-            if not passes(error):
-                raise broker_error(f"{what} cannot be read: {why}", error, _READ)
-    raise BrokerError(f"{what} cannot be read: nothing has come for {seconds:g} s ({why})")
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 from confluent_kafka import (
@@ -16,18 +17,19 @@ from confluent_kafka import (
     Message,
     Producer,
 )
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp._base.counted import counted
 from streamapp._base.utc import utc
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import TO_THE_END, passes
+from streamapp.broker.bounded_reads import TO_THE_END, next_message, read_to_end
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import pairs
 from streamapp.cli.text_table import TextTable
 from streamapp.errors import BrokerError
 from streamapp.operations.cluster_topics import ClusterTopics, Reading
+from streamapp.records import TopicPartition
 
 __all__ = ["topic_group"]
 
@@ -35,6 +37,8 @@ NAME = click.argument("name")
 _MOST_PARTITIONS = 100_000
 """The limit of librdkafka for a new topic."""
 _FLUSH_SECONDS = 0.5
+_SILENCE_SECONDS = 30.0
+"""After this time without an answer, the command that reads a topic to its end fails."""
 Report = Callable[[KafkaError | None, Message | None], None]
 """Takes what became of a record: the error, or None."""
 
@@ -214,7 +218,7 @@ def read(name: str, follow: bool, place: bool) -> None:
     """
     with clear_errors():
         settings = KafkaSettings.from_env()
-        waiting = set(_partitions(settings, name))
+        starts = {TopicPartition(name, number): OFFSET_BEGINNING for number in _partitions(settings, name)}
         consumer = Consumer(
             {
                 **settings.librdkafka(),
@@ -226,22 +230,21 @@ def read(name: str, follow: bool, place: bool) -> None:
             }
         )
         try:
-            consumer.assign([KafkaPartition(name, partition, OFFSET_BEGINNING) for partition in waiting])
-            while waiting or follow:
-                message = consumer.poll(0.5)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
-                    click.echo((_place(message) if place else "") + _line(message))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting.discard(message.partition())
-                elif not passes(error):
-                    raise BrokerError(f"{name} cannot be read: {error.str()}")
+            for message in (
+                _follow(consumer, starts) if follow else read_to_end(consumer, starts, _SILENCE_SECONDS)
+            ):
+                click.echo((_place(message) if place else "") + _line(message))
         except KeyboardInterrupt:
             sys.exit(0)
         finally:
             consumer.close()
+
+
+def _follow(consumer: Consumer, starts: Mapping[TopicPartition, int]) -> Iterator[Message]:
+    """The records of partitions from ``starts``, without end."""
+    consumer.assign([RdTopicPartition(*tp, offset) for tp, offset in starts.items()])
+    while True:
+        yield next_message(consumer, ", ".join({tp.topic for tp in starts}), math.inf)
 
 
 def _check_settings(name: str, wanted: Mapping[str, str], present: Mapping[str, str | None]) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
-from streamapp.broker.consumer import TO_THE_END, next_message
+from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, broker_error
@@ -455,15 +454,13 @@ def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) 
         held = f"its records are from {low} to {high - 1}" if low < high else "it has no records"
         raise StreamsError(f"{tp} has no offset {offset}: {held}")
     with _consumer(config) as consumer:
-        consumer.assign([KafkaPartition(topic, partition, offset)])
-        while True:
-            message = _next(consumer, topic)
-            if message is None or message.offset() > offset:
-                raise StreamsError(
-                    f"{tp} has no record at offset {offset}: compaction removed the record, its "
-                    "transaction was rolled back, or the offset is the marker of a transaction"
-                )
-            return _letter(message)
+        message = next(read_to_end(consumer, {tp: offset}, _PATIENCE_SECONDS, {tp: offset + 1}), None)
+    if message is None:
+        raise StreamsError(
+            f"{tp} has no record at offset {offset}: compaction removed the record, its "
+            "transaction was rolled back, or the offset is the marker of a transaction"
+        )
+    return _letter(message)
 
 
 def _offsets(config: StreamsConfig, topic: str) -> dict[TopicPartition, range]:
@@ -483,28 +480,16 @@ def _offsets(config: StreamsConfig, topic: str) -> dict[TopicPartition, range]:
 def _read(config: StreamsConfig, offsets: Mapping[TopicPartition, range]) -> Iterator[Letter]:
     """All committed records at these offsets, by partition."""
     for tp, span in offsets.items():
-        if not span:
-            continue
-        with _consumer(config) as consumer:
-            consumer.assign([KafkaPartition(*tp, span.start)])
-            while (message := _next(consumer, tp.topic)) is not None and message.offset() < span.stop:
-                yield _letter(message)
+        if span:
+            with _consumer(config) as consumer:
+                yield from map(
+                    _letter, read_to_end(consumer, {tp: span.start}, _PATIENCE_SECONDS, {tp: span.stop})
+                )
 
 
-class _Closing:
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def __enter__(self) -> Consumer:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-
-def _consumer(config: StreamsConfig) -> _Closing:
+def _consumer(config: StreamsConfig) -> closing[Consumer]:
     with opening(client_of(config)) as current:
-        return _Closing(
+        return closing(
             Consumer(
                 {
                     **current,
@@ -517,12 +502,6 @@ def _consumer(config: StreamsConfig) -> _Closing:
                 }
             )
         )
-
-
-def _next(consumer: Consumer, topic: str) -> Any:
-    """The next record; None at the end of the partition. Raises `BrokerError`."""
-    message = next_message(consumer, topic, _PATIENCE_SECONDS)
-    return message if message.error() is None else None
 
 
 def _letter(message: Any) -> Letter:

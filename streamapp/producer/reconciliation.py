@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Consumer, Message
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import TO_THE_END, passes
+from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
@@ -310,28 +309,8 @@ def _records(
     )
     try:
         ranges |= {tp.partition: (begins[tp], ends[tp]) for tp in partitions}
-        waiting = {tp.partition for tp in partitions if begins[tp] < ends[tp]}
-        consumer.assign([KafkaPartition(*tp, begins[tp]) for tp in partitions if tp.partition in waiting])
-        heard = time.monotonic()
-        while waiting:
-            for message in consumer.consume(10_000, 1.0):
-                number, error = message.partition() or 0, message.error()
-                at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
-                if error is not None and not at_end:
-                    if not passes(error):
-                        raise BrokerError(f"{topic} cannot be read: {error.str()}")
-                    continue
-                heard = time.monotonic()
-                if at_end:
-                    waiting.discard(number)
-                elif number in waiting:
-                    end, offset = ends[TopicPartition(topic, number)], message.offset() or 0
-                    if offset >= end - 1:
-                        waiting.discard(number)
-                    if offset < end:
-                        yield message
-            if time.monotonic() - heard > _SILENCE_SECONDS:
-                raise BrokerError(f"{topic} was not read to its end: no broker answers")
+        waiting = {tp: begin for tp, begin in begins.items() if begin < ends[tp]}
+        yield from read_to_end(consumer, waiting, _SILENCE_SECONDS, ends)
     finally:
         consumer.close()
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.broker.consumer import TO_THE_END, next_message
+from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.settings import KafkaSettings
 from streamapp.records import Headers, TopicPartition
 
@@ -45,11 +44,7 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
     )
     try:
         for tp in partitions:
-            consumer.assign([KafkaPartition(*tp, max(starts[tp], ends[tp] - count))])
-            while True:
-                message = next_message(consumer, str(tp), _SECONDS)
-                if message.error() is not None:
-                    break
+            for message in read_to_end(consumer, {tp: max(starts[tp], ends[tp] - count)}, _SECONDS, ends):
                 headers = tuple(message.headers() or ())
                 yield RawRecord(tp.partition, message.offset(), message.key(), message.value(), headers)
     finally:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Consumer, KafkaException
 
 from streamapp.broker import KafkaAdmin, KafkaSettings
-from streamapp.broker.consumer import TO_THE_END
+from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.requests import committed
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -96,19 +95,7 @@ class Backlog:
 
     def _has_records(self, starts: dict[TopicPartition, int]) -> bool:
         """True if a record, and not only markers of transactions, comes at or after these offsets."""
-        self._consumer.assign([KafkaPartition(*tp, offset) for tp, offset in starts.items()])
         try:
-            waiting = set(starts)
-            while waiting:
-                message = self._consumer.poll(self._timeout)
-                if message is None:
-                    raise BrokerError(f"Kafka does not say what lies at {starts} within {self._timeout:g} s")
-                error = message.error()
-                if error is None:
-                    return True
-                if error.code() != KafkaError._PARTITION_EOF:
-                    raise BrokerError(f"the inputs cannot be read: {error.str()}")
-                waiting.discard(TopicPartition(message.topic(), message.partition()))
-            return False
+            return next(read_to_end(self._consumer, starts, self._timeout), None) is not None
         finally:
             self._consumer.unassign()

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,6 +71,14 @@ def _topics(address: str) -> set[str]:
     return set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics)
 
 
+def _settings(address: str, topic: str) -> dict[str, str]:
+    """The settings of a topic, as one broker has heard of them."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": address})
+    found = admin.describe_configs([resource])[resource].result()
+    return {name: entry.value for name, entry in found.items()}
+
+
 @dataclass
 class Patient:
     """Counts records by key: an input, an output, one table. ``settings`` are those of its `StreamsConfig`."""
@@ -88,7 +96,7 @@ class Patient:
         self.create(self.source)
         self.create(self.sink)
         self.configure()
-        prepare_topics(self.app.streams.plan, LastingAdmin({"bootstrap.servers": self.bootstrap}))
+        self.prepare()
         self.monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", self.bootstrap)
 
     def create(self, name: str, **more: Any) -> None:
@@ -97,11 +105,21 @@ class Patient:
             del more["replication_factor"]
         for future in self.admin.create_topics([NewTopic(name, **more)]).values():
             future.result()
-        addresses = self.bootstrap.split(",")
+        self.wait_for([name])
+
+    def prepare(self) -> None:
+        """Creates the internal topics, as a worker does at its start."""
+        plan = self.app.streams.plan
+        prepare_topics(plan, LastingAdmin({"bootstrap.servers": self.bootstrap}))
+        self.wait_for(topic.name for topic in plan.internal_topics)
+
+    def wait_for(self, names: Iterable[str]) -> None:
+        """Waits until each broker knows these topics."""
+        wanted = set(names)
         until(
-            lambda: all(name in _topics(address) for address in addresses),
+            lambda: all(wanted <= _topics(address) for address in self.bootstrap.split(",")),
             30,
-            lambda: f"not all brokers know {name}",
+            lambda: f"not all brokers know {wanted}",
         )
 
     def delete(self, name: str) -> None:
@@ -129,6 +147,14 @@ class Patient:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result()
+        wanted = {name.replace("_", "."): value for name, value in settings.items()}
+        until(
+            lambda: all(
+                wanted.items() <= _settings(address, topic).items() for address in self.bootstrap.split(",")
+            ),
+            30,
+            lambda: f"not all brokers have {wanted} of {topic}",
+        )
 
     def feed(
         self, count: int, *, key: Callable[[int], str] = lambda n: f"k{n}", topic: str = "", **more: Any

@@ -20,8 +20,6 @@ from streamapp import (
     StringSerde,
     Topology,
 )
-from streamapp.broker.requests import LastingAdmin
-from streamapp.runners.worker.topics import prepare_topics
 from streamapp.windows import TimeWindows
 
 from ..group_offsets import commit_offsets
@@ -30,10 +28,6 @@ from .patient import Patient, provokes
 
 TEXT = StringSerde()
 DAY_MS = 86_400_000
-
-
-def prepared(patient: Patient) -> None:
-    prepare_topics(patient.app.streams.plan, LastingAdmin({"bootstrap.servers": patient.bootstrap}))
 
 
 @provokes("SA201")
@@ -74,7 +68,7 @@ def windows(patient: Patient) -> Topology:
 @provokes("SA204", "SA206")
 def test_windows_and_what_is_repartitioned(patient: Patient) -> None:
     patient.configure(windows(patient))
-    prepared(patient)
+    patient.prepare()
     assert patient.findings() == set()
     changelog, repartition = f"{patient.id}-by-minute-changelog", f"{patient.id}-by-minute-repartition"
     patient.alter(changelog, retention_ms="600000")
@@ -89,7 +83,7 @@ def test_a_changelog_of_versions_that_brokers_compact(patient: Patient) -> None:
     kept = Materialized("versions", history_retention=DAY_MS)
     builder.stream(patient.source).group_by_key().count(materialized=kept)
     patient.configure(builder.build())
-    prepared(patient)
+    patient.prepare()
     assert patient.findings() == set()
     changelog = f"{patient.id}-versions-changelog"
     patient.alter(changelog, min_compaction_lag_ms="0")
@@ -99,7 +93,7 @@ def test_a_changelog_of_versions_that_brokers_compact(patient: Patient) -> None:
 @provokes("SA210")
 def test_internal_topics_with_the_time_of_brokers(patient: Patient) -> None:
     patient.configure(windows(patient))
-    prepared(patient)
+    patient.prepare()
     changelog, repartition = f"{patient.id}-by-minute-changelog", f"{patient.id}-by-minute-repartition"
     patient.alter(changelog, message_timestamp_type="LogAppendTime")
     patient.alter(repartition, message_timestamp_type="LogAppendTime")
@@ -117,7 +111,7 @@ def with_global_table(patient: Patient) -> str:
         patient.sink
     )
     patient.configure(builder.build())
-    prepared(patient)
+    patient.prepare()
     return rows
 
 
@@ -187,7 +181,7 @@ def test_a_clock_that_is_ahead(patient: Patient) -> None:
 @provokes("SA206")
 def test_a_repartition_topic_that_is_compacted(patient: Patient) -> None:
     patient.configure(windows(patient))
-    prepared(patient)
+    patient.prepare()
     repartition = f"{patient.id}-by-minute-repartition"
     patient.alter(repartition, cleanup_policy="compact")
     (found,) = patient.report()["findings"]
@@ -223,7 +217,7 @@ async def nothing(stream: Any) -> None:
 def test_internal_topics_that_were_deleted(patient: Patient) -> None:
     """The doctor left topics out that do not exist, so it did not see the deleted changelog of a table."""
     patient.configure(windows(patient))
-    prepared(patient)
+    patient.prepare()
     patient.app.agent(patient.app.topic(patient.sink), name="books")(nothing)
     patient.app.Table("balances", default=int, partitions=3)
     changelog, repartition = f"{patient.id}-by-minute-changelog", f"{patient.id}-by-minute-repartition"
@@ -269,7 +263,7 @@ def test_a_compacted_input_of_a_stream_but_not_of_a_table(patient: Patient) -> N
     table = builder.table(rows, materialized=Materialized("rows"))
     builder.stream(patient.source).join(table, lambda left, right: left).to(patient.sink)
     patient.configure(builder.build())
-    prepared(patient)
+    patient.prepare()
     assert patient.findings() == set()
     patient.alter(patient.source, cleanup_policy="compact,delete")
     assert ("SA213", patient.source) in patient.findings()
@@ -314,5 +308,5 @@ def test_a_compacted_input_that_fills_a_store_is_no_danger(
     builder.stream(patient.source).to(patient.sink)
     topology = describe(builder, rows)
     patient.configure(topology or builder.build())
-    prepared(patient)
+    patient.prepare()
     assert patient.findings() == set()

@@ -9,9 +9,8 @@ from contextlib import closing
 from itertools import accumulate
 
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.consumer import TO_THE_END, next_message
+from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.consumer_groups import look_at_group
 from streamapp.engine.parked import begins_record
 from streamapp.errors import BrokerError
@@ -64,7 +63,7 @@ def _waiting(subject: Subject, topic: str) -> int:
         tp: each.start if changelog or each.committed is None else max(each.start, each.committed)
         for tp, each in places.items()
     }
-    waiting = {tp for tp, start in starts.items() if start < places[tp].end}
+    waiting = {tp: start for tp, start in starts.items() if start < places[tp].end}
     rows: Counter[tuple[int | None, bytes | None]] = Counter()
     settings = {
         **subject.client,
@@ -75,14 +74,9 @@ def _waiting(subject: Subject, topic: str) -> int:
         "log_level": 0,
     }
     with closing(Consumer(settings)) as consumer:
-        consumer.assign([KafkaPartition(*tp, starts[tp]) for tp in waiting])
-        ended = 0
-        while ended < len(waiting):
-            message = next_message(consumer, topic, _SECONDS)
+        for message in read_to_end(consumer, waiting, _SECONDS):
             place = message.partition(), message.key()
-            if message.error() is not None:
-                ended += 1
-            elif changelog:
+            if changelog:
                 rows[place] = int(message.value() is not None and begins_record(message.key() or b""))
             else:
                 rows[place] += 1

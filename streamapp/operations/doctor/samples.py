@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.consumer import TO_THE_END
+from streamapp.broker.bounded_reads import TO_THE_END
 from streamapp.operations.offsets.positions import Position
 from streamapp.records import TopicPartition
 
@@ -66,20 +66,24 @@ def sample(
             ]
         )
         while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(10_000, 0.2):
-                tp = TopicPartition(message.topic(), message.partition())
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        waiting.discard(tp)
-                    elif error.code() in _REFUSED:
-                        problems[tp.topic] = error.str()
-                        waiting = {each for each in waiting if each.topic != tp.topic}
-                elif tp in waiting:
-                    found[tp].keys.append(message.key())
-                    found[tp].timestamps.append(message.timestamp()[1])
-                    if first or len(found[tp].keys) >= RECORDS:
-                        waiting.discard(tp)
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            tp, error = TopicPartition(message.topic(), message.partition()), message.error()
+            done: Collection[TopicPartition] = ()
+            if error is None and tp in waiting:
+                found[tp].keys.append(message.key())
+                found[tp].timestamps.append(message.timestamp()[1])
+                done = [tp] if first or len(found[tp].keys) >= RECORDS else ()
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                done = [tp]
+            elif error is not None and error.code() in _REFUSED:
+                problems[tp.topic] = error.str()
+                done = [each for each in waiting if each.topic == tp.topic]
+            if done := waiting.intersection(done):
+                waiting -= done
+                # Else brokers would be asked for further records of these partitions.
+                consumer.incremental_unassign([KafkaPartition(*each) for each in done])
     finally:
         consumer.close()
     problems |= {str(tp): f"not all were read within {_SECONDS:g} s" for tp in waiting}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.consumer import TO_THE_END, ConsumerEvent, passes
+from streamapp.broker.bounded_reads import TO_THE_END
+from streamapp.broker.consumer import ConsumerEvent, passes
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.engine.runner_ports import RecordReader

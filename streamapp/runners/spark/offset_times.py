@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.consumer import next_message
+from streamapp.broker.bounded_reads import next_message
 from streamapp.records import TopicPartition
 
 __all__ = ["TimeSearch"]

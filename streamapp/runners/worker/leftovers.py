@@ -9,7 +9,7 @@ from contextlib import closing
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from streamapp.broker.consumer import next_message
+from streamapp.broker.bounded_reads import next_message
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig

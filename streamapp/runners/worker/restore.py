@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
-from streamapp.broker.consumer import TO_THE_END
+from streamapp.broker.bounded_reads import TO_THE_END
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.requests import LastingAdmin

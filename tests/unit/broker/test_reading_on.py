@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from streamapp.broker import KafkaAdmin, KafkaSettings
-from streamapp.broker import consumer as consumer_module
-from streamapp.broker.consumer import next_message
+from streamapp.broker import KafkaAdmin, KafkaSettings, bounded_reads
+from streamapp.broker.bounded_reads import next_message
+from streamapp.config import StreamsConfig
 from streamapp.desk import desk
 from streamapp.errors import BrokerError
 from streamapp.producer import reconciliation
@@ -36,6 +36,9 @@ class Message:
 
     def error(self) -> KafkaError | None:
         return self._error
+
+    def topic(self) -> str:
+        return "in"
 
     def partition(self) -> int:
         return 0
@@ -64,11 +67,10 @@ def scripted(*script: KafkaError | None) -> Callable[[dict[str, Any]], Any]:
 
         def assign(self, partitions: object) -> None: ...
 
+        def incremental_unassign(self, partitions: object) -> None: ...
+
         def poll(self, seconds: float) -> Message:
             return Message(self._script.pop(0) if len(self._script) > 1 else self._script[0])
-
-        def consume(self, most: int, seconds: float) -> list[Message]:
-            return [self.poll(seconds)]
 
         def close(self) -> None: ...
 
@@ -95,11 +97,9 @@ def read_to_reconcile(monkeypatch: pytest.MonkeyPatch, consumer: Any, folder: Pa
 
 
 def read_by_the_desk(monkeypatch: pytest.MonkeyPatch, consumer: Any, folder: Path) -> list[bytes | None]:
-    found = []
-    reader = consumer()
-    while (message := desk._next(reader, "in")) is not None:
-        found.append(message.key())
-    return found
+    monkeypatch.setattr(desk, "Consumer", consumer)
+    config = StreamsConfig("app", bootstrap_servers="localhost:1")
+    return [letter.key for letter in desk._read(config, {TopicPartition("in", 0): range(1)})]
 
 
 @pytest.mark.parametrize("read", [read_last, read_to_reconcile, read_by_the_desk])
@@ -118,9 +118,9 @@ def test_an_error_that_stays_ends_a_reader(
 
 
 def test_errors_that_pass_for_ever_end_a_reader_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(consumer_module, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(bounded_reads, "_POLL_SECONDS", 0.001)
     with pytest.raises(BrokerError, match="nothing has come for 0.01 s .the coordinator loads."):
         next_message(scripted(PASSING)({}), "in-0", 0.01)
     monkeypatch.setattr(reconciliation, "_SILENCE_SECONDS", 0.01)
-    with pytest.raises(BrokerError, match="no broker answers"):
+    with pytest.raises(BrokerError, match="nothing has come for 0.01 s"):
         read_to_reconcile(monkeypatch, scripted(PASSING), tmp_path)

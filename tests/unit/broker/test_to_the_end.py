@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import streamapp
-from streamapp.broker.consumer import TO_THE_END
+from streamapp.broker.bounded_reads import TO_THE_END
 
 PACKAGE = Path(streamapp.__file__).parent
 READ_ON = {"consumer/consume_options.py", "runners/worker/clients.py"}
@@ -22,4 +22,4 @@ def test_all_clients_that_end_at_the_end_have_these_settings() -> None:
         for path in PACKAGE.rglob("*.py")
         if '"enable.partition.eof"' in path.read_text()
     }
-    assert asking == {"broker/consumer.py"} | READ_ON | ONE_RECORD
+    assert asking == {"broker/bounded_reads.py"} | READ_ON | ONE_RECORD
