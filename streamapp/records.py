@@ -181,7 +181,7 @@ class OutputRecord(NamedTuple):
     """One record to be written, with key and value in bytes. If ``partition`` is None, Kafka's default partitioner
     chooses.
 
-    >>> OutputRecord("delays", b"N1", b"15", 500).partition is None
+    >>> OutputRecord("delays", b"N1", b"15", timestamp=500).partition is None
     True
     """
 

@@ -33,7 +33,10 @@ class StateRestoreListener:
     """
 
     def on_restore_start(self, partition: TopicPartition, store: str, start: int, end: int) -> None:
-        """A restore begins. The store lacks the records of ``partition`` from ``start`` to ``end`` (exclusive)."""
+        """A restore begins. The store lacks the records of ``partition`` from ``start`` to ``end`` (exclusive).
+
+        ``partition`` belongs to the changelog of the store, or to the topic of the global store.
+        """
 
     def on_batch_restored(self, partition: TopicPartition, store: str, batch_end: int, restored: int) -> None:
         """The store has taken a batch of ``restored`` records. ``batch_end`` is the offset of the last of them."""

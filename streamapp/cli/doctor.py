@@ -74,8 +74,9 @@ def doctor(
     The doctor looks at brokers, topics, the consumer group, settings, the last records, transactions and workers, and
     changes nothing. Each finding has a code, a reason, a remedy and a page with details.
 
-    The exit code is 1 with findings that the baseline does not have. Without such findings, the exit code is 2 if
-    the doctor could not look at something, or if the command fails, else 0. With --accept, the exit code is 0.
+    The exit code is 1 with findings that the file of --baseline does not have, or if APPLICATION cannot be loaded.
+    The exit code is 2 if the command fails for another reason. Without new findings, the exit code is 2 if the doctor
+    could not look at something, else 0. With --accept, the exit code is 0, unless the command fails.
     """
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")

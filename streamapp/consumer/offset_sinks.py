@@ -80,7 +80,7 @@ class OffsetSink(ABC):
     def claim(self, group: str, source: TopicPartition) -> SavedOffset:
         """Takes a partition over, in a transaction of its own.
 
-        `save` of an earlier owner raises `SinkFenced` from then on.
+        After this transaction, `save` raises `SinkFenced` for each earlier owner of the partition.
         """
         marks = ", ".join([self._mark] * 3)
         row = self.transaction(

@@ -130,9 +130,10 @@ class Subscription:
             self._note_new_partitions(10.0)
 
     def _note_new_partitions(self, seconds: float) -> None:
-        """Notes the partitions that count as new, before this member gets partitions.
+        """Notes the first new partition of each topic, before this member gets partitions.
 
-        Another member of a new group may commit the begin of its partitions first.
+        Another member of a new group may soon commit the offsets at which its partitions begin. After this commit,
+        partitions of this member would count as partitions that were added to the topic later.
         """
         topics = [topic for topic in self._options.topics if self._first_offsets.moves(topic)]
         if self._first_offsets.first_new or not topics:

@@ -28,7 +28,10 @@ class Part(NamedTuple):
 
 
 def described(letter: Letter, marks: Marks, texts: Texts | None = None) -> dict[str, Any]:
-    """The fields of a letter for people, without the stack trace. Without ``texts``, bytes are not decoded."""
+    """The fields of a letter for people, without the stack trace.
+
+    ``texts`` decodes key and value. Without ``texts``, key and value are shown as bytes.
+    """
     mark = marks.by_letter.get(letter.id, {})
     return {
         "letter": letter.id,

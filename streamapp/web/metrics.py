@@ -18,7 +18,7 @@ __all__ = ["MetricsView"]
 
 
 class MetricsView:
-    """The handler. Each name in an answer has the prefix ``streamapp_``, and each metric its help text."""
+    """The HTTP handler of ``/metrics``. Each name has the prefix ``streamapp_``, and each metric its help text."""
 
     def __init__(self, application_id: str, sampler: Sampler, status: StatusViews) -> None:
         self._application_id, self._sampler, self._status = application_id, sampler, status

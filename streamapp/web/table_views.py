@@ -299,9 +299,11 @@ class TableViews:
     async def _read(
         self, table: TableInfo, partition: int, fn: Callable[[Any], R], query: Query, stale: bool
     ) -> tuple[R, dict[str, Any]]:
-        """The result of a read of a local partition, and the freshness of the partition before the read.
+        """The result of a read of a local partition, and the freshness of the partition before the read: positions
+        and lag.
 
-        Positions only grow, so the answer lacks nothing that this freshness promises.
+        Positions of an open task only grow, so the answer lacks nothing that this freshness promises. `_confirmed`
+        replaces the freshness of a task that was opened anew before the read.
         """
         status = self._sampler.status
         if not stale:

@@ -63,7 +63,10 @@ def contradictions(
 
 
 def fed_by(plan: Plan, topics: Collection[str]) -> list[Subtopology]:
-    """The sub-topologies that records of the topics reach, over repartition topics and outputs that are read again."""
+    """The sub-topologies that records of the topics reach, directly or over sinks whose topics the topology also reads.
+
+    Topics that a function names for each record are not followed.
+    """
     reached: list[Subtopology] = []
     names, before = set(topics), -1
     while len(reached) > before:

@@ -55,9 +55,9 @@ class ParquetSource:
     as in Kafka, and a timestamp extractor can give the record a time.
 
     Each file is in the order of its offsets, and the files of a partition do not overlap. For files in any other
-    order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows. If offsets between two files are missing,
-    the log has a warning, because a file may be missing. Names that begin with ``_`` or ``.`` are left out, as Spark
-    does.
+    order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows. If more than one offset is missing
+    between two files, the log has a warning, because a file may be missing. Files whose names begin with ``_`` or
+    ``.`` are left out, as Spark does.
 
     ``partitions`` is the number of the topic's partitions; default: the largest partition number in the files, plus 1.
     """

@@ -284,7 +284,8 @@ def _global_ends(plan: Plan, kafka: KafkaRange, existing: Mapping[str, int]) -> 
 
 
 def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """The partition counts of all inputs and internal topics; and those of the internal topics that are missing.
+    """The partition counts of all inputs and internal topics, and the counts with which missing internal topics must be
+    created.
 
     Raises `TopologyError` for a source, output or dead-letter topic that does not exist, or an internal topic with a
     wrong number of partitions.

@@ -72,7 +72,7 @@ def first_times(parts: Mapping[TopicPartition, Part]) -> dict[TopicPartition, in
 def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
     """Raises `ConfigError` for topics that do not keep records as old as ``oldest`` (topic -> timestamp in ms).
 
-    Raises `BrokerError` for a topic that Kafka does not have.
+    Raises `BrokerError` if Kafka does not tell the settings of a topic, for example because the topic does not exist.
     """
     now = int(time.time() * 1000)
     retentions = {topic: _retention(each) for topic, each in _settings(config, oldest).items()}
@@ -90,9 +90,10 @@ def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
 
 
 def check_taken(config: StreamsConfig, extents: Mapping[str, Extent]) -> None:
-    """Raises `ConfigError` if brokers are sure to refuse a result, because of its size, its time or its missing key.
+    """Raises `ConfigError` if brokers or the client are sure to refuse a result. The reason is the size, the timestamp
+    or the missing key of this result.
 
-    Raises `BrokerError` for a topic that Kafka does not have.
+    Raises `BrokerError` if Kafka does not tell the settings of a topic, for example because the topic does not exist.
     """
     now = int(time.time() * 1000)
     client = client_of(config)

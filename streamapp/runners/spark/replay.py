@@ -163,7 +163,8 @@ class Replay:
         self.frame.write.parquet(path)
 
     def _check_no_folder(self, path: str) -> None:
-        """Spark itself looks only after the computation, and advises a mode that users of a command cannot set."""
+        """Raises `ConfigError` if ``path`` exists. Spark itself looks for the folder only after the
+        computation, and advises a save mode, which users of a command cannot set."""
         context = self._spark.sparkContext
         place = context._jvm.org.apache.hadoop.fs.Path(path)
         if place.getFileSystem(context._jsc.hadoopConfiguration()).exists(place):

@@ -118,7 +118,7 @@ class Stage:
         yield from self.run(context.partitionId(), batches)
 
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs one task to its end, and yields its results in batches of limited size.
+        """Runs one task to its end, and yields its results in Arrow batches of limited size.
 
         The size is limited because Spark holds a whole batch in memory.
         """

@@ -117,9 +117,10 @@ class AgentTable(PlacedTable):
         self._partitions.pop(key, None)
 
     async def _del_old_keys(self) -> None:
-        """Deletes the rows of windows that have expired, and what is noted about them.
+        """Deletes the rows of expired windows, and the notes about the windows and partitions of these rows.
 
-        A row whose partition has moved is not here any more. Faust would call ``on_window_close`` with None for it.
+        This worker no longer has the rows of a partition that has moved, and calls ``on_window_close`` for none of
+        these rows. Faust would call ``on_window_close`` with None.
         """
         now, data = time.time(), self.data
         for (_, end), keys in self._partition_timestamp_keys.items():
