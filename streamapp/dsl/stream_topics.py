@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import require_function
 from streamapp._base.names import check_name, check_topic_name, of_topics
-from streamapp.dsl.answers import answer_of_edge
-from streamapp.dsl.arguments import check_materialized, check_partitioner
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import ProcessorNode, SinkNode
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.repartition import repartition_node
@@ -16,6 +15,7 @@ from streamapp.dsl.steps import SourceStep
 from streamapp.errors import TopologyError
 from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
+from streamapp.topology.edges import UNWRITABLE, answer_of_edge, check_partitioner
 from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def written(
         context.key_serde(key_serde or stream.key_serde, where),
         context.value_serde(value_serde or stream.value_serde, where),
         partitioner,
-        on_error=answer_of_edge(on_error, where, "a result that cannot be written"),
+        on_error=answer_of_edge(on_error, where, UNWRITABLE),
     )
     context.graph.add(node, stream._node)
 

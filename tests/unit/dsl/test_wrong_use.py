@@ -47,6 +47,10 @@ SHARED = Shared()
 GLOBAL = Stores.key_value("g", StringSerde(), StringSerde())
 
 
+class Counting(Shared):
+    stores = (Stores.key_value("counts", StringSerde(), StringSerde()),)
+
+
 class Unlisted(Shared):
     def stores(self) -> None: ...
 
@@ -190,6 +194,7 @@ FUNCTIONS = {
 ARGUMENTS = {
     "topic": (lambda d: d.builder.stream(5, **TEXT), "a list of names, or a compiled pattern, not 5"),
     "topics": (lambda d: d.builder.stream([], **TEXT), "needs at least one topic"),
+    "pattern of bytes": (lambda d: d.builder.stream(re.compile(b"a"), **TEXT), "needs a pattern of text"),
     "illegal topic": (lambda d: d.builder.stream("a b", **TEXT), 'topic "a b" is illegal'),
     "table of many": (lambda d: d.builder.table(["a", "b"], **TEXT), "topic must be a string, not list"),
     "table of a pattern": (lambda d: d.builder.table(re.compile("a"), **TEXT), "topic must be a string"),
@@ -330,6 +335,15 @@ TOGETHER = {
     ),
 }
 
+
+def source():
+    return Topology().add_source("s", "t", **TEXT)
+
+
+def filled():
+    return Topology().add_global_store(GLOBAL, "read", "airports", "fill", Shared, **TEXT)
+
+
 LOW_LEVEL = {
     "no topics": (lambda d: Topology().add_source("s", **TEXT), "source s reads nothing"),
     "no name": (lambda d: Topology().add_source("", "t", **TEXT), "a node needs a name"),
@@ -361,6 +375,47 @@ LOW_LEVEL = {
     "store": (lambda d: Topology().add_state_store("x"), "takes a StoreSpec"),
     "driver": (lambda d: TopologyTestDriver(d.builder), r"StreamsBuilder.build\(\) gives"),
     "empty": (lambda d: Topology().plan(), "the topology is empty"),
+    "text as a pattern": (
+        lambda d: Topology().add_source("s", pattern="t.*", **TEXT),
+        r"source s needs a pattern of text, as re.compile makes one, not 't\.\*'",
+    ),
+    "topics and a pattern": (
+        lambda d: Topology().add_source("s", "t", pattern=re.compile("u.*"), **TEXT),
+        "source s has topics and a pattern: add two sources",
+    ),
+    "extractor": (
+        lambda d: Topology().add_source("s", "t", timestamp_extractor=lambda record: 1, **TEXT),
+        "source s needs a timestamp extractor",
+    ),
+    "partitioner": (
+        lambda d: source().add_sink("k", "u", "s", partitioner=5, **TEXT),
+        "sink k needs a partit",
+    ),
+    "retry of a source": (
+        lambda d: Topology().add_source("s", "t", on_error=Retry.in_place(), **TEXT),
+        "source s cannot have on_error=Retry: a record that cannot be decoded",
+    ),
+    "retry of a sink": (
+        lambda d: source().add_sink("k", "u", "s", on_error=Retry.in_place(), **TEXT),
+        "sink k cannot have on_error=Retry: a result that cannot be written",
+    ),
+    "parent twice": (lambda d: source().add_sink("k", "u", "s", "s", **TEXT), "k names parent s twice"),
+    "sink behind a global store": (
+        lambda d: filled().add_sink("k", "u", "fill", **TEXT),
+        "fill fills global store g and cannot be used as a parent: no task runs k behind it",
+    ),
+    "processor behind a global source": (
+        lambda d: filled().add_source("s", "t", **TEXT).add_processor("p", Shared, "s", "read"),
+        "read fills global store g and cannot be used as a parent: no task runs p behind it",
+    ),
+    "another store of a global processor": (
+        lambda d: filled().add_state_store(Stores.key_value("other", StringSerde(), StringSerde()), "fill"),
+        "fill fills global store g, so no other store can be connected to it",
+    ),
+    "stores of a global processor": (
+        lambda d: Topology().add_global_store(GLOBAL, "read", "airports", "fill", Counting, **TEXT),
+        "fill fills global store g, so it cannot bring other stores: counts",
+    ),
 }
 
 
