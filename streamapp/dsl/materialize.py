@@ -12,7 +12,7 @@ from streamapp._base.names import check_name
 from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.serdes.base import Serde, check_serde
+from streamapp.serdes.base import Serde, check_given_serdes
 from streamapp.state import kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.state.store_kind import StoreKind
@@ -118,9 +118,8 @@ class Materialized:
 
 def check_serdes(options: Any, what: str) -> None:
     """Raises `ConfigError` for options whose serdes or topic settings are of the wrong type."""
-    for part in ("key_serde", "value_serde", "other_value_serde"):
-        if getattr(options, part, None) is not None:
-            check_serde(getattr(options, part), f"{part} of {what}")
+    parts = ("key_serde", "value_serde", "other_value_serde")
+    check_given_serdes(what, **{part: getattr(options, part, None) for part in parts})
     if not isinstance(options.topic_config, Mapping):
         raise ConfigError(f"topic_config of {what} has to be a dict, not {options.topic_config!r}")
     for setting, value in options.topic_config.items():

@@ -210,6 +210,11 @@ ARGUMENTS = {
         lambda d: d.grouped.cogroup(lambda k, v, a: a).cogroup("x", lambda k, v, a: a),
         "takes a KGrouped",
     ),
+    "name of a branch": (
+        lambda d: d.stream.split("x-").branch(max, 5),
+        "the name of a branch of x- must be a string, not 5",
+    ),
+    "True partitions": (lambda d: d.stream.repartition(partitions=True), "at least 1, not True"),
     "branch twice": (
         lambda d: d.stream.split("x").branch(max, "a").branch(max, "a"),
         "has a branch a already",
@@ -454,6 +459,28 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
             r"value_serde of KSTREAM-SINK.*LongSerde\(\)",
         ),
         (lambda: Materialized("x", value_serde=StringSerde), "value_serde of Materialized is the class"),
+        (
+            lambda: Described().stream.group_by_key(key_serde="text"),
+            "key_serde of flights is 'text', which is no",
+        ),
+        (
+            lambda: Described().stream.group_by(max, value_serde=str),
+            "value_serde of .*str.*, which is no Serde",
+        ),
+        (
+            lambda: Described().table.group_by(lambda k, v: (k, v), key_serde=str),
+            "key_serde of KTABLE-SELECT-.*, which is no Serde",
+        ),
+        (
+            lambda: Described().stream.to_table(
+                value_serde=5, materialized=Materialized(value_serde=StringSerde())
+            ),
+            r"value_serde of to_table\(\) of flights is 5, which is no Serde",
+        ),
+        (
+            lambda: (d := Described()).stream.join(d.table, max, value_serde=5),
+            "value_serde of the join of flights is 5, which is no Serde",
+        ),
         (lambda: Materialized("x", topic_config={"retention.ms": 5}), "takes text"),
         (lambda: Materialized("x", topic_config=None), "topic_config of Materialized has to be a dict"),
         (
