@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from types import NoneType
 from typing import Any, Literal
 
 from streamapp._base.durations import Duration, to_ms
+from streamapp._base.flags import check_flags
 from streamapp._base.names import check_name
 from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
@@ -82,11 +82,9 @@ class Materialized:
         if self.name is not None:
             check_name(self.name, "store name")
         check_serdes(self, "Materialized")
-        for what, types in (("caching", (bool, NoneType)), ("logging", bool), ("timestamped", bool)):
-            if not isinstance(getattr(self, what), types):
-                raise ConfigError(
-                    f"{what} of Materialized has to be True or False, not {getattr(self, what)!r}"
-                )
+        check_flags("Materialized", logging=self.logging, timestamped=self.timestamped)
+        if self.caching is not None:
+            check_flags("Materialized", caching=self.caching)
         if self.store_type not in (None, "rocksdb", "in_memory", "lru"):
             raise ConfigError(
                 f"store_type has to be 'rocksdb', 'in_memory' or 'lru', got {self.store_type!r}"

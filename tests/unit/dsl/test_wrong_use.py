@@ -481,6 +481,20 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
             lambda: (d := Described()).stream.join(d.table, max, value_serde=5),
             "value_serde of the join of flights is 5, which is no Serde",
         ),
+        *(
+            (make, "logging of .* has to be True or False, not {'retention.ms': '5'}")
+            for make in (
+                lambda: Materialized("x", logging={"retention.ms": "5"}),
+                lambda: StreamJoined("x", logging={"retention.ms": "5"}),
+                lambda: Stores.key_value("x", StringSerde(), StringSerde(), logging={"retention.ms": "5"}),
+            )
+        ),
+        (
+            lambda: Stores.window(
+                "x", StringSerde(), StringSerde(), retention=9, window_size=3, retain_duplicates="no"
+            ),
+            "retain_duplicates of store x has to be True or False, not 'no'",
+        ),
         (lambda: Materialized("x", topic_config={"retention.ms": 5}), "takes text"),
         (lambda: Materialized("x", topic_config=None), "topic_config of Materialized has to be a dict"),
         (
