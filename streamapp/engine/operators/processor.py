@@ -18,7 +18,7 @@ from streamapp.engine.processor import (
 )
 from streamapp.engine.punctuation import Schedule
 from streamapp.errors import StreamsError
-from streamapp.records import Headers, Record, check_timestamp
+from streamapp.records import MAX_LONG, Headers, Record, check_timestamp
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
@@ -73,7 +73,7 @@ class BoundProcessorContext:
                 f"not {record!r:.60}"
             )
         key, value, timestamp, headers = record
-        if timestamp.__class__ is not int:
+        if timestamp.__class__ is not int or timestamp > MAX_LONG:
             check_timestamp(timestamp)
         if timestamp < 0:
             raise StreamsError(
