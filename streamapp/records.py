@@ -20,6 +20,7 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 
 __all__ = [
+    "MAX_LONG",
     "NO_HEADERS",
     "Headers",
     "OutputRecord",
@@ -37,6 +38,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 """A record's headers in order; immutable, so that they can be handed on without a copy."""
 
 NO_HEADERS: Headers = ()
+
+MAX_LONG = 2**63 - 1
+"""The largest number of 64 bits, and so the largest timestamp in ms."""
 _RECORD_BYTES = 200
 """The assumed bytes in memory of a record without its value: key, numbers, and Python's objects."""
 
@@ -63,7 +67,7 @@ def check_headers(headers: object) -> None:
 
 
 def check_timestamp(timestamp: object) -> None:
-    """Raises `TypeError` unless ``timestamp`` is an int.
+    """Raises `TypeError` unless ``timestamp`` is an int, and `ValueError` unless it has at most 64 bits.
 
     >>> check_timestamp(1.5)
     Traceback (most recent call last):
@@ -72,6 +76,8 @@ def check_timestamp(timestamp: object) -> None:
     """
     if not isinstance(timestamp, int):
         raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
+    if not -MAX_LONG <= timestamp <= MAX_LONG:
+        raise ValueError(f"a timestamp has at most 64 bits, ms since the epoch, so {timestamp} is none")
 
 
 class TopicPartition(NamedTuple):

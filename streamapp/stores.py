@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar, overload
 
 from streamapp._base.durations import Duration, to_ms
+from streamapp._base.flags import check_flags
 from streamapp._base.names import check_name
 from streamapp.errors import ConfigError
 from streamapp.serdes.base import Serde, check_serde
@@ -171,6 +172,7 @@ class Stores:
                 f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} "
                 "ms; make it at least as long"
             )
+        check_flags(f"store {name}", retain_duplicates=retain_duplicates, timestamped=timestamped)
         kind_class = kinds.TimestampedWindow if timestamped else kinds.Window
         kind = kind_class(retention_ms=retention_ms, size_ms=size_ms, retain_duplicates=retain_duplicates)
         # A record cache has one row for each key and start, so it would lose duplicates.
@@ -250,6 +252,7 @@ def _spec(
     check_name(name, "store name")
     check_serde(key_serde, f"key_serde of store {name}")
     check_serde(value_serde, f"value_serde of store {name}")
+    check_flags(f"store {name}", logging=logging, caching=caching)
     if store_type not in ("rocksdb", "in_memory"):
         raise ConfigError(f'store_type of store {name} must be "rocksdb" or "in_memory", not {store_type!r}')
     return StoreSpec(

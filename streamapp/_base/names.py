@@ -12,6 +12,7 @@ from streamapp.errors import TopologyError
 __all__ = [
     "NO_TOPIC_ID",
     "check_name",
+    "check_pattern",
     "check_topic_name",
     "did_you_mean",
     "of_topics",
@@ -47,6 +48,15 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 check_topic_name = check_name
+
+
+def check_pattern(pattern: object, what: str) -> None:
+    """Raises `TopologyError` for a pattern of topics that is not a compiled pattern of text.
+
+    >>> check_pattern(re.compile("flights-.*"), "source in")
+    """
+    if not isinstance(pattern, re.Pattern) or not isinstance(pattern.pattern, str):
+        raise TopologyError(f"{what} needs a pattern of text, as re.compile makes one, not {pattern!r}")
 
 
 def of_topics(node: str, *topics: str) -> str:

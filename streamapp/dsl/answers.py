@@ -22,7 +22,6 @@ from streamapp.state.spec import StoreSpec
 
 __all__ = [
     "answer_of_aggregation",
-    "answer_of_edge",
     "answer_of_table",
     "answered",
     "refuse_answers",
@@ -99,23 +98,6 @@ def _serdes_of(
     assert keys is not None
     assert values is not None
     return keys, values
-
-
-def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
-    """The ``on_error`` of a source, a sink or an asynchronous operator. Raises `TopologyError` for a `Retry`.
-
-    At a source or sink, a new attempt would have the same bytes and fail again. The calls of an asynchronous operator
-    overlap, so other calls would overtake a record that waits.
-    """
-    if on_error is None:
-        return None
-    check_on_error(on_error, where)
-    if isinstance(on_error, Retry):
-        raise TopologyError(
-            f"{where} cannot have on_error=Retry: {what} gets no better by a retry. Give "
-            '"fail", "skip", "dead_letter" or a function'
-        )
-    return on_error
 
 
 def refuse_retry(on_error: OnError | None, where: str, why: str, instead: str) -> Answer | Chooser | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from streamapp._base.callables import require_function
 from streamapp.dsl.materialize import Materialized
 from streamapp.errors import TopologyError
 from streamapp.serdes import (
@@ -21,7 +20,7 @@ from streamapp.serdes import (
 )
 from streamapp.serdes.base import Serde
 
-__all__ = ["check_materialized", "check_partitioner", "check_stores"]
+__all__ = ["check_materialized", "check_stores"]
 
 
 _PYTHON_TYPES: dict[type, type] = {
@@ -63,17 +62,6 @@ def check_materialized(
                 f"Materialized({part}_serde={type(given).__name__}()) writes {writes.__name__}; leave "
                 f"{part}_serde out, or give one for {holds.__name__}"
             )
-
-
-def check_partitioner(partitioner: Any, operator: str) -> None:
-    """Raises `TopologyError` unless the argument is None, or a function with the arguments of a `Partitioner`.
-
-    The check also refuses coroutine functions.
-    """
-    if partitioner is not None:
-        require_function(
-            partitioner, operator, "a partitioner of topic, key, value and number of partitions", 4
-        )
 
 
 def check_stores(names: tuple[Any, ...], operator: str) -> None:

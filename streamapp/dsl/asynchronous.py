@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration, to_ms
-from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.stateless import change_key, change_value
 from streamapp.engine.asynchronous import Order
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import TopologyError
 from streamapp.on_error import OnError, Retry
+from streamapp.topology.edges import answer_of_edge
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream

@@ -124,6 +124,8 @@ class BranchedKStream(Generic[K, V]):
     def _add(self, name: str, predicate: Callable[[K, V], bool] | None) -> None:
         if self._closed:
             raise TopologyError(f"the split {self._name} is complete; add branches before its default branch")
+        if not isinstance(name, str):
+            raise TopologyError(f"the name of a branch of {self._name} must be a string, not {name!r}")
         source, context = self._source, self._source._context
         child = check_name(self._name + name)
         if child in self._branches:

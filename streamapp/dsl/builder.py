@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from streamapp._base.callables import check_supplier, require_function
-from streamapp._base.names import check_topic_name, of_topics
+from streamapp._base.callables import check_supplier
+from streamapp._base.names import check_pattern, check_topic_name, of_topics
 from streamapp._base.offset_reset import OffsetReset, check_offset_reset
 from streamapp.config import StreamsConfig, check_config
-from streamapp.dsl.answers import answer_of_edge, refuse_retry
+from streamapp.dsl.answers import refuse_retry
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.context import Context, Faces
 from streamapp.dsl.global_ktable import GlobalKTable
@@ -31,14 +31,13 @@ from streamapp.on_error import Answer, Chooser, OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
+from streamapp.topology.edges import UNDECODABLE, answer_of_edge, check_extractor
 
 __all__ = ["StreamsBuilder"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 TimestampExtractor = Callable[[Any, int], int]
-
-_UNDECODABLE = "a record that cannot be decoded"
 
 
 class StreamsBuilder:
@@ -94,7 +93,7 @@ class StreamsBuilder:
         topics, pattern = _topics(topic)
         node_name = self._context.names.given_or_new(name, "KSTREAM-SOURCE-")
         where = of_topics(node_name, *topics, *([pattern.pattern] if pattern else []))
-        _check_extractor(timestamp_extractor, where)
+        check_extractor(timestamp_extractor, where)
         node = SourceNode(
             node_name,
             topics,
@@ -102,7 +101,7 @@ class StreamsBuilder:
             self._context.value_serde(value_serde, where),
             timestamp_extractor,
             pattern,
-            answer_of_edge(on_error, where, _UNDECODABLE),
+            answer_of_edge(on_error, where, UNDECODABLE),
             _checked(offset_reset, where),
         )
         self._context.graph.add(node)
@@ -144,7 +143,7 @@ class StreamsBuilder:
         """
         spec, step, source, node_name = self._table_parts(topic, key_serde, value_serde, materialized, name)
         where = of_topics(node_name, topic)
-        _check_extractor(timestamp_extractor, where)
+        check_extractor(timestamp_extractor, where)
         assert spec.key_serde is not None
         assert spec.value_serde is not None
         node = TableSourceNode(
@@ -155,7 +154,7 @@ class StreamsBuilder:
             spec.key_serde,
             spec.value_serde,
             timestamp_extractor,
-            answer_of_edge(on_error, where, _UNDECODABLE),
+            answer_of_edge(on_error, where, UNDECODABLE),
             _checked(offset_reset, where),
         )
         node.output_versioned = spec.kind.history_ms is not None
@@ -221,7 +220,7 @@ class StreamsBuilder:
             key_serde,
             value_serde,
             timestamp_extractor,
-            answer_of_edge(on_error, of_topics(node_name, topic), _UNDECODABLE),
+            answer_of_edge(on_error, of_topics(node_name, topic), UNDECODABLE),
         )
         return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
 
@@ -360,7 +359,7 @@ class StreamsBuilder:
         on_error: Answer | Chooser | None,
     ) -> None:
         context, where = self._context, of_topics(node_name, topic)
-        _check_extractor(timestamp_extractor, where)
+        check_extractor(timestamp_extractor, where)
         node = GlobalStoreNode(
             spec,
             source,
@@ -375,11 +374,6 @@ class StreamsBuilder:
         context.graph.add(node)
 
 
-def _check_extractor(extractor: TimestampExtractor | None, source: str) -> None:
-    if extractor is not None:
-        require_function(extractor, source, "a timestamp extractor of record and partition time", 2)
-
-
 def _checked(offset_reset: OffsetReset | None, source: str) -> OffsetReset | None:
     if offset_reset is not None:
         check_offset_reset(offset_reset, f"{source}: offset_reset")
@@ -388,6 +382,7 @@ def _checked(offset_reset: OffsetReset | None, source: str) -> OffsetReset | Non
 
 def _topics(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     if isinstance(topic, re.Pattern):
+        check_pattern(topic, "stream()")
         return (), topic
     if not isinstance(topic, str | Sequence):
         raise TopologyError(

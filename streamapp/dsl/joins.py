@@ -23,7 +23,7 @@ from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, 
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import OnError
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_given_serdes
 from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
@@ -57,7 +57,7 @@ class JoinCall:
     on_error: OnError | None = None
 
     def check(self, stream: str) -> None:
-        """Raises `TopologyError` for arguments that are wrong for every kind of join."""
+        """Raises `TopologyError` or `ConfigError` for arguments that are wrong for every kind of join."""
         require_function(
             self.joiner,
             f"the join of {stream}",
@@ -65,6 +65,7 @@ class JoinCall:
             3 if self.with_key else 2,
             key_option=None if self.with_key else "with_key",
         )
+        check_given_serdes(f"the join of {stream}", **{part: getattr(self, part) for part in _SERDES})
         if self.stream_joined is not None and not isinstance(self.stream_joined, StreamJoined):
             raise TopologyError(
                 f"stream_joined of the join of {stream} is {self.stream_joined!r}; give StreamJoined(name, store_name)"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from types import NoneType
 from typing import Any, Literal
 
 from streamapp._base.durations import Duration, to_ms
+from streamapp._base.flags import check_flags
 from streamapp._base.names import check_name
 from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.serdes.base import Serde, check_serde
+from streamapp.serdes.base import Serde, check_given_serdes
 from streamapp.state import kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.state.store_kind import StoreKind
@@ -82,11 +82,9 @@ class Materialized:
         if self.name is not None:
             check_name(self.name, "store name")
         check_serdes(self, "Materialized")
-        for what, types in (("caching", (bool, NoneType)), ("logging", bool), ("timestamped", bool)):
-            if not isinstance(getattr(self, what), types):
-                raise ConfigError(
-                    f"{what} of Materialized has to be True or False, not {getattr(self, what)!r}"
-                )
+        check_flags("Materialized", logging=self.logging, timestamped=self.timestamped)
+        if self.caching is not None:
+            check_flags("Materialized", caching=self.caching)
         if self.store_type not in (None, "rocksdb", "in_memory", "lru"):
             raise ConfigError(
                 f"store_type has to be 'rocksdb', 'in_memory' or 'lru', got {self.store_type!r}"
@@ -118,9 +116,8 @@ class Materialized:
 
 def check_serdes(options: Any, what: str) -> None:
     """Raises `ConfigError` for options whose serdes or topic settings are of the wrong type."""
-    for part in ("key_serde", "value_serde", "other_value_serde"):
-        if getattr(options, part, None) is not None:
-            check_serde(getattr(options, part), f"{part} of {what}")
+    parts = ("key_serde", "value_serde", "other_value_serde")
+    check_given_serdes(what, **{part: getattr(options, part, None) for part in parts})
     if not isinstance(options.topic_config, Mapping):
         raise ConfigError(f"topic_config of {what} has to be a dict, not {options.topic_config!r}")
     for setting, value in options.topic_config.items():

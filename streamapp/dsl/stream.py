@@ -9,7 +9,7 @@ from streamapp._base.names import unknown_attribute
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.errors import TopologyError
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_given_serdes
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
@@ -35,6 +35,7 @@ class Described(Generic[K, V]):
         key_serde: Serde[Any] | None,
         value_serde: Serde[Any] | None,
     ) -> None:
+        check_given_serdes(name, key_serde=key_serde, value_serde=value_serde)
         self._context, self._node, self._sources = context, node, sources
         self.name = name
         self.key_serde = key_serde

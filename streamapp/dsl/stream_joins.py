@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamapp._base.flags import check_flags
 from streamapp._base.names import check_name
 from streamapp.dsl.graph_nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.materialize import check_serdes, keeps_headers
@@ -64,6 +65,7 @@ class StreamJoined:
             if given is not None:
                 check_name(given)
         check_serdes(self, "StreamJoined")
+        check_flags("StreamJoined", logging=self.logging)
         if self.store_type not in (None, "rocksdb", "in_memory"):
             raise ConfigError(f"store_type has to be 'rocksdb' or 'in_memory', got {self.store_type!r}")
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import require_function
 from streamapp._base.names import check_name, check_topic_name, of_topics
-from streamapp.dsl.answers import answer_of_edge
-from streamapp.dsl.arguments import check_materialized, check_partitioner
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import ProcessorNode, SinkNode
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.repartition import repartition_node
 from streamapp.dsl.steps import SourceStep
 from streamapp.errors import TopologyError
 from streamapp.on_error import OnError
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_given_serdes
+from streamapp.topology.edges import UNWRITABLE, answer_of_edge, check_partitioner
 from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def written(
         context.key_serde(key_serde or stream.key_serde, where),
         context.value_serde(value_serde or stream.value_serde, where),
         partitioner,
-        on_error=answer_of_edge(on_error, where, "a result that cannot be written"),
+        on_error=answer_of_edge(on_error, where, UNWRITABLE),
     )
     context.graph.add(node, stream._node)
 
@@ -63,7 +63,7 @@ def repartitioned(
     name: str | None,
 ) -> KStream[Any, Any]:
     """The stream behind the repartition topic of `KStream.repartition`."""
-    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+    if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise TopologyError(
             f"the repartition topic behind {stream.name} needs a number of partitions of at least 1, not {partitions!r}"
         )
@@ -121,8 +121,10 @@ def as_table(
     name: str | None,
 ) -> KTable[Any, Any]:
     """The table of `KStream.to_table`."""
+    operator = f"to_table() of {stream.name}"
+    check_given_serdes(operator, key_serde=key_serde, value_serde=value_serde)
     key_serde, value_serde = key_serde or stream.key_serde, value_serde or stream.value_serde
-    check_materialized(materialized, f"to_table() of {stream.name}", key_serde, value_serde)
+    check_materialized(materialized, operator, key_serde, value_serde)
     context, names = stream._context, stream._context.names
     node_name = names.given_or_new(name, "KSTREAM-TOTABLE-")
     store_name = named_store(context, materialized, "KSTREAM-TOTABLE-")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp._base.callables import require_function
 from streamapp.dsl.answers import answer_of_table
-from streamapp.dsl.arguments import check_materialized, check_partitioner
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.graph_nodes import TableJoinNode
 from streamapp.dsl.materialize import (
@@ -22,6 +22,7 @@ from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.views import JoinView
 from streamapp.errors import TopologyError
 from streamapp.on_error import Answer, Chooser, OnError
+from streamapp.topology.edges import check_partitioner
 from streamapp.topology.nodes import Partitioner
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from streamapp.engine.failures import Failures
 from streamapp.engine.queues import ConsumedRecord, DecodedRecord, RecordQueue
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import StreamsError
-from streamapp.records import RecordBatch
+from streamapp.records import MAX_LONG, RecordBatch
 from streamapp.serdes.types import excerpt
 
 __all__ = ["extract_head", "try_head"]
@@ -44,8 +44,10 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
             raise
         except Exception as error:
             raise failures.extraction(error, queue.source.name) from None
-        if not isinstance(timestamp, int):
-            wrong = TypeError(f"it has to give an int, ms since 1970, and gave {excerpt(timestamp)}")
+        if not isinstance(timestamp, int) or timestamp > MAX_LONG:
+            wrong = TypeError(
+                f"it has to give an int, ms since 1970 in at most 64 bits, and gave {excerpt(timestamp)}"
+            )
             raise failures.extraction(wrong, queue.source.name)
         if timestamp < 0:
             task.drop(1, queue.source.name, "negative_timestamp")

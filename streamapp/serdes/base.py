@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from streamapp.errors import ConfigError
 
-__all__ = ["Serde", "check_serde"]
+__all__ = ["Serde", "check_given_serdes", "check_serde"]
 
 T = TypeVar("T")
 
@@ -73,3 +73,17 @@ def check_serde(serde: Any, what: str) -> None:
         raise ConfigError(
             f"{what} is {serde!r}, which is no Serde; take one of streamapp's or derive your own from Serde"
         )
+
+
+def check_given_serdes(what: str, **serdes: Any) -> None:
+    """Raises `ConfigError` if one of the arguments is neither None nor a serde. ``what`` has them, for the error.
+
+    >>> check_given_serdes("table flights", key_serde=None, value_serde=5)
+    Traceback (most recent call last):
+    ...
+    streamapp.errors.ConfigError: value_serde of table flights is 5, which is no Serde; take one of streamapp's or \
+derive your own from Serde
+    """
+    for part, serde in serdes.items():
+        if serde is not None:
+            check_serde(serde, f"{part} of {what}")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from streamapp._base.durations import Duration, to_ms
 from streamapp.errors import ConfigError, SerializationError
-from streamapp.records import Windowed
+from streamapp.records import MAX_LONG, Windowed
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.serdes.types import excerpt
 
@@ -15,7 +15,6 @@ __all__ = ["SESSION_BYTES", "TIME_BYTES", "SessionWindowedSerde", "TimeWindowedS
 
 K = TypeVar("K")
 
-_MAX_LONG = 2**63 - 1
 _TIME = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
 TIME_BYTES, SESSION_BYTES = _TIME.size, _END_START.size
@@ -58,7 +57,7 @@ class TimeWindowedSerde(Serde[Windowed]):
         except (TypeError, struct.error) as error:
             raise _too_short("a key and 8 bytes of window start", data) from error
         return Windowed(
-            self.inner.deserialize(data[:-TIME_BYTES]), start, min(start + self.window_size_ms, _MAX_LONG)
+            self.inner.deserialize(data[:-TIME_BYTES]), start, min(start + self.window_size_ms, MAX_LONG)
         )
 
     def bind(self, topic: str, is_key: bool) -> TimeWindowedSerde:

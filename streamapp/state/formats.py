@@ -18,7 +18,7 @@ from uuid import UUID
 
 from streamapp._base.counted import counted
 from streamapp.errors import SerializationError
-from streamapp.records import NO_HEADERS, Headers, RecordContext
+from streamapp.records import MAX_LONG, NO_HEADERS, Headers, RecordContext
 from streamapp.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -43,8 +43,6 @@ __all__ = [
     "unpack_headers",
     "unpack_list",
 ]
-
-MAX_LONG = 2**63 - 1
 
 LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamapp.records import NO_HEADERS, Headers, check_timestamp
+from streamapp.records import MAX_LONG, NO_HEADERS, Headers, check_timestamp
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import Codec, prefix_end
 from streamapp.state.row_memory import RowMemory, kept_size
@@ -62,7 +62,7 @@ class KeyValueStore(WriteBehindStore):
     def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
         if timestamp is None:
             timestamp = self._task.timestamp
-        elif timestamp.__class__ is not int:
+        elif timestamp.__class__ is not int or timestamp > MAX_LONG:
             check_timestamp(timestamp)
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)

@@ -80,9 +80,13 @@ class SessionStore(TimeBucketedStore):
 
     def _put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None) -> None:
         if not (
-            start.__class__ is end.__class__ is int and (timestamp is None or timestamp.__class__ is int)
+            start.__class__ is end.__class__ is int
+            and start <= MAX_LONG >= end
+            and (timestamp is None or (timestamp.__class__ is int and timestamp <= MAX_LONG))
         ):
             self._check_times(start, end, timestamp)
+        if value is not None and end < start:
+            raise ValueError(f"store {self.name}: a session cannot end at {end}, before its start at {start}")
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
         if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):

@@ -24,7 +24,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from streamapp.records import NO_HEADERS, RecordBatch, check_timestamp
+from streamapp.records import MAX_LONG, NO_HEADERS, RecordBatch, check_timestamp
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
@@ -168,7 +168,7 @@ class VersionedStore(Store):
         self._observed = -1 if meta is None else int.from_bytes(meta, "big")
 
     def put(self, key: Any, value: Any, timestamp: int) -> int | None:
-        if timestamp.__class__ is not int:
+        if timestamp.__class__ is not int or timestamp > MAX_LONG:
             check_timestamp(timestamp)
         if timestamp < 0:
             raise ValueError(f"store {self.name}: a version cannot have the timestamp {timestamp}")

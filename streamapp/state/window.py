@@ -155,9 +155,9 @@ class WindowStore(TimeBucketedStore):
             value = self._keep_value(value)
         if timestamp is None:
             timestamp = self._task.timestamp
-        elif timestamp.__class__ is not int:
+        elif timestamp.__class__ is not int or timestamp > MAX_LONG:
             check_timestamp(timestamp)
-        if start.__class__ is not int:
+        if start.__class__ is not int or start > MAX_LONG:
             check_timestamp(start)
         row = (value, timestamp)
         if self._duplicates:

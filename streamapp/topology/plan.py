@@ -274,10 +274,14 @@ class Plan:
     def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
         """The partition counts of all internal topics. ``external`` has the counts of the topics that users create.
 
-        A repartition topic has the count that ``repartition(partitions=...)`` gives. Otherwise its count is the largest
-        one among the source topics of the sub-topologies that write to it. Topics that are joined by key or co-grouped
-        get the same count. The count of a topic that users create, or of ``partitions=``, decides, otherwise the
-        largest count. A changelog has as many partitions as its sub-topology has tasks.
+        ``external`` may also have the counts of repartition topics that exist, because an earlier version or a Java
+        application has created them. Such a topic keeps its count, unless the topology fixes another one. A new
+        repartition topic has the count that ``repartition(partitions=...)`` gives. Otherwise its count is the largest
+        one among the source topics of the sub-topologies that write to it.
+
+        Topics that are joined by key or co-grouped get the same count. The count of a topic that users create, or of
+        ``partitions=``, decides, otherwise the largest count. A changelog has as many partitions as its sub-topology
+        has tasks.
 
         Raises `CopartitionError` if topics that are joined or co-grouped have different counts, and these counts are
         fixed. Raises `TopologyError` for a source topic that ``external`` lacks, and for an internal topic whose count

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamapp._base.callables import check_supplier, require_function, stores_of
-from streamapp._base.names import check_name
+from streamapp._base.names import check_name, check_pattern
 from streamapp._base.offset_reset import OffsetReset, check_offset_reset
 from streamapp.config import StreamsConfig, check_config
 from streamapp.errors import ConfigError, TopologyError
@@ -22,6 +22,13 @@ from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.dead_letters import check_cycles, check_dead_letters
 from streamapp.topology.describe import describe_global_store, describe_subtopology
+from streamapp.topology.edges import (
+    UNDECODABLE,
+    UNWRITABLE,
+    answer_of_edge,
+    check_extractor,
+    check_partitioner,
+)
 from streamapp.topology.groups import NodeGroups
 from streamapp.topology.mermaid import to_mermaid
 from streamapp.topology.nodes import Node, Partitioner, ProcessorNode, SinkNode, SourceNode
@@ -101,6 +108,10 @@ class Topology:
         _check_serdes(name, key_serde, value_serde)
         if not topics and pattern is None:
             raise TopologyError(f"source {name} reads nothing: name at least one topic or give a pattern")
+        if topics and pattern is not None:
+            raise TopologyError(
+                f"source {name} has topics and a pattern: add two sources, or write a pattern for all topics"
+            )
         for number, topic in enumerate(topics):
             if not isinstance(topic, str):
                 raise TopologyError(
@@ -112,9 +123,12 @@ class Topology:
                 check_name(topic, "topic")
             self._check_topic_free(topic)
         if pattern is not None:
+            check_pattern(pattern, f"source {name}")
             self._check_pattern_free(pattern)
         if offset_reset is not None:
             check_offset_reset(offset_reset, f"source {name}: offset_reset")
+        check_extractor(timestamp_extractor, f"source {name}")
+        answer_of_edge(on_error, f"source {name}", UNDECODABLE)
         self._nodes[name] = SourceNode(
             name,
             tuple(topics),
@@ -176,6 +190,8 @@ class Topology:
             )
         elif topic not in self._internal:
             check_name(topic, "topic")
+        check_partitioner(partitioner, f"sink {name}")
+        answer_of_edge(on_error, f"sink {name}", UNWRITABLE)
         self._check_parents(name, parents)
         self._nodes[name] = SinkNode(
             name, topic, tuple(parents), key_serde, value_serde, partitioner, on_error
@@ -225,6 +241,10 @@ class Topology:
             raise TopologyError(
                 f"a state store cannot be connected to {processor}, which is a source or a sink"
             )
+        if (filled := self._filled_by(processor)) is not None:
+            raise TopologyError(
+                f"{processor} fills global store {filled}, so no other store can be connected to it"
+            )
         for store in stores:
             if store in self._global_stores:
                 raise TopologyError(
@@ -268,7 +288,11 @@ class Topology:
         """
         if not isinstance(spec, StoreSpec):
             raise TopologyError(f"a global store takes a StoreSpec, as Stores makes them, not {spec!r}")
-        _check_processor(processor, supplier)
+        others = [store.name for store in _check_processor(processor, supplier) if store is not spec]
+        if others:
+            raise TopologyError(
+                f"{processor} fills global store {spec.name}, so it cannot bring other stores: {', '.join(others)}"
+            )
         if spec.name in self._global_stores or spec.name in self._stores:
             raise self._store_is_there(spec.name, (processor,))
         if source == processor:
@@ -481,10 +505,14 @@ class Topology:
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
         if not parents:
             raise TopologyError(f"{name} has no parent: name the node that it gets its records from")
-        for parent in parents:
+        for number, parent in enumerate(parents):
             if not isinstance(parent, str):
                 raise TopologyError(
                     f"{name} has parents by name, each an argument of its own, not {parent!r}"
+                )
+            if parent in parents[:number]:
+                raise TopologyError(
+                    f"{name} names parent {parent} twice, but gets each record once; leave one out"
                 )
             if parent == name:
                 raise TopologyError(f"parent node {parent} is unknown: a node cannot be its own parent")
@@ -492,6 +520,18 @@ class Topology:
                 raise TopologyError(f"parent node {parent} of {name} is unknown; add it first")
             if isinstance(self._nodes[parent], SinkNode):
                 raise TopologyError(f"sink {parent} cannot be used as a parent: nothing comes out of it")
+            if (filled := self._filled_by(parent)) is not None:
+                raise TopologyError(
+                    f"{parent} fills global store {filled} and cannot be used as a parent: no task runs {name} behind "
+                    "it. Read the store in another processor, or copy the records to a topic that a source reads"
+                )
+
+    def _filled_by(self, node: str) -> str | None:
+        """The global store whose source or processor is this node."""
+        for store in self._global_stores.values():
+            if node in (store.source.name, store.processor.name):
+                return store.spec.name
+        return None
 
     def _check_topic_free(self, topic: str) -> None:
         for node in self._nodes.values():

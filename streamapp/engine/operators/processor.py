@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from streamapp._base.callables import require_function
 from streamapp._base.durations import to_ms
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.processor import (
@@ -17,7 +18,7 @@ from streamapp.engine.processor import (
 )
 from streamapp.engine.punctuation import Schedule
 from streamapp.errors import StreamsError
-from streamapp.records import Headers, Record, check_timestamp
+from streamapp.records import MAX_LONG, Headers, Record, check_timestamp
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
@@ -72,7 +73,7 @@ class BoundProcessorContext:
                 f"not {record!r:.60}"
             )
         key, value, timestamp, headers = record
-        if timestamp.__class__ is not int:
+        if timestamp.__class__ is not int or timestamp > MAX_LONG:
             check_timestamp(timestamp)
         if timestamp < 0:
             raise StreamsError(
@@ -107,6 +108,7 @@ class BoundProcessorContext:
             raise StreamsError(
                 f"the punctuation interval of {self._ctx.name} must be at least 1 ms, not {milliseconds}"
             )
+        require_function(callback, f"schedule() of {self._ctx.name}", "a punctuator of the time in ms", 1)
         start_ms = round(start_time.timestamp() * 1_000) if isinstance(start_time, datetime) else start_time
         if start_ms is not None and (not isinstance(start_ms, int) or start_ms < 0):
             raise StreamsError(

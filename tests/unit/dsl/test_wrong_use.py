@@ -47,6 +47,10 @@ SHARED = Shared()
 GLOBAL = Stores.key_value("g", StringSerde(), StringSerde())
 
 
+class Counting(Shared):
+    stores = (Stores.key_value("counts", StringSerde(), StringSerde()),)
+
+
 class Unlisted(Shared):
     def stores(self) -> None: ...
 
@@ -190,6 +194,7 @@ FUNCTIONS = {
 ARGUMENTS = {
     "topic": (lambda d: d.builder.stream(5, **TEXT), "a list of names, or a compiled pattern, not 5"),
     "topics": (lambda d: d.builder.stream([], **TEXT), "needs at least one topic"),
+    "pattern of bytes": (lambda d: d.builder.stream(re.compile(b"a"), **TEXT), "needs a pattern of text"),
     "illegal topic": (lambda d: d.builder.stream("a b", **TEXT), 'topic "a b" is illegal'),
     "table of many": (lambda d: d.builder.table(["a", "b"], **TEXT), "topic must be a string, not list"),
     "table of a pattern": (lambda d: d.builder.table(re.compile("a"), **TEXT), "topic must be a string"),
@@ -205,6 +210,11 @@ ARGUMENTS = {
         lambda d: d.grouped.cogroup(lambda k, v, a: a).cogroup("x", lambda k, v, a: a),
         "takes a KGrouped",
     ),
+    "name of a branch": (
+        lambda d: d.stream.split("x-").branch(max, 5),
+        "the name of a branch of x- must be a string, not 5",
+    ),
+    "True partitions": (lambda d: d.stream.repartition(partitions=True), "at least 1, not True"),
     "branch twice": (
         lambda d: d.stream.split("x").branch(max, "a").branch(max, "a"),
         "has a branch a already",
@@ -330,6 +340,15 @@ TOGETHER = {
     ),
 }
 
+
+def source():
+    return Topology().add_source("s", "t", **TEXT)
+
+
+def filled():
+    return Topology().add_global_store(GLOBAL, "read", "airports", "fill", Shared, **TEXT)
+
+
 LOW_LEVEL = {
     "no topics": (lambda d: Topology().add_source("s", **TEXT), "source s reads nothing"),
     "no name": (lambda d: Topology().add_source("", "t", **TEXT), "a node needs a name"),
@@ -361,6 +380,47 @@ LOW_LEVEL = {
     "store": (lambda d: Topology().add_state_store("x"), "takes a StoreSpec"),
     "driver": (lambda d: TopologyTestDriver(d.builder), r"StreamsBuilder.build\(\) gives"),
     "empty": (lambda d: Topology().plan(), "the topology is empty"),
+    "text as a pattern": (
+        lambda d: Topology().add_source("s", pattern="t.*", **TEXT),
+        r"source s needs a pattern of text, as re.compile makes one, not 't\.\*'",
+    ),
+    "topics and a pattern": (
+        lambda d: Topology().add_source("s", "t", pattern=re.compile("u.*"), **TEXT),
+        "source s has topics and a pattern: add two sources",
+    ),
+    "extractor": (
+        lambda d: Topology().add_source("s", "t", timestamp_extractor=lambda record: 1, **TEXT),
+        "source s needs a timestamp extractor",
+    ),
+    "partitioner": (
+        lambda d: source().add_sink("k", "u", "s", partitioner=5, **TEXT),
+        "sink k needs a partit",
+    ),
+    "retry of a source": (
+        lambda d: Topology().add_source("s", "t", on_error=Retry.in_place(), **TEXT),
+        "source s cannot have on_error=Retry: a record that cannot be decoded",
+    ),
+    "retry of a sink": (
+        lambda d: source().add_sink("k", "u", "s", on_error=Retry.in_place(), **TEXT),
+        "sink k cannot have on_error=Retry: a result that cannot be written",
+    ),
+    "parent twice": (lambda d: source().add_sink("k", "u", "s", "s", **TEXT), "k names parent s twice"),
+    "sink behind a global store": (
+        lambda d: filled().add_sink("k", "u", "fill", **TEXT),
+        "fill fills global store g and cannot be used as a parent: no task runs k behind it",
+    ),
+    "processor behind a global source": (
+        lambda d: filled().add_source("s", "t", **TEXT).add_processor("p", Shared, "s", "read"),
+        "read fills global store g and cannot be used as a parent: no task runs p behind it",
+    ),
+    "another store of a global processor": (
+        lambda d: filled().add_state_store(Stores.key_value("other", StringSerde(), StringSerde()), "fill"),
+        "fill fills global store g, so no other store can be connected to it",
+    ),
+    "stores of a global processor": (
+        lambda d: Topology().add_global_store(GLOBAL, "read", "airports", "fill", Counting, **TEXT),
+        "fill fills global store g, so it cannot bring other stores: counts",
+    ),
 }
 
 
@@ -399,6 +459,42 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
             r"value_serde of KSTREAM-SINK.*LongSerde\(\)",
         ),
         (lambda: Materialized("x", value_serde=StringSerde), "value_serde of Materialized is the class"),
+        (
+            lambda: Described().stream.group_by_key(key_serde="text"),
+            "key_serde of flights is 'text', which is no",
+        ),
+        (
+            lambda: Described().stream.group_by(max, value_serde=str),
+            "value_serde of .*str.*, which is no Serde",
+        ),
+        (
+            lambda: Described().table.group_by(lambda k, v: (k, v), key_serde=str),
+            "key_serde of KTABLE-SELECT-.*, which is no Serde",
+        ),
+        (
+            lambda: Described().stream.to_table(
+                value_serde=5, materialized=Materialized(value_serde=StringSerde())
+            ),
+            r"value_serde of to_table\(\) of flights is 5, which is no Serde",
+        ),
+        (
+            lambda: (d := Described()).stream.join(d.table, max, value_serde=5),
+            "value_serde of the join of flights is 5, which is no Serde",
+        ),
+        *(
+            (make, "logging of .* has to be True or False, not {'retention.ms': '5'}")
+            for make in (
+                lambda: Materialized("x", logging={"retention.ms": "5"}),
+                lambda: StreamJoined("x", logging={"retention.ms": "5"}),
+                lambda: Stores.key_value("x", StringSerde(), StringSerde(), logging={"retention.ms": "5"}),
+            )
+        ),
+        (
+            lambda: Stores.window(
+                "x", StringSerde(), StringSerde(), retention=9, window_size=3, retain_duplicates="no"
+            ),
+            "retain_duplicates of store x has to be True or False, not 'no'",
+        ),
         (lambda: Materialized("x", topic_config={"retention.ms": 5}), "takes text"),
         (lambda: Materialized("x", topic_config=None), "topic_config of Materialized has to be a dict"),
         (

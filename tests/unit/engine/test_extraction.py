@@ -34,7 +34,8 @@ def failed(extractor: Any, **config: Any) -> str:
     ("extractor", "why"),
     [
         (departed, "list index out of range"),
-        (no_number, "it has to give an int, ms since 1970, and gave 'soon'"),
+        (no_number, "it has to give an int, ms since 1970 in at most 64 bits, and gave 'soon'"),
+        (lambda record, partition_time: 2**63, "in at most 64 bits, and gave 9223372036854775808"),
     ],
 )
 def test_the_error_names_the_record_and_the_way_on(extractor: Any, why: str) -> None:

@@ -638,6 +638,9 @@ class Ticker(Processor):
             self.schedule.cancel()
 
 
+async def _later(now: int) -> None: ...
+
+
 class TestPunctuation:
     @staticmethod
     def ticking(type: PunctuationType, now: list[int]) -> tuple[Any, list[int]]:
@@ -657,6 +660,24 @@ class TestPunctuation:
         for now in (105, 110, 111, 155, 159, 160):
             task.punctuate_wall_clock(now)
         assert calls == [110, 155, 160]
+
+    @pytest.mark.parametrize(
+        ("punctuator", "words"),
+        [
+            (None, r"schedule\(\) of ticker needs a punctuator of the time in ms, got None"),
+            (lambda: None, "it is called with 1 argument, but <lambda> takes"),
+            (_later, "_later is a coroutine function"),
+        ],
+    )
+    def test_what_cannot_be_called_is_refused_when_it_is_scheduled(self, punctuator: Any, words: str) -> None:
+        class Scheduling(Ticker):
+            def init(self, context: Any) -> None:
+                context.schedule(10, PunctuationType.WALL_CLOCK_TIME, punctuator)
+
+        topology = Topology().add_source("in", "in", **TEXTS)
+        topology.add_processor("ticker", lambda: Scheduling(PunctuationType.WALL_CLOCK_TIME, []), "in")
+        with pytest.raises(StreamsError, match=words):
+            task_of(topology)
 
     def test_a_clock_that_is_set_back_holds_no_punctuator_up(self) -> None:
         """The next call came only when the clock had reached the old time again."""

@@ -1,4 +1,4 @@
-"""Times that a processor gives to a record or to a store: only whole numbers can be written to Kafka."""
+"""Times that a processor gives to a record or to a store: only whole numbers of 64 bits can be written to Kafka."""
 
 from __future__ import annotations
 
@@ -70,6 +70,30 @@ def test_a_store_refuses_a_time_that_is_no_whole_number(case: str, time: Any) ->
     store, write = WRITES[case]
     with pytest.raises(StreamsError, match=r"PROCESSOR.*record of in-0.*a timestamp is an int"):
         run(lambda context: write(context.get_state_store(store), time), store)
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_a_store_refuses_a_time_beyond_64_bits(case: str) -> None:
+    """So far, the commit failed, and its error named neither the record nor the processor."""
+    store, write = WRITES[case]
+    with pytest.raises(
+        StreamsError, match=r"PROCESSOR.*record of in-0.*ValueError: a timestamp has at most 64 bits"
+    ):
+        run(lambda context: write(context.get_state_store(store), 2**63), store)
+
+
+@pytest.mark.parametrize("store", ["sessions", "exact"])
+def test_no_session_ends_before_its_start(store: str) -> None:
+    """As in Kafka Streams (``SessionWindow``)."""
+    with pytest.raises(
+        StreamsError, match=f"ValueError: store {store}: a session cannot end at 5, before its start at 9"
+    ):
+        run(lambda context: context.get_state_store(store).put("k", 9, 5, "v"), store)
+
+
+def test_no_forwarded_record_has_a_time_beyond_64_bits() -> None:
+    with pytest.raises(StreamsError, match=r"PROCESSOR.*a timestamp has at most 64 bits"):
+        run(lambda context: context.forward(Record("k", "v", 2**63)))
 
 
 @pytest.mark.parametrize("time", [NOW, "7", None])

@@ -69,6 +69,22 @@ class TestPartitionCounts:
         response = next(count for name, count in counts.items() if "RESPONSE" in name)
         assert (registration, response, counts["app-by-name-repartition"]) == (5, 3, 3)
 
+    def test_a_repartition_topic_that_exists_keeps_its_count_unless_a_join_fixes_it(self) -> None:
+        """Kafka Streams gives a repartition topic behind a join with other counts 4 or 8 partitions, by hashes."""
+        builder = StreamsBuilder()
+        flights = builder.stream("flights", **TEXTS).select_key(lambda k, v: v)
+        joined = flights.join(builder.table("planes", **TEXTS), lambda a, b: a + b, name="join", **TEXTS)
+        joined.select_key(lambda k, v: v).group_by_key(name="group", **TEXTS).count(
+            materialized=Materialized("c")
+        )
+        plan = builder.build().plan(StreamsConfig("app"))
+        topics = ("app-join-repartition", "app-group-repartition", "app-c-changelog")
+        sources = {"flights": 8, "planes": 4}
+        found = plan.partition_counts(sources)
+        assert [found[topic] for topic in topics] == [4, 4, 4]
+        found = plan.partition_counts({**sources, "app-join-repartition": 8, "app-group-repartition": 8})
+        assert [found[topic] for topic in topics] == [4, 8, 8]
+
     def test_missing_source_topics_are_all_named(self) -> None:
         with pytest.raises(TopologyError, match="source topics left, right do not exist"):
             joined().build().plan().partition_counts({})
