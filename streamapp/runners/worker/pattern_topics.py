@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from streamapp.broker.requests import LastingAdmin
 from streamapp.runners.worker.topics import Topics, existing_topics, prepare_topics
@@ -12,7 +12,9 @@ from streamapp.topology.plan import Plan
 
 __all__ = ["LOOK_SECONDS", "PatternTopics"]
 
-LOOK_SECONDS: Final = 30.0
+logger: logging.Logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: float = 30.0
 """The time between two looks of a worker."""
 
 
@@ -42,9 +44,18 @@ class PatternTopics:
         Waits for brokers. Raises the errors of `prepare_topics` if the topology cannot work with the topics of now.
         """
         known, now = self.found, self._of_patterns(existing_topics(self._plan, self._admin))
-        absent_again, self._absent = self._absent - now, known - now
-        if now <= known and not absent_again:
+        new, gone = now - known, self._absent - now
+        self._absent = known - now
+        if not new and not gone:
             return None
+        for topics, event in ((new, "is new"), (gone, "was deleted")):
+            for topic in sorted(topics):
+                logger.info(
+                    "the topic %s %s, which the pattern %s matches",
+                    topic,
+                    event,
+                    self._plan.pattern_of(topic),
+                )
         found, start = prepare_topics(self._plan, self._admin), self.topics
         ids = found.ids_of(self._admin, {topic for names in found.sources.values() for topic in names})
         return replace(found, ids=ids, without_offsets=start.without_offsets, first_new=start.first_new)

@@ -290,7 +290,6 @@ class StreamsRuntime(WorkerView):
                 self._on_failure(exc)
                 return
             if patterns.topics is found:
-                logger.info("the patterns match %s now", ", ".join(sorted(patterns.found)))
                 self._membership.subscribe(self._source_names)
             elif not self._app.assignor.subscribed >= self._source_names:
                 self.rejoin()  # the last request came in the middle of a rebalance
