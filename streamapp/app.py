@@ -239,8 +239,6 @@ class App(faust.App):  # type: ignore[misc]
         )
         if self._runs_topology:
             await self.streams.start()
-            for topics in self.streams.source_topics.values():
-                self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
         else:
             await await_brokers(self.config, admin_client(self.config))
             limit = self.config.max_poll_interval_ms / 1000

@@ -32,8 +32,8 @@ class LostTopic(NamedTuple):
         """The next steps. The text fits topics that an application reads with committed positions, and changelogs."""
         if not self.anew:
             return (
-                "Stop all workers, and create the topic before the next start; a topic that only a pattern matches may "
-                "stay away. A changelog would be empty: run `streamapp reset` to compute its table anew"
+                "Stop all workers, and create the topic before the next start. A changelog would be empty: run "
+                "`streamapp reset` to compute its table anew"
             )
         return (
             "The group's positions may belong to the old topic, so records of the new topic may have been passed over. "
@@ -57,6 +57,8 @@ class TopicIds:
     ) -> None:
         self._admin = admin
         self.topics: frozenset[str] = frozenset(topics)
+        self.may_go: frozenset[str] = frozenset()
+        """The topics among ``topics`` whose deletion `lost` does not report."""
         self._ids: dict[str, str] = dict(ids or {})
         self._absent: set[str] = set()
         """The topics that brokers did not know at the last look."""
@@ -69,13 +71,19 @@ class TopicIds:
         """Also watches these topics. The ids of the other topics stay known."""
         self.topics |= frozenset(topics)
 
+    def watch_only(self, topics: Iterable[str], may_go: Iterable[str] = ()) -> None:
+        """Watches exactly these topics. A topic of ``may_go`` may be deleted, but not created anew."""
+        self.topics, self.may_go = frozenset(topics), frozenset(may_go)
+        self._ids = {topic: id for topic, id in self._ids.items() if topic in self.topics}
+
     def lost(self) -> LostTopic | None:
         """A topic that was deleted since the first look. The method never waits for an answer."""
         found = None
         if self._asked and all(future.done() for future in self._asked.values()):
             asked, self._asked = self._asked, {}
             absent = set()
-            for topic, future in asked.items():
+            for topic in asked.keys() & self.topics:
+                future = asked[topic]
                 try:
                     described = future.result(0)
                 except KafkaException as exc:
@@ -88,7 +96,7 @@ class TopicIds:
                     self._ids[topic] = id
                 elif id not in (known, NO_TOPIC_ID):
                     found = LostTopic(topic, anew=True)
-            gone, self._absent = self._absent & absent, absent
+            gone, self._absent = (self._absent & absent) - self.may_go, absent
             if gone and found is None:
                 found = LostTopic(min(gone), anew=False)
         if self.topics and not self._asked and time.monotonic() - self._asked_at >= _ASK_SECONDS:

@@ -74,6 +74,12 @@ class Subtopology:
         """
         return tuple(dict.fromkeys(t for s in self.sources for t in s.topics))
 
+    def pattern_of(self, topic: str) -> str | None:
+        """The pattern of a source that matches a topic. None: no pattern matches, or a source names the topic."""
+        patterns = (source.pattern for source in self.sources if source.pattern is not None)
+        named = topic in self.source_topics
+        return None if named else next((p.pattern for p in patterns if p.fullmatch(topic)), None)
+
     @cached_property
     def sink_topics(self) -> tuple[str, ...]:
         """The full names of the topics that sinks write to, without topics that a function chooses."""
@@ -252,17 +258,30 @@ class Plan:
             roles.update(dict.fromkeys([*sub.source_topics, *patterns], role))
         return roles
 
+    def pattern_of(self, topic: str) -> str | None:
+        """The pattern that matches a topic. None: no pattern matches, a source names the topic, or it is internal."""
+        if topic in self._named:
+            return None
+        return next(filter(None, (sub.pattern_of(topic) for sub in self.subtopologies)), None)
+
     @cached_property
-    def _pattern_sources(self) -> tuple[SourceNode, ...]:
+    def _named(self) -> frozenset[str]:
+        """The internal topics, and the topics that sources name."""
+        named = {topic for sub in self.subtopologies for topic in sub.source_topics}
+        return frozenset(named.union(topic.name for topic in self.internal_topics))
+
+    @cached_property
+    def pattern_sources(self) -> tuple[SourceNode, ...]:
+        """The sources that read all topics that match a pattern."""
         return tuple(source for sub in self.subtopologies for source in sub.sources if source.pattern)
 
     def check_patterns(self, topics: Iterable[str]) -> None:
         """Raises `TopologyError` if a topic matches the patterns of two sources: only one source can read a topic."""
-        if len(self._pattern_sources) < 2:
+        if len(self.pattern_sources) < 2:
             return
         internal = {topic.name for topic in self.internal_topics}
         for topic in topics:
-            found = [s for s in self._pattern_sources if s.pattern and s.pattern.fullmatch(topic)]
+            found = [s for s in self.pattern_sources if s.pattern and s.pattern.fullmatch(topic)]
             if len(found) > 1 and topic not in internal:
                 listed = " and ".join(f"{s.pattern.pattern} of source {s.name}" for s in found if s.pattern)
                 raise TopologyError(

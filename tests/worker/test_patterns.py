@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import uuid
 from typing import Any
 
@@ -12,6 +13,10 @@ from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyError
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.broker.requests import LastingAdmin
 from streamapp.runners.worker.topics import prepare_topics
+
+from ..processes import until
+from .conftest import Cluster
+from .member import Member
 
 
 def test_a_worker_refuses_a_topic_that_two_patterns_match(kafka: LocalKafka) -> None:
@@ -29,3 +34,39 @@ def test_a_worker_refuses_a_topic_that_two_patterns_match(kafka: LocalKafka) -> 
     topics.ensure_topics([TopicSpec(f"{prefix}-ab", 1, {})])
     with pytest.raises(TopologyError, match=f"topic {prefix}-ab matches the patterns {prefix}-a"):
         prepare_topics(plan, admin)
+
+
+def test_workers_follow_topics_that_come_and_go(cluster: Cluster) -> None:
+    """A worker that started after the new topic ran tasks that another worker ran, too. So counts were wrong."""
+    cluster.feed(200)
+    first = Member(cluster, "a", app="pattern_app")
+    first.until_it_has(4, 0)
+    added = f"{cluster.source}-more"
+    cluster.create(added)
+    _feed(cluster, added)
+    second = Member(cluster, "b", app="pattern_app")
+
+    def read(topics: set[str]) -> bool:
+        tasks = [task for each in (first, second) for task in each.status().get("tasks", ())]
+        assert len({task["id"] for task in tasks}) == len(tasks)
+        found = [{each["topic"] for each in task["inputs"]} for task in tasks]
+        return found == [topics] * 4
+
+    until(lambda: read({cluster.source, added}), 60, cluster.story)
+    cluster.counted()
+    first.worker.signal(signal.SIGKILL)
+    _feed(cluster, added)
+    cluster.counted()
+    for future in cluster.admin.delete_topics([added]).values():
+        future.result()
+    until(lambda: read({cluster.source}), 60, cluster.story)
+    cluster.feed(200)
+    cluster.counted()
+    counts = cluster.totals(f"{cluster.id}-counts-changelog")
+    assert cluster.totals()[1] == counts[1] == 800
+    assert second.worker.terminate() == 0
+
+
+def _feed(cluster: Cluster, topic: str) -> None:
+    cluster.feed(200, topic=topic)
+    cluster.produced += 200

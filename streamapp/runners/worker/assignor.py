@@ -13,7 +13,7 @@ workers of all standbys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamapp.records import TopicPartition
@@ -35,6 +35,7 @@ class StreamsAssignor(AgentAssignor):
     _clients: dict[str, MemberMetadata]
     _subscriptions: Mapping[str, list[str]]
     _placement: Placement
+    _placed: list[str]
     _twins: Mapping[str, str]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,6 +43,8 @@ class StreamsAssignor(AgentAssignor):
         self.standbys: dict[TaskId, bool] = {}
         """The tasks of which this member keeps a copy. True: a warm-up, which becomes the running task."""
         self._copies: dict[TaskId, tuple[str, ...]] = {}
+        self.placed: frozenset[str] = frozenset()
+        """The topics that the last assignment has placed as tasks."""
         self.conflict: str | None = None
         """A topic that the tasks of the group's leader read for other stores or repartition topics than the tasks here.
         """
@@ -51,7 +54,14 @@ class StreamsAssignor(AgentAssignor):
         """True if ``conflict`` or ``twin`` may come from an earlier assignment, so that the member has asked for
         another one."""
 
+        self.subscribed: frozenset[str] = frozenset()
+        """The topics to which this member has subscribed at its last join."""
+
     # The subscription and the assignment of a member.
+
+    def metadata(self, topics: set[str]) -> Any:
+        self.subscribed = frozenset(topics)
+        return super().metadata(topics)
 
     @property
     def _metadata(self) -> MemberMetadata:
@@ -75,6 +85,7 @@ class StreamsAssignor(AgentAssignor):
         super().on_assignment(assignment)
         metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
         before = self.conflict or self.twin
+        self.placed = frozenset((metadata.streams or {}).get("placed", ()))
         self.conflict, self.twin = _conflict(self._roles, metadata), (metadata.streams or {}).get("twin")
         # A static member may get an assignment from before its restart, perhaps with its own earlier version.
         named = self.app.streams.config.group_instance_id is not None
@@ -105,14 +116,15 @@ class StreamsAssignor(AgentAssignor):
     def _source_topics(self) -> dict[int, tuple[str, ...]]:
         return self.app.streams.source_topics  # type: ignore[no-any-return]
 
-    @property
-    def _placed_as_tasks(self) -> Set[str]:
-        return {topic for names in self._source_topics.values() for topic in names}
+    def _is_of_tasks(self, topic: str) -> bool:
+        return self.app.streams.may_read(topic)  # type: ignore[no-any-return]
 
     def _get_copartitioned_groups(self, topics: set[str], cluster: Any, subscriptions: Any) -> Any:
-        ours = self._placed_as_tasks
+        ours = set(filter(self._is_of_tasks, topics))
         self._partition_counts = {
-            topic: len(cluster.partitions_for_topic(topic) or ()) for topic in sorted(topics & ours)
+            topic: len(cluster.partitions_for_topic(topic) or ())
+            for topic in sorted(ours)
+            if self.app.streams.is_source(topic)
         }
         self._subscriptions = subscriptions
         return super()._get_copartitioned_groups(topics - ours, cluster, subscriptions)
@@ -124,20 +136,22 @@ class StreamsAssignor(AgentAssignor):
     def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
         # Faust calls this method last before it sends the assignment, so the partitions of the tasks are added here.
         result = super()._global_table_standby_assignments(assignments, partitions_by_topic)
-        counts = self._partition_counts
+        self._twins = _twins(self._clients)
+        fit = [
+            m
+            for m in self._subscriptions
+            if m not in self._twins and _conflict(self._roles, self._clients[m]) is None
+        ]
+        counts = {
+            topic: count for topic, count in self._partition_counts.items() if not self._awaited(topic, fit)
+        }
+        self._placed = sorted(topic for topic, count in counts.items() if count)
         topics = {
             subtopology: [topic for topic in names if counts.get(topic)]
             for subtopology, names in self._source_topics.items()
         }
-        self._twins = _twins(self._clients)
         # During the rollout of a new version, only members that subscribe to all of its topics can run its tasks.
-        members = [
-            m
-            for m, subscribed in self._subscriptions.items()
-            if m not in self._twins
-            and counts.keys() <= set(subscribed)
-            and _conflict(self._roles, self._clients[m]) is None
-        ]
+        members = [m for m in fit if counts.keys() <= set(self._subscriptions[m])]
         tasks = [
             TaskId(subtopology, partition)
             for subtopology, names in topics.items()
@@ -165,6 +179,18 @@ class StreamsAssignor(AgentAssignor):
                         result[member].actives.setdefault(topic, []).append(task.partition)
         return result
 
+    def _awaited(self, topic: str, members: Sequence[str]) -> bool:
+        """True if a member has the pattern that matches the topic, but has not yet found the topic.
+
+        The member subscribes to the topic soon. Until then, the topic does not decide which member has a task.
+        """
+        pattern = self.app.streams.plan.pattern_of(topic)
+        return pattern is not None and any(
+            pattern in (self._clients[m].streams or {}).get("roles", {})
+            and topic not in self._subscriptions[m]
+            for m in members
+        )
+
     def _protocol_assignments(self, assignments: Any, *distributions: Any) -> Any:
         placement, urls = self._placement, self._member_urls
         with_copies = {
@@ -180,6 +206,7 @@ class StreamsAssignor(AgentAssignor):
                 "copies": copies,
                 "names": self._names,
                 "roles": self._roles,
+                "placed": self._placed,
                 "twin": self._twins.get(member),
             }
             result[member] = type(told)(told.version, told.assignment, self._compress(metadata.dumps()))

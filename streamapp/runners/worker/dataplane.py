@@ -70,8 +70,8 @@ class DataPlane(threading.Thread):
     with `TopologyError`. ``reset_of`` gives the offset reset policy of a topic, and ``first_new`` are the
     `first_new_partitions`.
 
-    The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
-    their commands out in order, between two turns.
+    The methods `assign`, `revoke`, `change_inputs`, `pause`, `resume`, `call` and `stop` return a future at once. The
+    thread carries their commands out in order, between two turns.
     """
 
     def __init__(
@@ -166,6 +166,12 @@ class DataPlane(threading.Thread):
     def revoke(self) -> Future[None]:
         """Commits, and processes nothing more until the next `assign`."""
         return self._commands.submit(self._revoke, vital=True)
+
+    def change_inputs(self, change: Callable[[], None]) -> Future[None]:
+        """Commits, calls ``change``, and opens all tasks and standbys anew, because ``open_task`` now gives them other
+        inputs. If the commit fails, the tasks begin again with the earlier inputs, and ``change`` is not called.
+        """
+        return self._commands.submit(lambda: self._change_inputs(change), vital=True)
 
     def pause(self) -> Future[None]:
         """Commits, and processes nothing more until `resume`."""
@@ -521,6 +527,13 @@ class DataPlane(threading.Thread):
             finally:
                 self._suspend()
             failpoints.hit("tasks-revoked")
+
+    def _change_inputs(self, change: Callable[[], None]) -> None:
+        if not self.suspended:
+            self._commit_to_the_end()
+        change()
+        self.standbys.reopen()
+        self._reopen()
 
     def _pause(self) -> None:
         try:

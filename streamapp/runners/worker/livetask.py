@@ -155,7 +155,8 @@ class TaskOpener:
         run_async: RunAsync,
         topic_ids: Mapping[str, str],
     ) -> None:
-        self._topics = topics
+        self.topics = topics
+        """The topics of the next tasks that are opened."""
         self._environment = TaskEnvironment(
             plan,
             outputs,
@@ -174,8 +175,8 @@ class TaskOpener:
         sub = self._subtopologies[id.subtopology]
         inputs = [
             TopicPartition(topic, id.partition)
-            for topic in self._topics.sources[sub.id]
-            if id.partition < self._topics.partitions[topic]
+            for topic in self.topics.sources[sub.id]
+            if id.partition < self.topics.partitions[topic]
         ]
         return LiveTask(
             self._environment,
@@ -183,5 +184,5 @@ class TaskOpener:
             id,
             self._home,
             inputs,
-            group_without_offsets=self._topics.without_offsets,
+            group_without_offsets=self.topics.without_offsets,
         )

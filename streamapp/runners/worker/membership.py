@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka.errors import KafkaError
@@ -72,6 +72,8 @@ class FaustMembership:
 
     def __init__(self, app: Any) -> None:
         self._app = app
+        self._sources: Any = None
+        """The topics of the topology, as a topic of Faust. None before `subscribe`."""
 
     def current(self) -> Member:
         coordinator = self._coordinator()
@@ -129,6 +131,30 @@ class FaustMembership:
     def rejoin(self) -> None:
         loop = self._app.consumer._thread.thread_loop
         loop.call_soon_threadsafe(lambda: self._coordinator().request_rejoin())
+
+    def subscribe(self, sources: Iterable[str]) -> None:
+        """Subscribes to these topics of the topology. At the next calls, they replace those of the call before.
+
+        A member that has joined the group asks for a new assignment, and keeps its present one until then. (With
+        aiokafka's own method, the member would lose its assignment at once, before the last commit of agents.)
+        """
+        topics, before = self._app.topics, self._sources
+        self._sources = self._app.topic(*sources, acks=False, value_serializer="raw")
+        if before is None:
+            topics.add(self._sources)
+            return
+        topics._topics.discard(before)  # `discard` and `add` would make Faust call aiokafka's own method
+        topics._topics.add(self._sources)
+        consumer = self._app.consumer._thread._ensure_consumer()
+
+        def follow() -> None:
+            subscription = consumer._subscription.subscription
+            wanted = (subscription.topics - set(before.topics)).union(self._sources.topics)
+            subscription._topics = frozenset(wanted)
+            consumer._client.set_topics(wanted)
+            consumer._coordinator.request_rejoin()
+
+        self._app.consumer._thread.thread_loop.call_soon_threadsafe(follow)
 
     def _coordinator(self) -> Any:
         return self._app.consumer._thread._ensure_consumer()._coordinator

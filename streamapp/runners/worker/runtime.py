@@ -6,9 +6,10 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from confluent_kafka import KafkaException
 from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import ProcessorStateError, StreamsError, TopologyError
+from streamapp.errors import BrokerError, ProcessorStateError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.topic_ids import TopicIds
+from streamapp.runners.worker import pattern_topics
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client, await_brokers
@@ -31,9 +33,10 @@ from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import TaskOpener
 from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
+from streamapp.runners.worker.pattern_topics import PatternTopics
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.topics import prepare_topics
+from streamapp.runners.worker.topics import Topics, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import EventLoopPlace, HangingError, Place, Watchdog, end_after
 from streamapp.state.directory import StateDirectory
@@ -88,17 +91,11 @@ class StreamsRuntime(WorkerView):
         check_file_limit(1)
         admin = self._admin = admin_client(self.config)
         await await_brokers(self.config, admin)
-        topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
+        topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         await self._loop.run_in_executor(None, wait_until_free, self.plan.application_id, admin)
-        self._sources = dict(topics.sources)
-        self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
-        check_file_limit(
-            sum(
-                topics.task_count(sub)
-                for sub in self.plan.subtopologies
-                if any(spec.persistent for spec in sub.stores)
-            )
-        )
+        self._take(topics)
+        self._membership.subscribe(self._source_names)
+        self._check_files(topics)
         stores = {
             topic.name: name
             for sub in self.plan.subtopologies
@@ -127,6 +124,20 @@ class StreamsRuntime(WorkerView):
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
         self._global_stores = GlobalStores(self.plan, admin, topics, rows, self._listeners)
+        patterns = PatternTopics(self.plan, admin, topics)
+        topic_ids = TopicIds(admin, watched, ids)
+        topic_ids.watch_only(watched, patterns.found)
+        opener = TaskOpener(
+            self.plan,
+            topics,
+            outputs,
+            ledger,
+            self._global_stores.state.stores,
+            self._directory,
+            rows,
+            self._run_async,
+            ids,
+        )
         self._plane = DataPlane(
             self.config,
             admin,
@@ -135,23 +146,20 @@ class StreamsRuntime(WorkerView):
             self._membership,
             self._global_stores,
             self._listeners,
-            TopicIds(admin, watched, ids),
-            TaskOpener(
-                self.plan,
-                topics,
-                outputs,
-                ledger,
-                self._global_stores.state.stores,
-                self._directory,
-                rows,
-                self._run_async,
-                ids,
-            ),
+            topic_ids,
+            opener,
             self._on_failure,
             self.plan.offset_reset,
             topics.first_new,
             {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
         )
+
+        def take(changed: Topics) -> None:
+            patterns.topics = opener.topics = changed
+            self._take(changed)
+            ids.update(changed.ids)
+            topic_ids.watch_only(self._source_names | stores.keys(), patterns.found)
+
         # The objects that exist by now stay. The garbage collector need not visit them while records are processed.
         gc.collect()
         gc.freeze()
@@ -162,6 +170,8 @@ class StreamsRuntime(WorkerView):
             asyncio.create_task(self._clean_up(self._plane, cleaner)),
             asyncio.create_task(self._look_beside(self._plane)),
         ]
+        if self.plan.pattern_sources:
+            self._beside.append(asyncio.create_task(self._follow_patterns(self._plane, patterns, take)))
         limit = self.config.max_poll_interval_ms / 1000
         places = [self._plane.place, EventLoopPlace().place, self._group_place]
         self._watchdog = Watchdog(places, limit, self._on_hang)
@@ -247,6 +257,43 @@ class StreamsRuntime(WorkerView):
             except KafkaException as exc:
                 logger.debug("the ends of the logs are not known: %s", exc)
 
+    def _take(self, topics: Topics) -> None:
+        self._topics = topics
+        self._sources = dict(topics.sources)
+        self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
+
+    def _check_files(self, topics: Topics) -> None:
+        check_file_limit(
+            sum(
+                topics.task_count(sub)
+                for sub in self.plan.subtopologies
+                if any(spec.persistent for spec in sub.stores)
+            )
+        )
+
+    async def _follow_patterns(
+        self, plane: DataPlane, patterns: PatternTopics, take: Callable[[Topics], None]
+    ) -> None:
+        """Changes the inputs of the tasks when topics come or go that only patterns name."""
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            await asyncio.sleep(pattern_topics.LOOK_SECONDS)
+            try:
+                found = await loop.run_in_executor(None, patterns.look)
+                if found is not None:
+                    self._check_files(found)
+                    await asyncio.wrap_future(plane.change_inputs(partial(take, found)))
+            except BrokerError as exc:
+                logger.warning("the topics that the patterns match are not known: %s", exc)
+                continue
+            except StreamsError as exc:
+                self._on_failure(exc)
+                return
+            if patterns.topics is found:
+                self._membership.subscribe(self._source_names)
+            elif not self._app.assignor.subscribed >= self._source_names:
+                self.rejoin()  # the last request came in the middle of a rebalance
+
     def _changes_since(self, written: Mapping[str, Any]) -> str:
         """The differences (as of `streamapp compat`) between this topology and the one that wrote the local state."""
         findings = compare_topologies(written, self.plan).findings
@@ -326,15 +373,26 @@ class StreamsRuntime(WorkerView):
                 )
             )
             return
-        tasks = [
-            TaskId(subtopology, tp.partition)
-            for subtopology, topics in self._sources.items()
-            for tp in {TopicPartition(tp.topic, tp.partition) for tp in owned if tp.topic in topics}
-        ]
+        tasks = self._tasks_of(owned)
         self._heard_at = time.monotonic()
         member = Member(generation, self._membership.current().member_id)
         logger.info("generation %d: tasks %s", generation, ", ".join(map(str, sorted(set(tasks)))) or "none")
         self._plane.assign(member, set(tasks), dict(self._app.assignor.standbys))
+
+    def _tasks_of(self, owned: Set[TopicPartition]) -> list[TaskId]:
+        """The tasks whose partitions the leader of the group has placed here.
+
+        The leader may not know all topics of a task, because another version runs there, or because a topic that a
+        pattern matches is new. The partitions of such a topic decide nothing: another worker may have the same task.
+        """
+        tasks = []
+        for subtopology in self._sources:
+            decisive = self._decisive_topics(subtopology)
+            for number in sorted({tp.partition for tp in owned if tp.topic in decisive}):
+                of_task = [TopicPartition(t, number) for t in decisive if number < self._partitions(t)]
+                if owned >= set(of_task):
+                    tasks.append(TaskId(subtopology, number))
+        return tasks
 
     def _partitions(self, topic: str) -> int:
         assert self._topics is not None
@@ -406,11 +464,7 @@ class StreamsRuntime(WorkerView):
     def may_read(self, topic: str) -> bool:
         """True if the topology reads the topic, or would read a topic of this name (`StreamsBuilder.stream` with a
         pattern)."""
-        return self.is_source(topic) or any(
-            source.pattern is not None and source.pattern.fullmatch(topic)
-            for sub in self.plan.subtopologies
-            for source in sub.sources
-        )
+        return self.is_source(topic) or self.plan.pattern_of(topic) is not None
 
     def is_leader(self) -> bool:
         """True in the worker that has the first task (partition 0 of the first sub-topology), except in a rebalance.

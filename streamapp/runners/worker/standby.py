@@ -79,6 +79,12 @@ class Standbys(ChangelogReader):
             logger.info("keeping copies of tasks %s", ", ".join(map(str, sorted(self.tasks))))
         self._refresh(self._bounded(opened))
 
+    def reopen(self) -> None:
+        """Closes all copies, and opens them again."""
+        wanted = {id: id in self.warmups for id in self.tasks}
+        self.assign({})
+        self.assign(wanted)
+
     def take(self, id: TaskId) -> LiveTask | None:
         """Gives a standby away, with its state open, to become the running task. None: there is no such standby."""
         if id not in self.tasks:

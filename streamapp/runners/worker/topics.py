@@ -20,7 +20,7 @@ from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Topics", "create_topics", "prepare_topics"]
+__all__ = ["Topics", "create_topics", "existing_topics", "prepare_topics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -65,9 +65,9 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - An earlier version of the application has left records in a repartition topic that no operator reads now.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
-    positions = _committed(plan, _existing(plan, admin, timeout), timeout)
+    positions = _committed(plan, existing_topics(plan, admin, timeout), timeout)
     committed = {tp.topic for tp, (offset, _) in positions.items() if offset > 0}
-    existing = _existing(plan, admin, timeout)
+    existing = existing_topics(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
         raise TopologyError(f"the source {_absent(missing, plan)}")
@@ -128,7 +128,8 @@ def _creates_topics(admin: LastingAdmin, brokers: Iterable[int]) -> bool:
     return False
 
 
-def _existing(plan: Plan, admin: LastingAdmin, timeout: float) -> dict[str, int]:
+def existing_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dict[str, int]:
+    """The partition counts of all topics of the cluster. Raises `BrokerError` if Kafka cannot be reached."""
     found = find_topics(plan.config, admin, timeout).topics
     return {name: len(topic.partitions) for name, topic in found.items() if topic.partitions}
 
@@ -172,12 +173,7 @@ def _above(plan: Plan, sub: Subtopology, sources: Mapping[int, Sequence[str]]) -
 
 
 def _sources(sub: Subtopology, existing: Mapping[str, int], internal: Mapping[str, int]) -> tuple[str, ...]:
-    patterns = [source.pattern for source in sub.sources if source.pattern is not None]
-    matching = [
-        topic
-        for topic in sorted(existing)
-        if topic not in internal and any(pattern.fullmatch(topic) for pattern in patterns)
-    ]
+    matching = [topic for topic in sorted(existing) if topic not in internal and sub.pattern_of(topic)]
     return tuple(dict.fromkeys((*sub.source_topics, *matching)))
 
 

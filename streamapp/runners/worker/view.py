@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from streamapp._base.partitioning import partition_for
@@ -432,8 +432,13 @@ class WorkerView:
     def _task_count(self, sub: Subtopology) -> int:
         return 0 if self._topics is None else self._topics.task_count(sub)
 
+    def _decisive_topics(self, subtopology: int) -> Sequence[str]:
+        """The topics whose partitions belong to the worker that has the task."""
+        topics, placed = self._sources[subtopology], self._app.assignor.placed
+        return [topic for topic in topics if topic in placed] or topics
+
     def _owner(self, sub: Subtopology, partition: int) -> str | None:
-        for topic in self._sources[sub.id]:
+        for topic in self._decisive_topics(sub.id):
             url = self._membership.owner(TopicPartition(topic, partition))
             if url is not None:
                 return url

@@ -306,6 +306,20 @@ def test_a_source_topic_that_was_the_changelog_cannot_be_replaced_by_an_empty_on
     assert compare_topologies(plan(table), optimised).need is Need.NOTHING
 
 
+def test_one_store_for_a_self_join_keeps_the_rows_of_the_first_of_two():
+    """The comparison asked for a reset, although the join went on with the rows of its changelog."""
+
+    def joined(b):
+        stream = b.stream("in", **TEXT)
+        stream.join(stream, str.__add__, JoinWindows.of_time_difference_with_no_grace(100)).to("out", **TEXT)
+
+    two, one = plan(joined), plan(joined, topology_optimization="single.store.self.join")
+    (stays,) = one.subtopologies[0].stores
+    for old, new in ((two, one), (one, two)):
+        (found,) = (f for f in compare_topologies(old, new).findings if f.subject == f"store {stays.name}")
+        assert found.need is Need.NOTHING
+
+
 def test_another_application_begins_anew():
     builder = StreamsBuilder(StreamsConfig("other"))
     counts()(builder)

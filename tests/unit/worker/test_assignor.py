@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -12,10 +14,12 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from faust.assignor.client_assignment import ClientAssignment
 
 from streamapp import App, KStream, Materialized, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.assignor import MemberMetadata
 from streamapp.runners.worker.assignor import _candidate, _twins
 from streamapp.runners.worker.membership import FaustMembership
 from streamapp.runners.worker.placement import Candidate, TaskId, place
+from streamapp.runners.worker.topics import Topics
 
 
 def describe(builder: StreamsBuilder) -> None:
@@ -276,6 +280,57 @@ def test_members_of_one_version_share_the_partitions() -> None:
         assignor, _ = members[name]
         assignor.on_assignment(answer)
         assert len(assignor._assignment.actives["rolling-seen-changelog"]) == PARTITIONS // 2
+
+
+def reads(*named: str, pattern: str | None = None, found: Sequence[str] = ()) -> tuple[Any, set[str]]:
+    """The assignor of a worker whose topology merges the topics, with those that it has found for the pattern."""
+
+    def merge(builder: StreamsBuilder) -> None:
+        text = StringSerde()
+        sources = [*named, *([] if pattern is None else [re.compile(pattern)])]
+        streams = [builder.stream(source, key_serde=text, value_serde=text) for source in sources]
+        merged = functools.reduce(KStream.merge, streams)
+        merged.group_by_key().count(materialized=Materialized("counts"))
+
+    app = App("rolling", topology=merge, web_port=next(PORTS))
+    topics = (*named, *found)
+    app.streams._take(Topics(dict.fromkeys(topics, PARTITIONS), {0: topics}))
+    app.streams.changelog_ends = lambda tasks: {}  # type: ignore[method-assign]
+    return app.assignor, set(topics)
+
+
+TWO_VIEWS: dict[str, Callable[[], tuple[tuple[Any, set[str]], tuple[Any, set[str]]]]] = {
+    "a topic that only one has found": lambda: (
+        reads(pattern="in.*", found=["in"]),
+        reads(pattern="in.*", found=["in", "in-2"]),
+    ),
+    "a topic that only one has found, beside another": lambda: (
+        reads("orders", pattern="in.*"),
+        reads("orders", pattern="in.*", found=["in", "in-2"]),
+    ),
+    "a version that merges one more topic": lambda: (reads("orders"), reads("orders", "returns")),
+    "a version with a pattern": lambda: (reads("orders"), reads("orders", pattern="in.*", found=["in"])),
+}
+
+
+@pytest.mark.parametrize("more_leads", [False, True], ids=["less-leads", "more-leads"])
+@pytest.mark.parametrize("views", TWO_VIEWS)
+def test_each_task_has_one_worker_whatever_topics_workers_know(views: str, more_leads: bool) -> None:
+    """The leader did not know a topic, and divided its partitions without a look at the tasks. Two workers ran one
+    task."""
+    less, more = TWO_VIEWS[views]()
+    members = {"less": less, "more": more, "more-2": TWO_VIEWS[views]()[1]}
+    told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    leader = members["more" if more_leads else "less"][0]
+    answers = leader.assign(FourEach(), told)
+    run: list[TaskId] = []
+    for name, answer in answers.items():
+        assignor, _ = members[name]
+        assignor.on_assignment(answer)
+        active = assignor._assignment.actives
+        owned = {TopicPartition(topic, number) for topic, numbers in active.items() for number in numbers}
+        run += assignor.app.streams._tasks_of(owned)
+    assert sorted(run) == [TaskId(0, number) for number in range(PARTITIONS)]
 
 
 def test_the_offsets_of_another_version_belong_to_other_tasks() -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from streamapp._base.names import NO_TOPIC_ID
 from streamapp.engine.metadata import (
@@ -59,6 +60,23 @@ def test_the_upgrade_of_brokers_without_ids_makes_no_new_topic(monkeypatch: pyte
         ids._admin = Admin(topic_id)  # type: ignore[assignment]
         found.append(ids.lost())
     assert found == [None] * 5 + [LostTopic("orders", anew=True)]
+
+
+def test_a_topic_that_may_go_is_lost_only_if_it_is_created_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_ids, "_ASK_SECONDS", 0.0)
+    ids = TopicIds(Admin("A"), ["orders"], {"orders": "A"})  # type: ignore[arg-type]
+    ids.watch_only(["orders"], ["orders"])
+    gone: Any = Admin("A")
+    gone._answer = Future()
+    gone._answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+    found = []
+    for admin in (Admin("A"), gone, gone, gone, Admin("B"), Admin("B")):
+        ids._admin = admin
+        found.append(ids.lost())
+    assert found == [None] * 5 + [LostTopic("orders", anew=True)]
+    ids.watch_only([])
+    ids.watch_only(["orders"])
+    assert [ids.lost(), ids.lost(), ids.lost()] == [None] * 3  # a topic of the same name that comes later
 
 
 def test_a_broker_without_ids_names_none() -> None:

@@ -93,6 +93,7 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     - ``standby`` and ``warmup``, the tasks of which the member keeps a standby or a warm-up;
     - ``copies``, the addresses of the workers with a copy, by task;
     - ``names`` and ``roles``, as above, of the leader;
+    - ``placed``, the topics whose partitions the leader has placed as tasks;
     - ``waits_for``, the address of the leader, if the member gets no topic that a table may need;
     - ``twin``, the address of another member with the same ``process``. The member with ``twin`` gets no tasks while
       the other member is in the group.
@@ -179,15 +180,16 @@ class AgentAssignor(PartitionAssignor):
         FaustMembership(self.app).rejoin()
 
     def metadata(self, topics: set[str]) -> Any:
-        regrouped = {topic for topic in topics - self._placed_as_tasks if topic.endswith("-repartition")}
+        regrouped = {
+            topic for topic in topics if topic.endswith("-repartition") and not self._is_of_tasks(topic)
+        }
         names = regrouped.union(topics_of_agents(self.app), changelogs_of_agents(self.app))
         self._agents = hashlib.blake2s("\n".join(sorted(names)).encode(), digest_size=8).hexdigest()
         return super().metadata(topics)
 
-    @property
-    def _placed_as_tasks(self) -> Set[str]:
-        """The topics that another assignor places."""
-        return frozenset()
+    def _is_of_tasks(self, topic: str) -> bool:
+        """True if another assignor places the topic."""
+        return False
 
     # The work of the leader.
 
@@ -231,7 +233,7 @@ class AgentAssignor(PartitionAssignor):
             return {
                 topic
                 for topic in members[member].subscription
-                if topic not in self._placed_as_tasks and topic != self._leader_topic and of_tables(topic)
+                if not self._is_of_tasks(topic) and topic != self._leader_topic and of_tables(topic)
             }
 
         taken: set[str] = set().union(*(needs(member) for member in members if member not in self._others))
