@@ -22,6 +22,7 @@ from streamapp.errors import StreamsError
 
 __all__ = [
     "BACKFILL",
+    "CHOSEN",
     "DONE_END",
     "DONE_MARK",
     "METADATA_LIMIT",
@@ -32,6 +33,7 @@ __all__ = [
     "RememberedTimes",
     "decode_metadata",
     "encode_metadata",
+    "from_outside",
     "marks_of",
     "metadata_of",
     "topic_ids_in",
@@ -42,6 +44,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 BACKFILL = "backfill:"
 """The beginning of the metadata while a backfill on Spark is unfinished. A task that reads this word does not start,
 because the changelogs already have state that belongs to later offsets."""
+
+CHOSEN = "chosen offset"
+"""The name in the metadata of an offset that an operator has chosen with streamapp's commands."""
 
 TOPIC_ID = "topic id "
 """The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
@@ -125,18 +130,35 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
             "a backfill of this application has not come to its end, so a part of the state belongs to later offsets. "
             "Repeat the same `streamapp backfill` command, which continues where it stopped. Then start workers"
         )
+    return _decoded(text) or (-1, {})
+
+
+def _decoded(text: str) -> tuple[int, dict[str, int]] | None:
+    """The partition time and the remembered numbers. None: the text has another format."""
     letters = _BASE64.match(text)[0]  # type: ignore[index]
     try:
         data = base64.b64decode(letters[: len(letters) // 4 * 4])
         version, partition_time = _HEAD.unpack_from(data)
     except (binascii.Error, struct.error):
-        return -1, {}
+        return None
     if version not in (1, _VERSION):
-        return -1, {}
+        return None
     try:
         return partition_time, _remembered(data) if version == _VERSION else {}
     except (struct.error, UnicodeDecodeError):
         return partition_time, {}  # Java writes no number of names if there are none
+
+
+def from_outside(text: str) -> bool:
+    """True for the metadata of an offset that another tool has set, such as ``kafka-consumer-groups``.
+
+    Tasks and Kafka Streams (since 2.4) write their format with each offset. Commands of streamapp write `CHOSEN` in the
+    same format, and a backfill writes `BACKFILL`. Kafka's own tools write no metadata.
+
+    >>> from_outside(""), from_outside("by hand"), from_outside(encode_metadata(-1, {}))
+    (True, True, False)
+    """
+    return not text.startswith(BACKFILL) and _decoded(text) is None
 
 
 def topic_ids_in(text: str) -> frozenset[str]:

@@ -207,6 +207,19 @@ class Plan:
                 return source.offset_reset
         return self.config.auto_offset_reset
 
+    def fed_by(self, topics: Iterable[str]) -> list[Subtopology]:
+        """The sub-topologies that records of the topics reach, over repartition topics and outputs that are read
+        again."""
+        reached: list[Subtopology] = []
+        names, before = set(topics), -1
+        while len(reached) > before:
+            before = len(reached)
+            reached = [
+                sub for sub in self.subtopologies if any(sub.source_of(topic) is not None for topic in names)
+            ]
+            names |= {topic for sub in reached for topic in sub.sink_topics}
+        return reached
+
     @cached_property
     def store_subtopology(self) -> Mapping[str, Subtopology]:
         """The sub-topology that owns each store."""

@@ -236,6 +236,39 @@ def test_tables_that_contradict_new_offsets_are_named(
     assert "0  in all" in run("offsets", "lag", "it").stdout
 
 
+def test_offsets_of_kafkas_tool_beside_tables_with_rows(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker counted 420 records instead of 220, without a word."""
+    cluster.feed(220)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    application(cluster, monkeypatch)
+    kafka_tools.reset(cluster.bootstrap, cluster.id, "--all-topics", "--to-earliest")
+    worker = cluster.start()
+    until(lambda: not worker.alive, 60, cluster.story)
+    assert "another tool than streamapp has set offsets" in worker.text()
+    assert cluster.totals()[1] == 220
+    assert "set by another tool" in run("offsets", "show", "it").stdout
+
+    # The tables are kept: the records count twice.
+    file = tmp_path / "offsets.csv"
+    run("offsets", "export", "it", "--topic", cluster.source, "-o", str(file))
+    run("offsets", "reset", "it", "--shift-by", "0", "--keep-tables", "--execute")
+    assert "set by another tool" not in run("offsets", "show", "it").stdout
+    worker = cluster.start()
+    until(lambda: cluster.totals()[1] == 440, 60, cluster.story)
+    assert worker.terminate() == 0
+
+    # The tables are given up: they begin empty at the offsets of the tool.
+    run("reset", "it", "--yes")
+    run("offsets", "reset", "it", "--from-file", str(file), "--execute")
+    worker = cluster.start("elsewhere")
+    until(lambda: cluster.totals()[1] == 220, 60, cluster.story)
+    assert worker.terminate() == 0
+
+
 def test_an_application_that_was_reset_begins_at_a_time(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

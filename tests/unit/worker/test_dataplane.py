@@ -195,6 +195,7 @@ class Plane(DataPlane):
             self._failed,
             plan.offset_reset,
             {},
+            lambda found: (),
             (),
         )
 
