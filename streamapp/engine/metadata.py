@@ -269,19 +269,25 @@ class RememberedTimes:
         return self._recalled.get(name, -1)
 
     def encode(
-        self, partition_time: int, topic_id: str | None, notes: Sequence[str] = (), inputs: int = 1
+        self,
+        partition_time: int,
+        topic_id: str | None,
+        notes: Sequence[str] = (),
+        inputs: int = 1,
+        topics: str = "",
     ) -> str:
         """The metadata for the offset of one input.
 
         ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`).
-        ``inputs`` is the number of inputs of the task. The number of each note is the partition time: Kafka Streams
-        copies the notes into its own commits, with other partition times.
+        ``inputs`` is the number of inputs of the task. ``topics`` is the note of `topic_notes`, or "". The number of
+        each note is the partition time: Kafka Streams copies the notes into its own commits, with other partition
+        times.
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
-        `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
-        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, a short id takes the
-        place of the id. Times go last, from the end. The stream times of operators stand at the end. Without its stream
-        time, an operator begins anew after a restart, as in Kafka Streams.
+        `METADATA_LIMIT`, either. So names are left out if there is no room. The note of topics goes first. Then notes
+        about stores go, from the end, and `SOME_NOTES` takes their place. If the ids of all inputs have no room beside
+        the times, a short id takes the place of the id. Times go last, from the end. The stream times of operators
+        stand at the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
         """
         known = self._known()
         bytes_known = _HEAD.size + _INT.size + sum(map(_size, known))
@@ -296,7 +302,9 @@ class RememberedTimes:
             _NOTES_LIMIT - _letters(bytes_known + bytes_id),
             (METADATA_LIMIT - _letters(bytes_known + bytes_ids)) // 2,
         )
-        fitting = _fitting(notes, room)
+        fitting = [*_fitting(notes, room)]
+        if topics and _letters(sum(map(_size, [*fitting, topics]))) <= room:
+            fitting.append(topics)
         return encode_metadata(partition_time, known | own | dict.fromkeys(fitting, max(partition_time, 0)))
 
     def _known(self) -> dict[str, int]:

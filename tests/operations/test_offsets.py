@@ -269,6 +269,31 @@ def test_offsets_of_kafkas_tool_beside_tables_with_rows(
     assert worker.terminate() == 0
 
 
+def test_the_offset_of_one_partition_is_deleted(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets of the other partitions hid the loss, and a worker counted the records of the partition again."""
+    cluster.feed(200)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    one = f"{cluster.source}:1"
+    deleted = ("--group", cluster.id, "--delete-offsets", "--topic", one)
+    assert "Successful" in kafka_tools.consumer_groups(cluster.bootstrap, *deleted)
+    for folder in ("a", "elsewhere"):  # with the state on disk, and without
+        worker = cluster.start(folder)
+        until(lambda: not cluster.workers[-1].alive, 60, cluster.story)
+        assert f"has rows, but the group {cluster.id} has no committed offsets in {one}." in worker.text()
+    assert cluster.totals()[1] == 200
+    application(cluster, monkeypatch)
+    run("offsets", "reset", "it", "--topic", one, "--to-latest", "--keep-tables", "--execute")
+    worker = cluster.start()
+    cluster.feed(100)
+    cluster.counted()
+    assert cluster.totals()[1] == 300
+    assert worker.terminate() == 0
+
+
 def test_an_application_that_was_reset_begins_at_a_time(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

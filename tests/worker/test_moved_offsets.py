@@ -150,3 +150,44 @@ def test_offsets_that_are_set_while_a_worker_runs(cluster: Cluster) -> None:
 def members(cluster: Cluster) -> int:
     (answer,) = cluster.admin.describe_consumer_groups([cluster.id]).values()
     return len(answer.result().members)
+
+
+def test_offsets_of_one_topic_are_lost(cluster: Cluster) -> None:
+    """Offsets in another topic hid the loss, and a worker counted the records of the lost topic again. A topic that is
+    new to the application has no offsets either, and is read."""
+    also = f"{cluster.id}-also"
+    cluster.create(also)
+    run_once(cluster, 100)
+    cluster.feed(100, topic=also)
+    cluster.produced += 100
+    both = {"SOURCE": f"{cluster.source},{also}"}
+    run_once(cluster, 0, **both)
+    run_once(cluster, 100, **both)  # each commit of this worker notes both topics
+    cluster.recreate(also)  # brokers delete the offsets with the topic
+    cluster.feed(100, topic=also)
+    worker = cluster.start(**both)
+    until(lambda: not worker.alive, 60, cluster.story)
+    assert (
+        f"the table counts has rows, but the group {cluster.id} has no committed offsets in {also}."
+        in worker.text()
+    )
+    assert f"streamapp offsets reset APPLICATION --topic {also} --to-latest" in worker.text()
+    assert cluster.totals()[1] == 300
+
+
+def test_offsets_are_lost_before_a_repartition_topic(cluster: Cluster) -> None:
+    """The offsets of the repartition topic hid the loss. The sub-topology that reads the topic has no table itself."""
+    planes = f"{cluster.source}-planes"
+    cluster.create(planes, partitions=2)
+    for number in range(50):
+        cluster.producer.produce(planes, f"airport{number % 5}", f"k{number}")
+    env = {"app": "rekeyed_app", "GUARANTEE": "exactly_once_v2"}
+    run_once(cluster, 200, **env)
+    run_once(cluster, 200, **env)
+    cluster.recreate(cluster.source)
+    cluster.feed(200)
+    worker = cluster.start(**env)
+    until(lambda: not worker.alive, 60, cluster.story)
+    lost = f"the table departures has rows, but the group {cluster.id} has no committed offsets in {cluster.source}."
+    assert lost in worker.text()
+    assert cluster.totals()[1] == 400

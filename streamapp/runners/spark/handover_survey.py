@@ -22,7 +22,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
 from streamapp.runners.first_offsets import check_within
-from streamapp.runners.lost_offsets import refuse_offsets_from_outside
+from streamapp.runners.lost_offsets import refuse_rows
 from streamapp.runners.spark.batch_source import (
     Bound,
     KafkaRange,
@@ -161,7 +161,9 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         _check_still_there(plan, kafka, external, history or {})
     else:
         _check_fingerprint(plan, committed, there)
-        refuse_offsets_from_outside(plan, committed, existing, partial(first_with_records, plan, kafka))
+        if committed:
+            with_rows = partial(first_with_records, plan, kafka)
+            refuse_rows(plan, {tp.topic for tp in there}, committed, existing, with_rows)
         outside = [tp for tp in inputs if tp.topic not in internal]
         check_named(until, outside, "until", f"the application {plan.application_id}")
         ranges = _ranges(kafka, outside, committed, until, history or {})

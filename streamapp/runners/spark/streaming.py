@@ -35,7 +35,7 @@ from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import FirstOffsets, check_within, first_new_partitions
-from streamapp.runners.lost_offsets import fed_changelogs, refuse_offsets_from_outside, rows_without_offsets
+from streamapp.runners.lost_offsets import refuse_rows
 from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
@@ -199,15 +199,9 @@ class SparkStream:
     def _refuse_rows(self, committed: Mapping[TopicPartition, Position], existing: Collection[str]) -> None:
         """Raises `TopologyError` for a table with rows, if the group has no offsets, or other offsets than the rows."""
         counts = {topic: count for topic, count in self._partitions.items() if topic in existing}
+        topics = {topic for topics in self._topics.values() for topic in topics}
         with_rows = partial(first_with_records, self._plan, KafkaRange(client_of(self._config)))
-        if committed:
-            refuse_offsets_from_outside(self._plan, committed, counts, with_rows)
-            return
-        changelogs = fed_changelogs(self._plan, [t for each in self._topics.values() for t in each], counts)
-        if (found := with_rows(changelogs)) is not None:
-            store = changelogs[found]
-            task = f"{self._plan.store_subtopology[store].id}_{found.partition}"
-            raise rows_without_offsets(self._group.name, task, store)
+        refuse_rows(self._plan, topics, committed, counts, with_rows)
 
     def _ids_now(self) -> dict[str, str]:
         """Kafka's ids of all topics that hold positions or state."""

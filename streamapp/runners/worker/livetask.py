@@ -50,12 +50,10 @@ class LiveTask(TaskSession):
         id: TaskId,
         home: StateHome,
         inputs: Iterable[TopicPartition],
-        *,
-        group_without_offsets: bool = False,
     ) -> None:
         super().__init__(environment, subtopology, id.partition, home, inputs)
         self.id = id
-        self._group_without_offsets = group_without_offsets
+        self._with_offsets = environment.with_offsets
         self._wall = self._steady = 0
         """Both clocks at the start of the task, or at the last `punctuate`, in ms."""
         self.without_offsets: bool = False
@@ -80,12 +78,13 @@ class LiveTask(TaskSession):
         super().restore(store, batch)
 
     def _check_offsets(self, store: str) -> None:
-        """Raises `TopologyError` if a store has rows, but the group has no offsets in the topics of this version.
+        """Raises `TopologyError` if a store has rows, but the group has no offsets in the inputs of this task.
 
-        Rows and offsets are committed together. So a group that has never committed has no rows.
+        Rows and offsets are committed together. So a task with rows has an offset.
         """
         if self.refuses_rows and store in self._own_changelogs:
-            raise rows_without_offsets(self.task.plan.application_id, self.id, store)
+            lost = [f"{tp.topic}:{tp.partition}" for tp in self.inputs] if self._with_offsets else []
+            raise rows_without_offsets(self.task.plan.application_id, self.id, store, lost)
 
     def start(self) -> None:
         super().start()
@@ -107,9 +106,11 @@ class LiveTask(TaskSession):
     def refuses_rows(self) -> bool:
         """True if the restore of this task raises an error for a row, because the group has lost its offsets.
 
-        With offsets in other inputs, the task may read topics that are new in this version.
+        The task may read topics that are new in this version. But a topic is not new if the group has offsets in other
+        partitions of the topic, or no offsets at all.
         """
-        return self.without_offsets and self._group_without_offsets and bool(self._own_changelogs)
+        known = not self._with_offsets or any(tp.topic in self._with_offsets for tp in self.inputs)
+        return self.without_offsets and known and bool(self._own_changelogs)
 
     @property
     def _own_changelogs(self) -> set[str]:
@@ -166,6 +167,7 @@ class TaskOpener:
             rows=rows,
             run_async=run_async,
             topic_ids=topic_ids,
+            with_offsets=topics.with_offsets,
         )
         self._home = WorkerDisk(directory, plan.config.memory)
         self._subtopologies = {sub.id: sub for sub in plan.subtopologies}
@@ -183,5 +185,4 @@ class TaskOpener:
             id,
             self._home,
             inputs,
-            group_without_offsets=self._topics.without_offsets,
         )
