@@ -159,8 +159,10 @@ def read_committed_offsets(
     }
 
 
-def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits offsets for a group without members, with empty metadata, as Kafka's own tools do.
+def commit_for(
+    admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition, int], metadata: str = ""
+) -> None:
+    """Commits offsets for a group without members. Kafka's own tools write no metadata.
 
     Raises `StreamsError` if a member has joined meanwhile, because brokers then refuse the commit. Raises `BrokerError`
     for all other errors.
@@ -169,7 +171,7 @@ def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition,
         return
 
     def send() -> None:
-        entries = [KafkaPartition(*tp, offset) for tp, offset in offsets.items()]
+        entries = [KafkaPartition(*tp, offset, metadata=metadata) for tp, offset in offsets.items()]
         asked = [ConsumerGroupTopicPartitions(group, entries)]
         ((_, answer),) = ask(admin.alter_consumer_group_offsets, asked, seconds=_SECONDS).items()
         _raise_first(entry.error for entry in answer.result().topic_partitions)

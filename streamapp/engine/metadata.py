@@ -22,6 +22,7 @@ from streamapp.errors import StreamsError
 
 __all__ = [
     "BACKFILL",
+    "CHOSEN",
     "DONE_END",
     "DONE_MARK",
     "METADATA_LIMIT",
@@ -32,6 +33,7 @@ __all__ = [
     "RememberedTimes",
     "decode_metadata",
     "encode_metadata",
+    "from_outside",
     "marks_of",
     "metadata_of",
     "topic_ids_in",
@@ -42,6 +44,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 BACKFILL = "backfill:"
 """The beginning of the metadata while a backfill on Spark is unfinished. A task that reads this word does not start,
 because the changelogs already have state that belongs to later offsets."""
+
+CHOSEN = "chosen offset"
+"""The name in the metadata of an offset that an operator has chosen with streamapp's commands."""
 
 TOPIC_ID = "topic id "
 """The beginning of the name under which metadata has the id of its topic. The number of this name means nothing."""
@@ -125,18 +130,35 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
             "a backfill of this application has not come to its end, so a part of the state belongs to later offsets. "
             "Repeat the same `streamapp backfill` command, which continues where it stopped. Then start workers"
         )
+    return _decoded(text) or (-1, {})
+
+
+def _decoded(text: str) -> tuple[int, dict[str, int]] | None:
+    """The partition time and the remembered numbers. None: the text has another format."""
     letters = _BASE64.match(text)[0]  # type: ignore[index]
     try:
         data = base64.b64decode(letters[: len(letters) // 4 * 4])
         version, partition_time = _HEAD.unpack_from(data)
     except (binascii.Error, struct.error):
-        return -1, {}
+        return None
     if version not in (1, _VERSION):
-        return -1, {}
+        return None
     try:
         return partition_time, _remembered(data) if version == _VERSION else {}
     except (struct.error, UnicodeDecodeError):
         return partition_time, {}  # Java writes no number of names if there are none
+
+
+def from_outside(text: str) -> bool:
+    """True for the metadata of an offset that another tool has set, such as ``kafka-consumer-groups``.
+
+    Tasks and Kafka Streams (since 2.4) write their format with each offset. Commands of streamapp write `CHOSEN` in the
+    same format, and a backfill writes `BACKFILL`. Kafka's own tools write no metadata.
+
+    >>> from_outside(""), from_outside("by hand"), from_outside(encode_metadata(-1, {}))
+    (True, True, False)
+    """
+    return not text.startswith(BACKFILL) and _decoded(text) is None
 
 
 def topic_ids_in(text: str) -> frozenset[str]:
@@ -247,19 +269,25 @@ class RememberedTimes:
         return self._recalled.get(name, -1)
 
     def encode(
-        self, partition_time: int, topic_id: str | None, notes: Sequence[str] = (), inputs: int = 1
+        self,
+        partition_time: int,
+        topic_id: str | None,
+        notes: Sequence[str] = (),
+        inputs: int = 1,
+        topics: str = "",
     ) -> str:
         """The metadata for the offset of one input.
 
         ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`).
-        ``inputs`` is the number of inputs of the task. The number of each note is the partition time: Kafka Streams
-        copies the notes into its own commits, with other partition times.
+        ``inputs`` is the number of inputs of the task. ``topics`` is the note of `topic_notes`, or "". The number of
+        each note is the partition time: Kafka Streams copies the notes into its own commits, with other partition
+        times.
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
-        `METADATA_LIMIT`, either. So names are left out if there is no room. Notes go first, from the end, and
-        `SOME_NOTES` takes their place. If the ids of all inputs have no room beside the times, a short id takes the
-        place of the id. Times go last, from the end. The stream times of operators stand at the end. Without its stream
-        time, an operator begins anew after a restart, as in Kafka Streams.
+        `METADATA_LIMIT`, either. So names are left out if there is no room. The note of topics goes first. Then notes
+        about stores go, from the end, and `SOME_NOTES` takes their place. If the ids of all inputs have no room beside
+        the times, a short id takes the place of the id. Times go last, from the end. The stream times of operators
+        stand at the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
         """
         known = self._known()
         bytes_known = _HEAD.size + _INT.size + sum(map(_size, known))
@@ -274,7 +302,9 @@ class RememberedTimes:
             _NOTES_LIMIT - _letters(bytes_known + bytes_id),
             (METADATA_LIMIT - _letters(bytes_known + bytes_ids)) // 2,
         )
-        fitting = _fitting(notes, room)
+        fitting = [*_fitting(notes, room)]
+        if topics and _letters(sum(map(_size, [*fitting, topics]))) <= room:
+            fitting.append(topics)
         return encode_metadata(partition_time, known | own | dict.fromkeys(fitting, max(partition_time, 0)))
 
     def _known(self) -> dict[str, int]:

@@ -104,6 +104,8 @@ class TaskEnvironment:
     rules: TaskRules = TaskRules()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Kafka's ids of inputs, which each commit names in its metadata. Ids may be missing."""
+    with_offsets: frozenset[str] = frozenset()
+    """The inputs in which the group had committed offsets at the start of the process (`topic_notes`)."""
 
 
 class StateHome(Protocol):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from streamapp._base.counted import counted
 from streamapp.engine.metadata import BACKFILL, SOME_NOTES, decode_metadata, encode_metadata
+from streamapp.engine.topic_notes import TOPICS
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan, Subtopology
@@ -140,9 +141,10 @@ def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[st
 
 
 def without_notes(metadata: str) -> str:
-    """The metadata without the notes about stores, for a commit of very many inputs."""
+    """The metadata without the notes about stores and topics, for a commit of very many inputs."""
     partition_time, known = decode_metadata(metadata)
-    kept = {name: number for name, number in known.items() if not name.startswith((_STORE, _ELSEWHERE, _ALL))}
+    notes = _STORE, _ELSEWHERE, _ALL, TOPICS
+    kept = {name: number for name, number in known.items() if not name.startswith(notes)}
     return metadata if kept == known else encode_metadata(partition_time, kept | {SOME_NOTES: 0})
 
 

@@ -29,6 +29,7 @@ from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
 from streamapp.engine.store_notes import notes_for
 from streamapp.engine.task_stores import TaskStores
+from streamapp.engine.topic_notes import note_of_topics
 from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.records import Headers, RecordBatch, TopicPartition, batch_bytes
 from streamapp.state.backend import StateBackend
@@ -94,6 +95,7 @@ class Task(CurrentRecord):
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
         self._notes: dict[str, Sequence[str]] = {}
+        self._with_offsets = set(environment.with_offsets)
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
         self._punctuators = Punctuators(self, self._failures, rules)
@@ -331,19 +333,22 @@ class Task(CurrentRecord):
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
         """The metadata texts of all inputs, to commit with their positions. In Kafka Streams' encoding, the texts have
-        the times that no changelog has, the ids of the topics, and notes about the stores.
+        the times that no changelog has, the ids of the topics, and notes about stores and topics.
 
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
         for topic in {tp.topic for tp in self._loop.queues} - self._notes.keys():
             self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
+        with_offsets = self._with_offsets.union(tp.topic for tp in self.positions)
+        topics = note_of_topics(with_offsets) if len(with_offsets) > 1 else ""
         return {
             partition: self._times.encode(
                 queue.partition_time,
                 self._topic_ids.get(partition.topic),
                 self._notes[partition.topic],
                 len(self._loop.queues),
+                topics,
             )
             for partition, queue in self._loop.queues.items()
         }
@@ -351,6 +356,8 @@ class Task(CurrentRecord):
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
         """Takes the metadata that an earlier task has committed with its offsets. Called before `init`."""
         for partition, text in metadata.items():
+            if text:
+                self._with_offsets.add(partition.topic)
             time = self._times.recall(text)
             self._loop.partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)

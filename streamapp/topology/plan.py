@@ -213,6 +213,22 @@ class Plan:
                 return source.offset_reset
         return self.config.auto_offset_reset
 
+    def fed_by(self, topics: Iterable[str]) -> list[Subtopology]:
+        """The sub-topologies that records of the topics reach, directly or over sinks whose topics the topology also
+        reads.
+
+        Topics that a function names for each record are not followed.
+        """
+        reached: list[Subtopology] = []
+        names, before = set(topics), -1
+        while len(reached) > before:
+            before = len(reached)
+            reached = [
+                sub for sub in self.subtopologies if any(sub.source_of(topic) is not None for topic in names)
+            ]
+            names |= {topic for sub in reached for topic in sub.sink_topics}
+        return reached
+
     @cached_property
     def store_subtopology(self) -> Mapping[str, Subtopology]:
         """The sub-topology that owns each store."""

@@ -60,8 +60,19 @@ def test_tables_with_rows_whose_group_has_no_offsets(patient: Patient) -> None:
     assert patient.findings() == {("SA408", patient.changelog)}
     (found,) = patient.report()["findings"]
     assert found["seen"] == "the log has 4 offsets"
+    at = TopicPartition(patient.source, 0, 0, metadata=encode_metadata(5, {}))
+    commit_offsets(patient.bootstrap, patient.id, [at])
+    assert patient.findings() == set()
+
+
+@provokes("SA409")
+def test_offsets_that_another_tool_has_set(patient: Patient) -> None:
     patient.commit(0)
     assert patient.findings() == set()
+    patient.feed(4, topic=patient.changelog)
+    assert patient.findings() == {("SA409", f"{patient.source}-0")}
+    (found,) = patient.report()["findings"]
+    assert found["seen"] == "offset 0 has no metadata of streamapp"
 
 
 def test_a_changelog_with_records_of_an_aborted_transaction_only_has_no_rows(patient: Patient) -> None:

@@ -236,6 +236,64 @@ def test_tables_that_contradict_new_offsets_are_named(
     assert "0  in all" in run("offsets", "lag", "it").stdout
 
 
+def test_offsets_of_kafkas_tool_beside_tables_with_rows(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker counted 420 records instead of 220, without a word."""
+    cluster.feed(220)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    application(cluster, monkeypatch)
+    kafka_tools.reset(cluster.bootstrap, cluster.id, "--all-topics", "--to-earliest")
+    worker = cluster.start()
+    until(lambda: not worker.alive, 60, cluster.story)
+    assert "another tool than streamapp has set offsets" in worker.text()
+    assert cluster.totals()[1] == 220
+    assert "set by another tool" in run("offsets", "show", "it").stdout
+
+    # The tables are kept: the records count twice.
+    file = tmp_path / "offsets.csv"
+    run("offsets", "export", "it", "--topic", cluster.source, "-o", str(file))
+    run("offsets", "reset", "it", "--shift-by", "0", "--keep-tables", "--execute")
+    assert "set by another tool" not in run("offsets", "show", "it").stdout
+    worker = cluster.start()
+    until(lambda: cluster.totals()[1] == 440, 60, cluster.story)
+    assert worker.terminate() == 0
+
+    # The tables are given up: they begin empty at the offsets of the tool.
+    run("reset", "it", "--yes")
+    run("offsets", "reset", "it", "--from-file", str(file), "--execute")
+    worker = cluster.start("elsewhere")
+    until(lambda: cluster.totals()[1] == 220, 60, cluster.story)
+    assert worker.terminate() == 0
+
+
+def test_the_offset_of_one_partition_is_deleted(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets of the other partitions hid the loss, and a worker counted the records of the partition again."""
+    cluster.feed(200)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    one = f"{cluster.source}:1"
+    deleted = ("--group", cluster.id, "--delete-offsets", "--topic", one)
+    assert "Successful" in kafka_tools.consumer_groups(cluster.bootstrap, *deleted)
+    for folder in ("a", "elsewhere"):  # with the state on disk, and without
+        worker = cluster.start(folder)
+        until(lambda: not cluster.workers[-1].alive, 60, cluster.story)
+        assert f"has rows, but the group {cluster.id} has no committed offsets in {one}." in worker.text()
+    assert cluster.totals()[1] == 200
+    application(cluster, monkeypatch)
+    run("offsets", "reset", "it", "--topic", one, "--to-latest", "--keep-tables", "--execute")
+    worker = cluster.start()
+    cluster.feed(100)
+    cluster.counted()
+    assert cluster.totals()[1] == 300
+    assert worker.terminate() == 0
+
+
 def test_an_application_that_was_reset_begins_at_a_time(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

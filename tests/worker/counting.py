@@ -25,9 +25,10 @@ class Count(Processor):
         self.context.forward(record.with_value(count))
 
 
-def counting(source: str, sink: str, *, persistent: bool = True) -> Topology:
+def counting(source: str | list[str], sink: str, *, persistent: bool = True) -> Topology:
     topology = Topology()
-    topology.add_source("in", source, key_serde=TEXT, value_serde=TEXT)
+    topics = [source] if isinstance(source, str) else source
+    topology.add_source("in", *topics, key_serde=TEXT, value_serde=TEXT)
     topology.add_processor("count", Count, "in")
     counts = StoreSpec(
         name="counts", kind=KeyValue(), key_serde=TEXT, value_serde=NUMBER, persistent=persistent

@@ -20,7 +20,9 @@ def from_environment() -> App:
         commit_interval_ms=int(env.get("COMMIT_MS", "200")),
         session_timeout_ms=6_000,
     )
-    topology = counting(env["SOURCE"], env["SINK"], persistent=env.get("STORE", "rocksdb") == "rocksdb")
+    topology = counting(
+        env["SOURCE"].split(","), env["SINK"], persistent=env.get("STORE", "rocksdb") == "rocksdb"
+    )
     return App(
         env["APP_ID"], topology=topology, config=config, datadir=env["DATADIR"], web_port=int(env["WEB_PORT"])
     )

@@ -108,7 +108,12 @@ class Input:
         config = config_of(log.cluster, reset)
         self.task = Task()
         self.fetcher = Fetcher(
-            config, admin_client(config), confirm, lambda topic: config.auto_offset_reset, {}
+            config,
+            admin_client(config),
+            confirm,
+            lambda topic: config.auto_offset_reset,
+            {},
+            lambda found: (),
         )
         live: Any = SimpleNamespace(inputs=(log.partition,), starts={log.partition: position}, task=self.task)
         self.fetcher.assign([live])

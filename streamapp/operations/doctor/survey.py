@@ -28,6 +28,7 @@ from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.operations.offsets.positions import Position, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
+from streamapp.runners.lost_offsets import fed_changelogs, offsets_from_outside
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, outputs_of_agents, topics_of_agents
 from streamapp.topology.nodes import Node, ProcessorNode
 from streamapp.topology.plan import Plan, Subtopology
@@ -276,22 +277,39 @@ class Survey:
         """
         if any(each.committed is not None for each in self.positions):
             return {}
-        changelogs = {topic.name for topic in self.of_role("changelog")}
+        found = self._with_records(topic.name for topic in self.of_role("changelog"))
+        return {} if found and self.subject.committed() else found  # the first commit may have come meanwhile
+
+    @cached_property
+    def from_outside(self) -> Sequence[Position]:
+        """The positions that another tool than streamapp has set, although tables that they feed have rows."""
+        if self.plan is None:
+            return ()
+        plan, counts = self.plan, self.subject.topics
+        fed = {
+            each: {tp.topic for tp in fed_changelogs(plan, [each.partition.topic], counts)}
+            for each in self.positions
+            if each.outside
+        }
+        with_rows = self._with_records(frozenset().union(*fed.values())) if fed else {}
+        found = [each for each, changelogs in fed.items() if with_rows.keys() & changelogs]
+        # Asked again: a worker that begins with such offsets commits them anew before the first row.
+        still = offsets_from_outside(self.subject.committed()) if found else {}
+        return [each for each in found if each.partition in still]
+
+    def _with_records(self, changelogs: Iterable[str]) -> dict[str, int]:
+        """The offsets in the log of each of these topics that has committed records."""
+        wanted = set(changelogs)
         there = [
             each
-            for each in positions(self.subject, changelogs, without=self.leaderless)
-            if each.partition.topic in changelogs
+            for each in positions(self.subject, wanted, without=self.leaderless)
+            if each.partition.topic in wanted
         ]
         samples, problems = sample(self.subject.client, there, first=True)
         self.unseen += problems
-        with_records = {tp.topic for tp, found in samples.items() if found.keys}
-        if (
-            not with_records or self.subject.committed()
-        ):  # asked again: the first commit may have come meanwhile
-            return {}
         return {
             name: sum(each.end - each.start for each in there if each.partition.topic == name)
-            for name in sorted(with_records)
+            for name in sorted({tp.topic for tp, found in samples.items() if found.keys})
         }
 
     @cached_property

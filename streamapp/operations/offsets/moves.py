@@ -66,9 +66,8 @@ class Change:
         check_at_rest(self.subject.admin, self.subject.group, self.subject.session_timeout_ms)
         if self.make_topics_of is not None:
             prepare_topics(self.make_topics_of, self.subject.admin)
-        commit_for(
-            self.subject.admin, self.subject.group, {move.at.partition: move.to for move in self.moves}
-        )
+        new = {move.at.partition: move.to for move in self.moves}
+        commit_for(self.subject.admin, self.subject.group, new, self.subject.metadata)
 
 
 def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -> Change:
@@ -76,10 +75,10 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
 
     `FromFile` may also name other partitions in which the group has an offset, and partitions of repartition topics. An
     offset outside the log is replaced by the nearer end of the log. Partitions that keep their offset are left out, and
-    keep the metadata of their commit. If the metadata shows that the topic was deleted and created anew, workers
-    refuse the offset, so the plan commits the offset without metadata. With ``ShiftBy(0)``, this
-    also holds for repartition topics. If an application has no offsets yet, its missing internal topics are created
-    with the first offsets. Raises `StreamsError` if the group has members, or if a backfill is not complete.
+    keep the metadata of their commit. But workers refuse an offset if its topic was deleted and created anew, or if
+    another tool has set the offset (`Position.refused`). So the plan commits such an offset anew. With ``ShiftBy(0)``,
+    this also holds for repartition topics. If an application has no offsets yet, its missing internal topics are
+    created with the first offsets. Raises `StreamsError` if the group has members, or if a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
@@ -89,7 +88,7 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
             "repeat the same `streamapp backfill` command first"
         )
     chosen = chosen_positions(
-        subject, topics, inputs_only=not isinstance(target, FromFile), and_anew=target == ShiftBy(0)
+        subject, topics, inputs_only=not isinstance(target, FromFile), and_refused=target == ShiftBy(0)
     )
     if not chosen:
         raise ConfigError(
@@ -102,8 +101,8 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
         Move(at[tp], max(at[tp].start, min(at[tp].end, offset)), offset)
         for tp, offset in sorted(asked.items())
     )
-    # A new commit of the same offset leaves out the metadata, by which a worker refuses a topic that was created anew.
-    moves = tuple(move for move in moves if move.to != move.at.committed or move.at.anew)
+    # A new commit of the same offset has other metadata, and workers take the offset.
+    moves = tuple(move for move in moves if move.to != move.at.committed or move.at.refused)
     # The first offsets of a topology, for example after `streamapp reset`: with offsets, and without its internal
     # topics, a worker would not start. Agents of the application may have offsets already.
     begun = {tp.topic for tp in committed}.intersection(subject.inputs(committed))
@@ -149,13 +148,13 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
 
 
 def chosen_positions(
-    subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False, and_anew: bool = False
+    subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False, and_refused: bool = False
 ) -> list[Position]:
     """The positions of ``topics``, given as ``name`` or ``name:0,1``.
 
     Without ``topics``, these are all positions of the group; with ``inputs_only``, the positions in its inputs. With
-    ``and_anew``, the result also has positions in topics that were deleted and created anew after the commit. An
-    example are repartition topics that a tool has copied from another cluster.
+    ``and_refused``, the result also has positions in other topics that workers refuse. An example are repartition
+    topics that a tool has copied from another cluster.
     """
     found = positions(subject, [text.partition(":")[0] for text in topics])
     if not topics:
@@ -163,7 +162,7 @@ def chosen_positions(
         return [
             each
             for each in found
-            if not inputs_only or each.partition.topic in inputs or (and_anew and each.anew)
+            if not inputs_only or each.partition.topic in inputs or (and_refused and each.refused)
         ]
     chosen: set[TopicPartition] = set()
     for text in topics:

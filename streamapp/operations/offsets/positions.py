@@ -15,6 +15,7 @@ from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import committed_in_others
+from streamapp.runners.lost_offsets import offsets_from_outside
 
 __all__ = [
     "FromFile",
@@ -43,6 +44,13 @@ class Position:
     """Client id and host of the member that has the partition."""
     anew: bool = False
     """True if the offset was committed in an earlier topic of this name, as its metadata says."""
+    outside: bool = False
+    """True if another tool has set the offset, and the group has tables."""
+
+    @property
+    def refused(self) -> bool:
+        """True if workers refuse the offset, unless no table has rows."""
+        return self.anew or self.outside
 
     @property
     def lag(self) -> int | None:
@@ -66,6 +74,10 @@ class Position:
             return f"before the first record: {self.start - self.committed} were deleted unread"
         if self.committed > self.end:
             return "beyond the end of the log: was the topic deleted and created anew?"
+        if self.outside:
+            return (
+                "set by another tool: tables may have other records. To keep both: offsets reset --shift-by 0"
+            )
         return ""
 
 
@@ -94,6 +106,7 @@ def positions(
     others = committed_in_others(
         subject.admin, {tp: committed[tp] for tp in there if tp in committed}, _SECONDS
     )
+    outside = offsets_from_outside(committed) if subject.has_tables else {}
     return [
         Position(
             tp,
@@ -102,6 +115,7 @@ def positions(
             ends[tp],
             owners.get(tp, ""),
             tp in others,
+            tp in outside,
         )
         for tp in there
     ]

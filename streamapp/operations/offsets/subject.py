@@ -14,6 +14,7 @@ from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_comm
 from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
+from streamapp.engine.metadata import CHOSEN, metadata_of
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
@@ -129,6 +130,19 @@ class Subject:
         if look.assignor in ("stream", "faust") or self.internal("changelog") or self.internal("repartition"):
             return "application of Kafka Streams or streamapp"
         return "consumer group"
+
+    @property
+    def has_tables(self) -> bool:
+        """True if a topic is a changelog of the group, as its name says."""
+        return any(t.startswith(f"{self.group}-") and t.endswith("-changelog") for t in self.topics)
+
+    @property
+    def metadata(self) -> str:
+        """The metadata of offsets that a command commits, by which workers know that an operator has chosen them.
+
+        Plain consumers get none, because they may keep something else there.
+        """
+        return metadata_of(None, CHOSEN) if self.config is not None or self.has_tables else ""
 
     def internal(self, kind: str) -> dict[str, str]:
         """The existing internal topics of a kind (changelog or repartition), by the name of the store or repartition.

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamapp.operations.offsets.subject import Subject
-from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Contradiction", "contradictions", "fed_by"]
+__all__ = ["Contradiction", "contradictions"]
 
 Direction = Literal["back", "forward"]
 
@@ -53,31 +52,13 @@ def contradictions(
         directions = _directions(bool(back), bool(forward))
         return tuple(Contradiction(store, topic, directions, False) for store, topic in changelogs.items())
     found = []
-    behind, ahead = fed_by(subject.plan, back), fed_by(subject.plan, forward)
+    behind, ahead = subject.plan.fed_by(back), subject.plan.fed_by(forward)
     for sub in subject.plan.subtopologies:
         for store, topic in sub.changelog_topics.items():
             # A table that is its own input topic is filled from there again, record by record.
             if topic.name in changelogs.values() and (sub in behind or sub in ahead):
                 found.append(Contradiction(store, topic.name, _directions(sub in behind, sub in ahead)))
     return tuple(found)
-
-
-def fed_by(plan: Plan, topics: Collection[str]) -> list[Subtopology]:
-    """The sub-topologies that records of the topics reach, directly or over sinks whose topics the topology also reads.
-
-    Topics that a function names for each record are not followed.
-    """
-    reached: list[Subtopology] = []
-    names, before = set(topics), -1
-    while len(reached) > before:
-        before = len(reached)
-        reached = [sub for sub in plan.subtopologies if _reads(sub, names)]
-        names |= {topic for sub in reached for topic in sub.sink_topics}
-    return reached
-
-
-def _reads(sub: Subtopology, topics: Collection[str]) -> bool:
-    return any(sub.source_of(topic) is not None for topic in topics)
 
 
 def _directions(back: bool, forward: bool) -> tuple[Direction, ...]:

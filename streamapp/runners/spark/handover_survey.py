@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -21,6 +22,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
 from streamapp.runners.first_offsets import check_within
+from streamapp.runners.lost_offsets import refuse_rows
 from streamapp.runners.spark.batch_source import (
     Bound,
     KafkaRange,
@@ -35,7 +37,7 @@ from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["Survey", "fingerprint_group", "has_records", "read_topics", "survey"]
+__all__ = ["Survey", "fingerprint_group", "first_with_records", "read_topics", "survey"]
 
 _BEGIN_ANEW = "run `streamapp reset`, then the backfill. Results that are written already come once more"
 OPEN_SECONDS = 60.0
@@ -159,6 +161,9 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         _check_still_there(plan, kafka, external, history or {})
     else:
         _check_fingerprint(plan, committed, there)
+        if committed:
+            with_rows = partial(first_with_records, plan, kafka)
+            refuse_rows(plan, {tp.topic for tp in there}, committed, existing, with_rows)
         outside = [tp for tp in inputs if tp.topic not in internal]
         check_named(until, outside, "until", f"the application {plan.application_id}")
         ranges = _ranges(kafka, outside, committed, until, history or {})
@@ -420,7 +425,7 @@ def _drained(
     for tp, (first, end) in there.items():
         start = committed[tp].offset if tp in committed else first
         check_within(tp, start, end)
-        if has_records(plan, tp, start, end):
+        if _has_records(plan, tp, start, end):
             raise ConfigError(
                 f"{tp} has records from offset {start} on that no worker has processed. Let workers run until they are "
                 "done, stop them with SIGTERM, and run this again"
@@ -467,7 +472,7 @@ def _changelogs(
                         )
                 else:
                     first, end = spans[tp]
-                    if has_records(found.plan, tp, first, end):
+                    if _has_records(found.plan, tp, first, end):
                         if not began:
                             raise ConfigError(
                                 f"{tp} has state, but the group {found.plan.application_id} has no offsets for this "
@@ -478,7 +483,15 @@ def _changelogs(
     return ranges
 
 
-def has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
+def first_with_records(
+    plan: Plan, kafka: KafkaRange, partitions: Collection[TopicPartition]
+) -> TopicPartition | None:
+    """The first of these partitions that has committed records."""
+    spans = kafka.committed(partitions)
+    return next((tp for tp, (first, end) in spans.items() if _has_records(plan, tp, first, end)), None)
+
+
+def _has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
     """True if there are records between two offsets, and not only markers of transactions."""
     if start >= end:
         return False

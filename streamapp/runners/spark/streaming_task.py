@@ -8,7 +8,7 @@ outputs, the changelog records and the offsets. So after a crash at any time, st
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
 from streamapp.runners.first_offsets import FirstOffsets
+from streamapp.runners.lost_offsets import offsets_from_outside
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.batch_rules import BATCH_RULES
 from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges
@@ -220,12 +221,17 @@ class _Attempt:
         work = any(start < end for start, end in ranges.values()) or self._begins_to_commit(committed)
         return ranges if work else {}
 
-    def _begins_to_commit(self, committed: Collection[TopicPartition]) -> list[TopicPartition]:
-        """The inputs without a committed offset whose begin a restart would choose anew (`FirstOffsets.moves`)."""
+    def _begins_to_commit(self, committed: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
+        """The inputs whose begin a restart would choose anew (`FirstOffsets.moves`), or would refuse.
+
+        A restart would refuse the offset of another tool, because tables have rows by then.
+        """
+        outside = offsets_from_outside(committed)
         return [
             tp
             for tp in self._inputs
-            if tp in self._stage.begins and tp not in committed and self._first_offsets.moves(tp.topic)
+            if tp in outside
+            or (tp in self._stage.begins and tp not in committed and self._first_offsets.moves(tp.topic))
         ]
 
     def _open(

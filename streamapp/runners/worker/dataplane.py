@@ -17,6 +17,7 @@ from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError, TopologyError
+from streamapp.records import TopicPartition
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
@@ -68,7 +69,7 @@ class DataPlane(threading.Thread):
     makes a `LiveTask` for an id. If an exception ends the thread, the thread calls ``on_failure`` with the exception.
     ``topic_ids`` watches the topics with input, and the changelogs. If one of these topics is deleted, the thread ends
     with `TopologyError`. ``reset_of`` gives the offset reset policy of a topic, and ``first_new`` are the
-    `first_new_partitions`.
+    `first_new_partitions`. ``check_offsets`` refuses committed offsets of other tools (`Fetcher`).
 
     The methods `assign`, `revoke`, `change_inputs`, `pause`, `resume`, `call` and `stop` return a future at once. The
     thread carries their commands out in order, between two turns.
@@ -88,6 +89,7 @@ class DataPlane(threading.Thread):
         on_failure: Callable[[BaseException], None],
         reset_of: Callable[[str], OffsetReset],
         first_new: Mapping[str, int],
+        check_offsets: Callable[[Mapping[TopicPartition, tuple[int, str]]], Collection[TopicPartition]],
         repartition_topics: Collection[str],
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
@@ -129,7 +131,7 @@ class DataPlane(threading.Thread):
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
         self.fetcher: Fetcher = Fetcher(
-            config, admin, self._confirm_member, reset_of, first_new, repartition_topics
+            config, admin, self._confirm_member, reset_of, first_new, check_offsets, repartition_topics
         )
         self.restorer: Restorer = Restorer(config, admin, listeners)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)

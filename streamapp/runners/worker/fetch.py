@@ -48,6 +48,8 @@ class Fetcher:
     If the log lacks the records at a position, the fetcher first calls ``confirm_member``. This function raises
     `StaleMemberError` if the group has given the partitions to other members, which may have purged the log.
     ``reset_of`` gives the offset reset policy of a topic. ``first_new`` are the `first_new_partitions`.
+    ``check_offsets`` gets the group's offsets with their metadata, and returns the partitions whose offset another tool
+    has set. The function raises `TopologyError` if tables with rows do not fit such an offset.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class Fetcher:
         confirm_member: Callable[[], None],
         reset_of: Callable[[str], OffsetReset],
         first_new: Mapping[str, int],
+        check_offsets: Callable[[Mapping[TopicPartition, tuple[int, str]]], Collection[TopicPartition]],
         repartition_topics: Collection[str] = (),
     ) -> None:
         self._confirm_member = confirm_member
+        self._check_offsets = check_offsets
         self._config = config
         self._admin = admin
         self._first_offsets = FirstOffsets(
@@ -93,8 +97,11 @@ class Fetcher:
         self.asks: bool = False
         """True while `committed` waits for brokers."""
         self.to_commit: set[TopicPartition] = set()
-        """Partitions of `without_offset` whose begin has to be committed before their first record, because a later
-        start would choose another one (`FirstOffsets.moves`)."""
+        """Partitions whose begin has to be committed before their first record.
+
+        For some of `without_offset`, a later start would choose another begin (`FirstOffsets.moves`). A later start
+        would also refuse an offset that another tool has set, because tables have rows by then.
+        """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """The positions at which tasks begin: the group's committed positions.
@@ -103,7 +110,7 @@ class Fetcher:
         records at the committed position.
 
         The call waits until no open transaction can still commit offsets of these partitions. Raises `BrokerError`
-        after five minutes, and the errors of `FirstOffsets.of`.
+        after five minutes, and the errors of ``check_offsets`` and `FirstOffsets.of`.
         """
         self.asks = True
         try:
@@ -118,15 +125,16 @@ class Fetcher:
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
-        self.to_commit = {tp for tp in self.without_offset if self._first_offsets.moves(tp.topic)}
+        moves = {tp for tp in self.without_offset if self._first_offsets.moves(tp.topic)}
+        self.to_commit = moves.union(self._check_offsets(found))
         # Records of a transaction that is open now come later, for readers of committed records.
-        stable = list_offsets(self._admin, self.to_commit, latest=True, stable=True)
+        stable = list_offsets(self._admin, moves, latest=True, stable=True)
         for tp, (offset, metadata) in found.items():
             if offset >= 0:
                 self._chosen.pop(tp, None)
             wanted = max(offset, self._chosen.get(tp, -1))
             begin = self._next[tp] = self._first_offset(tp, wanted, first[tp], stable.get(tp, end[tp]))
-            if tp in self.to_commit:
+            if tp in moves:
                 self._chosen[tp] = begin
             result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result

@@ -19,7 +19,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics, list_offsets
 from streamapp.topology.plan import Plan
 
-__all__ = ["check_nothing_left", "tell_left_by_agents"]
+__all__ = ["check_nothing_left", "tell_left_by_agents", "with_records"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def check_nothing_left(
     ]
     partitions = {name: existing[name] for name in names}
     committed = _committed(plan.config, partitions, timeout, of_tasks=True)
-    for tp in sorted(_with_records(plan.config, admin, committed)):
+    for tp in sorted(with_records(plan.config, admin, committed)):
         raise TopologyError(
             f"the repartition topic {tp.topic} has records of an earlier version, from offset {committed[tp]} of "
             f"partition {tp.partition} on. No operator of this version reads the topic, so the records would be lost. "
@@ -68,7 +68,7 @@ def tell_left_by_agents(
         if name.endswith("-repartition") and not is_read(name)
     }
     committed = _committed(config, counts, timeout, of_tasks=False)
-    left = {tp.topic: tp for tp in sorted(_with_records(config, admin, committed), reverse=True)}
+    left = {tp.topic: tp for tp in sorted(with_records(config, admin, committed), reverse=True)}
     for topic, tp in sorted(left.items()):
         logger.warning(
             "the topic %s of group_by has records of an earlier version, from offset %s of partition %s on. No agent "
@@ -95,7 +95,7 @@ def _committed(
     }
 
 
-def _with_records(
+def with_records(
     config: StreamsConfig, admin: LastingAdmin, committed: Mapping[TopicPartition, int]
 ) -> Iterator[TopicPartition]:
     """The partitions with a committed record behind the committed offset. The end of a log may be a marker."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamapp.config import MemoryShares
@@ -50,12 +51,10 @@ class LiveTask(TaskSession):
         id: TaskId,
         home: StateHome,
         inputs: Iterable[TopicPartition],
-        *,
-        group_without_offsets: bool = False,
     ) -> None:
         super().__init__(environment, subtopology, id.partition, home, inputs)
         self.id = id
-        self._group_without_offsets = group_without_offsets
+        self._with_offsets = environment.with_offsets
         self._wall = self._steady = 0
         """Both clocks at the start of the task, or at the last `punctuate`, in ms."""
         self.without_offsets: bool = False
@@ -80,12 +79,13 @@ class LiveTask(TaskSession):
         super().restore(store, batch)
 
     def _check_offsets(self, store: str) -> None:
-        """Raises `TopologyError` if a store has rows, but the group has no offsets in the topics of this version.
+        """Raises `TopologyError` if a store has rows, but the group has no offsets in the inputs of this task.
 
-        Rows and offsets are committed together. So a group that has never committed has no rows.
+        Rows and offsets are committed together. So a task with rows has an offset.
         """
         if self.refuses_rows and store in self._own_changelogs:
-            raise rows_without_offsets(self.task.plan.application_id, self.id, store)
+            lost = [f"{tp.topic}:{tp.partition}" for tp in self.inputs] if self._with_offsets else []
+            raise rows_without_offsets(self.task.plan.application_id, self.id, store, lost)
 
     def start(self) -> None:
         super().start()
@@ -107,9 +107,11 @@ class LiveTask(TaskSession):
     def refuses_rows(self) -> bool:
         """True if the restore of this task raises an error for a row, because the group has lost its offsets.
 
-        With offsets in other inputs, the task may read topics that are new in this version.
+        The task may read topics that are new in this version. But a topic is not new if the group has offsets in other
+        partitions of the topic, or no offsets at all.
         """
-        return self.without_offsets and self._group_without_offsets and bool(self._own_changelogs)
+        known = not self._with_offsets or any(tp.topic in self._with_offsets for tp in self.inputs)
+        return self.without_offsets and known and bool(self._own_changelogs)
 
     @property
     def _own_changelogs(self) -> set[str]:
@@ -178,11 +180,5 @@ class TaskOpener:
             for topic in self.topics.sources[sub.id]
             if id.partition < self.topics.partitions[topic]
         ]
-        return LiveTask(
-            self._environment,
-            sub,
-            id,
-            self._home,
-            inputs,
-            group_without_offsets=self.topics.without_offsets,
-        )
+        environment = replace(self._environment, with_offsets=self.topics.with_offsets)
+        return LiveTask(environment, sub, id, self._home, inputs)

@@ -58,7 +58,8 @@ class PatternTopics:
                 )
         found, start = prepare_topics(self._plan, self._admin), self.topics
         ids = found.ids_of(self._admin, {topic for names in found.sources.values() for topic in names})
-        return replace(found, ids=ids, without_offsets=start.without_offsets, first_new=start.first_new)
+        from_outside = {**start.from_outside, **found.from_outside}
+        return replace(found, ids=ids, first_new=start.first_new, from_outside=from_outside)
 
     def _of_patterns(self, topics: Iterable[str]) -> frozenset[str]:
         return frozenset(filter(self._plan.pattern_of, topics))

@@ -24,7 +24,7 @@ from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker import pattern_topics
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
-from streamapp.runners.worker.clients import admin_client, await_brokers
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, await_brokers
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.demands import check_file_limit, check_timeouts
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -33,6 +33,7 @@ from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import TaskOpener
 from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
+from streamapp.runners.worker.other_offsets import check_offsets
 from streamapp.runners.worker.pattern_topics import PatternTopics
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
@@ -151,6 +152,14 @@ class StreamsRuntime(WorkerView):
             self._on_failure,
             self.plan.offset_reset,
             topics.first_new,
+            lambda found: check_offsets(
+                self.plan,
+                admin,
+                patterns.topics.partitions,
+                PATIENCE_SECONDS,
+                found,
+                patterns.topics.from_outside,
+            ),
             {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
         )
 

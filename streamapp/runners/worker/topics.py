@@ -18,6 +18,7 @@ from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_new_partitions
 from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left
+from streamapp.runners.worker.other_offsets import check_all_offsets
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "create_topics", "existing_topics", "prepare_topics"]
@@ -33,10 +34,12 @@ class Topics:
     sources: Mapping[int, tuple[str, ...]]
     ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the topics for whose committed offsets the check of the ids has asked."""
-    without_offsets: bool = False
-    """True: at the start of the worker, the group had no committed offset in any input."""
+    with_offsets: frozenset[str] = frozenset()
+    """The inputs in which the group had committed offsets at the start of the worker."""
     first_new: Mapping[str, int] = field(default_factory=dict)
     """The `first_new_partitions` at the start of the worker."""
+    from_outside: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The offsets that another tool had set at the start of the worker, before tables had rows."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
@@ -61,6 +64,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - No other topic tells the number of partitions of a repartition topic.
     - A changelog is missing although the group has committed offsets of its input.
     - A source topic was deleted and created anew since the group has committed its offsets.
+    - Tables have rows, but another tool has set offsets of the group, or the offsets of a topic are lost.
     - A store would read rows that another definition has written.
     - An earlier version of the application has left records in a repartition topic that no operator reads now.
     """
@@ -77,6 +81,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     check_stores(plan, {tp: text for tp, (_, text) in there.items()}, existing)
+    from_outside = check_all_offsets(plan, admin, existing, timeout, there)
     known = {**existing, **counts}
     for sub in plan.subtopologies:
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)
@@ -91,9 +96,9 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     check_nothing_left(plan, admin, existing, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
-    without_offsets = all(offset < 0 for offset, _ in positions.values())
+    with_offsets = frozenset(tp.topic for tp, (offset, _) in positions.items() if offset >= 0)
     first_new = first_new_partitions({tp: offset for tp, (offset, _) in there.items()})
-    return Topics({**existing, **counts}, sources, ids, without_offsets, first_new)
+    return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside)
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:

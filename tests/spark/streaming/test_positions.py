@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde, TimeWindows, Topology
 from streamapp._base import failpoints
 from streamapp.broker import KafkaAdmin
-from streamapp.engine.metadata import topic_ids_in
+from streamapp.engine.metadata import from_outside, topic_ids_in
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import streaming
@@ -27,6 +28,7 @@ from streamapp.runners.spark.changelogs import KafkaChangelogs
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.streaming import BatchMetrics, SparkStream
 
+from ...processes import until
 from ..backfill.cluster import Cluster
 from ..backfill.support import read
 
@@ -181,6 +183,34 @@ def test_a_run_refuses_tables_whose_offsets_are_lost(cluster: Cluster) -> None:
     lost = f"task 0_0: the table counts has rows, but the group {app.config.application_id} has no committed offsets"
     with pytest.raises(TopologyError, match=lost), app.stream():
         pass
+
+
+def test_a_run_refuses_offsets_that_another_tool_has_set_although_tables_have_rows(cluster: Cluster) -> None:
+    """A run counted records twice. Offsets that are set before the first row are taken, and committed anew."""
+    app = Copy(cluster, "moved")
+    builder = StreamsBuilder(app.config)
+    counted = builder.stream(app.source, **TEXTS).group_by_key()
+    counted.count(materialized=Materialized("counts", key_serde=StringSerde()))
+    app.topology = builder.build  # type: ignore[method-assign]
+    changelog = f"{app.config.application_id}-counts-changelog"
+    app.admin.ensure_topics([(changelog, 1, {"cleanup.policy": "compact"})])
+    source, group = TopicPartition(app.source, 0), Group(app.config)
+    group.commit({source: Position(0)})
+    with app.stream():
+        until(
+            lambda: not from_outside(group.read([source])[source].metadata), 60, lambda: group.read([source])
+        )
+    producer = Producer({"bootstrap.servers": cluster.servers})
+    producer.produce(changelog, (0).to_bytes(8, "big") + (3).to_bytes(8, "big"), "k")
+    assert producer.flush(60) == 0
+    with app.stream():
+        pass
+    group.commit({source: Position(0)})
+    moved = f"the table counts has rows, but another tool than streamapp has set offsets .*: 0 of {source}"
+    with pytest.raises(TopologyError, match=moved), app.stream():
+        pass
+    with pytest.raises(TopologyError, match=moved):
+        Backfill(app.topology(), app.config, spark=cluster.spark).run()
 
 
 def test_a_run_refuses_an_unfinished_backfill_at_once(cluster: Cluster) -> None:

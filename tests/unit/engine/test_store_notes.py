@@ -25,6 +25,7 @@ from streamapp import (
 )
 from streamapp.engine.metadata import RememberedTimes, decode_metadata, encode_metadata
 from streamapp.engine.store_notes import by_task, check_notes, check_stores, notes_for, unnoted, without_notes
+from streamapp.engine.topic_notes import note_of_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan
@@ -273,6 +274,9 @@ def test_metadata_without_notes_keeps_times_and_is_that_of_a_task() -> None:
     assert not unnoted(many(13), {INPUT: short})
     assert without_notes(short) == short
     assert without_notes("") == ""
+    assert without_notes(encode_metadata(5, {note_of_topics(["a", "b"]): 5, "x": 7})) == encode_metadata(
+        5, {"x": 7, "some stores": 0}
+    )
 
 
 def test_a_table_whose_topic_has_got_partitions_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamapp import StreamsBuilder, StreamsConfig, StreamsError, StringSerde, TopicPartition
+from streamapp.engine.metadata import from_outside
 from streamapp.operations.offsets import moves
 from streamapp.operations.offsets.moves import plan_copy, plan_reset
 from streamapp.operations.offsets.positions import Position, ShiftBy, ToEarliest
@@ -36,10 +37,26 @@ def test_offsets_of_another_cluster_are_committed_without_the_id_of_its_topic(
     group: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed: list[Any] = []
-    monkeypatch.setattr(moves, "commit_for", lambda admin, group, offsets: committed.append(offsets))
+    monkeypatch.setattr(moves, "commit_for", lambda admin, *rest: committed.append(rest))
     plan_reset(group, ShiftBy(0)).carry_out()
     assert [move.at.partition for move in plan_reset(group, ShiftBy(1)).moves] == [OLD, NEW]
-    assert committed == [{OLD: 5, BETWEEN: 7}]
+    assert committed == [("app", {OLD: 5, BETWEEN: 7}, "")]
+
+
+def test_offsets_of_another_tool_are_committed_anew_with_metadata_that_workers_take(
+    group: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain group has no tables, and its members may have metadata of their own."""
+    found = [Position(OLD, 5, 0, 9, outside=True), Position(BETWEEN, 7, 0, 9, outside=True)]
+    monkeypatch.setattr(moves, "positions", lambda *_: found)
+    monkeypatch.setattr(Subject, "topics", {"in": 2, BETWEEN.topic: 1, "app-counts-changelog": 1})
+    committed: list[Any] = []
+    monkeypatch.setattr(moves, "commit_for", lambda admin, *rest: committed.append(rest))
+    plan_reset(group, ShiftBy(0)).carry_out()
+    ((name, offsets, metadata),) = committed
+    assert (name, offsets) == ("app", {OLD: 5, BETWEEN: 7})
+    assert not from_outside(metadata)
+    assert "set by another tool" in found[0].remark
 
 
 @pytest.mark.parametrize(("topic", "made"), [("of-agents", True), ("in", False)])

@@ -18,8 +18,8 @@ from mode.utils.locks import Event
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.engine.metadata import metadata_of
+from streamapp.engine.topic_notes import noted_topics
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.runners.lost_offsets import noted_topics
 from streamapp.runners.worker.agents import consumer as consumer_of_agents
 from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents

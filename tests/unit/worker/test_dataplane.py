@@ -200,11 +200,12 @@ class Plane(DataPlane):
             self._failed,
             plan.offset_reset,
             {},
+            lambda found: (),
             (),
         )
 
     lost_topic: LostTopic | None = None
-    group_without_offsets = False
+    with_offsets = frozenset({"other"})
 
     def lost(self) -> LostTopic | None:
         return self.lost_topic
@@ -226,9 +227,9 @@ class Plane(DataPlane):
             Anything(),  # type: ignore[arg-type]
             wall_clock_ms=lambda: 0,
             run_async=never,
+            with_offsets=self.with_offsets,
         )
-        without = self.group_without_offsets
-        return LiveTask(environment, sub, id, InMemory(), [tp], group_without_offsets=without)
+        return LiveTask(environment, sub, id, InMemory(), [tp])
 
     def given(self, generation: int, *tasks: TaskId, standbys: dict[TaskId, bool] | None = None) -> None:
         self.assign(Member(generation, "me"), tasks, standbys or {})
@@ -1173,7 +1174,7 @@ def test_a_begin_waits_for_the_steps_of_other_tasks(plane: Plane) -> None:
 def test_no_offset_is_committed_before_a_restore_finds_rows_of_lost_offsets(plane: Plane) -> None:
     """A task without rows committed its begin. After the error about the rows of another task, the next start found an
     offset of the group, and went on with the rows."""
-    plane.group_without_offsets = True
+    plane.with_offsets = frozenset()
     inputs = frozenset(TopicPartition("in", number) for number in range(2))
     plane.fetcher.without_offset = plane.fetcher.to_commit = inputs  # type: ignore[assignment, misc]
     plane.restorer.behind = {TWO}  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -86,6 +87,10 @@ def earliest(topic: str) -> OffsetReset:
     return "earliest"
 
 
+def no_tables(found: Mapping[TopicPartition, tuple[int, str]]) -> Collection[TopicPartition]:
+    return ()
+
+
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
@@ -101,7 +106,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 @pytest.fixture
 def fetcher(brokers: Brokers) -> Fetcher:
-    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, earliest, {})  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, earliest, {}, no_tables)  # type: ignore[arg-type]
     live: Any = SimpleNamespace(
         inputs=(ONE, TWO), starts={ONE: 0, TWO: 0}, task=SimpleNamespace(enqueue=lambda tp, batch: None)
     )
@@ -187,7 +192,7 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
     monkeypatch.setattr(clients, "open_consumer", lambda settings: consumers.pop(0))
     monkeypatch.setattr(clients.time, "sleep", lambda seconds: None)
     first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]
-    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm, earliest, {})  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm, earliest, {}, no_tables)  # type: ignore[arg-type]
     assert fetcher.committed([ONE])[ONE].offset == 0
     assert (first.errors, consumers, first.open, second.open) == ([], [], 1, 0)
 
@@ -211,7 +216,7 @@ def test_an_input_is_paused_by_the_bytes_that_wait_but_never_the_one_that_is_wai
     monkeypatch.setattr(brokers, "pause", paused.add, raising=False)
     monkeypatch.setattr(brokers, "resume", paused.discard, raising=False)
     config = StreamsConfig("app", state_memory_bytes=32 << 20)
-    fetcher = Fetcher(config, brokers, lambda: None, earliest, {})  # type: ignore[arg-type]
+    fetcher = Fetcher(config, brokers, lambda: None, earliest, {}, no_tables)  # type: ignore[arg-type]
     task = _Holding()
     fetcher.assign([task])  # type: ignore[list-item]
     task.buffered[ONE], task.buffered_bytes[ONE] = 5, config.memory.waiting
@@ -246,6 +251,8 @@ def test_a_member_of_a_new_group_begins_at_the_end_also_if_another_member_was_fi
         "list_offsets",
         lambda admin, tps, latest, stable=False: dict.fromkeys(tps, 50 if stable else 60 * latest),
     )
-    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, lambda topic: "latest", {"in": 2})  # type: ignore[arg-type]
+    fetcher = Fetcher(
+        StreamsConfig("app"), brokers, brokers.confirm, lambda topic: "latest", {"in": 2}, no_tables
+    )  # type: ignore[arg-type]
     assert fetcher.committed([TWO])[TWO].offset == 50
     assert fetcher.to_commit == {TWO}

@@ -6,6 +6,7 @@ from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 from streamapp.runners.earlier_topics import KEEP_COPIED
+from streamapp.runners.lost_offsets import KEEP_TABLES
 
 
 @check(
@@ -133,6 +134,22 @@ def left_retries(survey: Survey) -> Found:
 def rows_without_offsets(survey: Survey) -> Found:
     for topic, count in survey.rows_without_offsets.items():
         yield topic, f"the log has {counted(count, 'offset')}"
+
+
+@check(
+    "SA409",
+    "another tool has set offsets although tables have rows",
+    "stalls",
+    reason="Kafka's own tool (kafka-consumer-groups), or another client, has set offsets of the group. The rows of the "
+    "tables belong to other offsets, so the tables would count records twice, or lack records. Workers refuse to "
+    "start.",
+    remedy="Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables and go on at these "
+    f"offsets, run {KEEP_TABLES}. Use `streamapp offsets reset` to move offsets: the command names such tables first.",
+    page="operations.md#offsets-that-another-tool-has-set",
+)
+def offsets_from_outside(survey: Survey) -> Found:
+    for each in survey.from_outside:
+        yield str(each.partition), f"offset {each.committed:,} has no metadata of streamapp"
 
 
 def _numbers(survey: Survey, setting: str) -> list[int]:

@@ -26,10 +26,11 @@ from mode import Service
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.engine.metadata import MOST_METADATA, metadata_of
 from streamapp.engine.runner_ports import Position
+from streamapp.engine.topic_notes import note_of_topics, noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
-from streamapp.runners.lost_offsets import agents_without_offsets, note_of_topics, noted_topics
+from streamapp.runners.lost_offsets import agents_without_offsets
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.recovery import AgentTableManager
