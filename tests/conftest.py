@@ -23,31 +23,49 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(LIGHT_JAVA))
 
 FIRST = (
     "spark",
-    "doctor",
+    "worker/test_agents.py",
     "interop",
+    "app/test_demo.py",
     "registry",
-    "app",
+    "doctor",
     "operations",
     "worker",
     "broker",
     "producer",
     "consumer",
+    "faults",
+    "tutorial",
+    "docs/test_site.py",
+    "conformance/test_on",
+    "app",
+    "benchmarks",
+    "web",
 )
-"""The folders whose tests take longest, in this order. Those of the other folders fill the gaps at the end."""
+"""What takes longest, and waits more than it computes, in this order: beginnings of paths. The rest, which computes, fills the
+gaps at the end, so that no process has a long file alone while the others have nothing to do."""
 TOGETHER = {"spark", "doctor", "interop", "registry"}
-"""The folders whose files share something that costs much to start: one process runs all of their tests."""
+"""The folders whose files share something that costs much to start: one process runs all of their tests. The folders inside
+``spark`` have a second process, because a single one would work longer than all others."""
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a process a file, or a folder of those in `TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = _folder(nodeid)
-        return folder if folder in TOGETHER else nodeid.split("::", 1)[0]
+        folder, *inner = _path(nodeid).split("/")
+        if folder not in TOGETHER:
+            return nodeid.split("::", 1)[0]
+        return folder if len(inner) == 1 else f"{folder}/*"
 
 
-def _folder(nodeid: str) -> str:
-    return nodeid.removeprefix("tests/").split("/")[0]
+def _path(nodeid: str) -> str:
+    """The file of a test, below ``tests``."""
+    return nodeid.split("::", 1)[0].removeprefix("tests/")
+
+
+def _place(item: pytest.Item) -> int:
+    path = _path(item.nodeid)
+    return min((n for n, first in enumerate(FIRST) if path.startswith(first)), default=len(FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,8 +74,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: order.get(_folder(item.nodeid), len(order)))
+    items.sort(key=_place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamapp.broker import ports
+from streamapp.broker.ports import free_port
 
 __all__ = ["Worker", "free_port", "start_worker", "until"]
 
 _ROOT = Path(__file__).parent.parent
-_GIVEN: set[int] = set()
 
 
 @dataclass
@@ -74,16 +73,6 @@ def start_worker(
             env={**os.environ, **env},
         )
     return Worker(process, log)
-
-
-def free_port() -> int:
-    """A port for a process that will listen on it in a moment, or once more after a kill.
-
-    Not one that the system chooses: it would be one that any outgoing connection may take until then.
-    """
-    port = ports.free_port(_GIVEN)
-    _GIVEN.add(port)
-    return port
 
 
 def until(condition: Callable[[], bool], timeout: float, what: Callable[[], object]) -> None:

@@ -39,7 +39,7 @@ class SecuredKafka(SteadyKafka):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "kafka", brokers=1, port=0)
         self._pem = folder / "pem"
-        self._tls, self._sasl = ports.free_port([]), ports.free_port([])
+        self._tls, self._sasl = ports.free_port(), ports.free_port()
         make_certificates(self._pem)
 
     def _write_cluster(self, cluster: Any) -> None:

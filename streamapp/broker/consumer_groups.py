@@ -18,7 +18,13 @@ from streamapp._base.counted import counted
 from streamapp._base.java_hash import text_hash
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, committed, until_coordinated
+from streamapp.broker.requests import (
+    LastingAdmin,
+    ask,
+    broker_error,
+    committed_of_stranger,
+    until_coordinated,
+)
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
@@ -142,7 +148,7 @@ def read_committed_offsets(
         with opening(settings) as current:
             consumer = Consumer(current)
         try:
-            found = committed(consumer, partitions, seconds=seconds)
+            found = committed_of_stranger(consumer, partitions, seconds=seconds)
         finally:
             consumer.close()
     except KafkaException as exc:
@@ -194,8 +200,10 @@ def _raise_first(errors: Iterable[KafkaError | None]) -> None:
 
 
 def _refused(what: str, group: str, exc: KafkaException) -> BrokerError:
-    return BrokerError(
-        f"the request about the {what} of the group {group} failed: {exc.args[0].str()}. {CHECK_KAFKA}"
+    error: KafkaError = exc.args[0]
+    text = f"the request about the {what} of the group {group} failed: {error.str()}"
+    return broker_error(
+        text, error, {KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this client READ on the group"}
     )
 
 

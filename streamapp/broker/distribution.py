@@ -26,6 +26,7 @@ __all__ = [
     "REGISTRY_VERSION",
     "announce_kafka",
     "announce_registry",
+    "cache_folder",
     "find_java",
     "kafka_jars",
     "maven_jars",
@@ -129,14 +130,14 @@ def maven_jars(java: str, name: str, *modules: str) -> Path:
 
 
 def _announcement(what: str, name: str, megabytes: int) -> str:
-    if (_cache_folder() / name).is_dir():
+    if (cache_folder() / name).is_dir():
         return f"Starting {what} ..."
     return f"Fetching {what} ({megabytes} MB) for this start and later ones, then starting it ..."
 
 
 def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
     """The complete folder ``name`` of the cache; ``fetch`` fills the ``jars`` of another folder first."""
-    cache = _cache_folder()
+    cache = cache_folder()
     complete = cache / name
     if complete.is_dir():
         return complete
@@ -224,7 +225,11 @@ def _ivy_jar() -> Path:
     )
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """The folder of downloads and locks: ``$STREAMAPP_CACHE``, by default ``~/.cache/streamapp``.
+
+    Raises `BrokerError` if the folder cannot be made.
+    """
     chosen = os.environ.get("STREAMAPP_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(chosen) if chosen else base / "streamapp"

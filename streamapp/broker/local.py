@@ -243,7 +243,7 @@ class LocalKafka:
             self._refuse_foreign_folder()
         secure = self._wanted_secure or bool(existing and existing.tls_ports)
         while len(self._free_ports) < 3 * brokers:
-            self._free_ports.append(free_port(self._free_ports))
+            self._free_ports.append(free_port())
         wanted = tuple(self._wanted_port + number for number in range(brokers))
         return _Cluster(
             existing.cluster_id if existing else _new_cluster_id(),

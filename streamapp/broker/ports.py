@@ -1,12 +1,16 @@
-"""TCP ports for local brokers."""
+"""TCP ports for local brokers, and for workers of tests."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 import random
 import socket
-from collections.abc import Iterable
+import threading
+from functools import cache
 
+from streamapp.broker.distribution import cache_folder
 from streamapp.broker.properties import HOST
 from streamapp.errors import BrokerError
 
@@ -15,6 +19,10 @@ __all__ = ["check_port", "free_port"]
 # Linux takes the ports of outgoing connections from 32768 on, macOS from 49152 on. Below these ranges, a broker that
 # starts again after a kill finds its port free.
 _FREE_PORTS = range(20_000, 32_000)
+_MOST_TRIES = 1_000
+_reserving = threading.Lock()
+_reserved: set[int] = set()
+"""The ports that this process has reserved. A lock keeps out other processes only."""
 
 
 def check_port(
@@ -48,12 +56,43 @@ def _is_free(port: int) -> bool:
         return probe.connect_ex((HOST, port)) != 0
 
 
-def free_port(taken: Iterable[int]) -> int:
-    """Return a port without a listener that is not in ``taken``. Raise `BrokerError` if none of 1,000 random ports is
-    free."""
-    for port in random.sample(_FREE_PORTS, 1_000):
-        if port not in taken and _is_free(port):
+def free_port() -> int:
+    """Return a port without a listener, and reserve the port until this process ends.
+
+    Meanwhile no other call returns the port, in this process or in another one with the same cache folder. So the
+    caller has time to start the program that listens on the port, also once more after a kill.
+
+    Raises `BrokerError` if none of 1,000 random ports is free.
+    """
+    for port in random.sample(_FREE_PORTS, _MOST_TRIES):
+        with _reserving:
+            reserved = _reserve(port)
+        if reserved and _is_free(port):
             return port
     raise BrokerError(
-        f"None of 1,000 random ports from {_FREE_PORTS.start} to {_FREE_PORTS.stop - 1} is free: name a port."
+        f"None of {_MOST_TRIES:,} random ports from {_FREE_PORTS.start} to {_FREE_PORTS.stop - 1} is free: name a port."
     )
+
+
+def _reserve(port: int) -> bool:
+    """Locks the byte of the port in a file. The system ends the lock with the process, however the process ends."""
+    if port in _reserved:
+        return False
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except BlockingIOError:
+        return False
+    _reserved.add(port)
+    return True
+
+
+@cache
+def _reservations() -> int:
+    """The file of all reservations, which stays open: a process that closes the file loses its locks."""
+    path = cache_folder() / "ports.lock"
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise BrokerError(
+            f"Ports cannot be reserved in {path}: {error}. Set STREAMAPP_CACHE to another folder."
+        ) from error

@@ -30,15 +30,18 @@ __all__ = [
     "NO_ANSWER",
     "NO_TIMEOUT",
     "REQUEST_SECONDS",
+    "SOON_SECONDS",
     "LastingAdmin",
     "advice",
     "ask",
     "ask_controller",
     "broker_error",
     "committed",
+    "committed_of_stranger",
     "describe_brokers",
     "describe_topic_settings",
     "list_offsets",
+    "refusal",
     "until_coordinated",
 ]
 
@@ -60,6 +63,9 @@ for a broker or coordinator. Requests therefore have a very long time-out, and t
 """
 
 _SILENCE_SECONDS = 9.0
+SOON_SECONDS = 2.0
+"""The time after which a request for committed offsets looks for an error that only a poll tells."""
+_MOST_ERRORS = 100
 REQUEST_SECONDS = 10.0
 """The time after which a request without an answer is made again, with a new client (`LastingAdmin`), if its caller
 repeats requests."""
@@ -411,3 +417,30 @@ def committed(
         return found
 
     return until_coordinated(look, seconds=seconds)
+
+
+def committed_of_stranger(
+    consumer: Consumer, partitions: Iterable[TopicPartition], *, seconds: float
+) -> list[KafkaPartition]:
+    """`committed`, for a consumer that never joins its group. A missing right to the group is an error within seconds.
+
+    librdkafka tells the missing right only to those who poll, and lets the request wait until its time is over. A poll
+    of a consumer that has joined its group could return a record, so `committed` never polls.
+    """
+    first = min(seconds, SOON_SECONDS)
+    for part in (first, seconds - first):
+        try:
+            return committed(consumer, partitions, seconds=part)
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError._TIMED_OUT:
+                raise
+            error = refusal(message.error() for message in consumer.consume(_MOST_ERRORS, 0))
+            late = KafkaException(error or exc.args[0])
+            if error is not None:
+                break
+    raise late
+
+
+def refusal(errors: Iterable[KafkaError | None]) -> KafkaError | None:
+    """The first of these errors that says that a right is missing."""
+    return next((error for error in errors if error and error.code() in _NO_RIGHT), None)

@@ -25,7 +25,7 @@ from streamapp._base.failpoints import hit
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import UNKNOWN, advised, is_refusal
-from streamapp.broker.requests import committed
+from streamapp.broker.requests import broker_error, committed_of_stranger
 from streamapp.broker.transacting import NotBack, abandon_transaction, in_time, open_transactions, retrying
 from streamapp.errors import BrokerError
 from streamapp.producer.retries import count_retries
@@ -309,16 +309,19 @@ class BookmarkedSession(TransactionSession):
         """
         consumer = self._consumer()
         try:
-            found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
-        except KafkaException as exc:
-            # Two causes have no error of their own here: librdkafka then waits until the time is over. The client may
-            # lack the right to see the group, or a transaction with offsets of the group may still be open.
-            hint = (
-                "brokers do not answer, this client has no READ on the group, or a transaction hangs "
-                f"(streamapp doctor --group {self.name})"
+            found = committed_of_stranger(
+                consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds
             )
-            told = hint if exc.args[0].code() == KafkaError._TIMED_OUT else exc.args[0].str()
-            raise BrokerError(f"the bookmarks of {self.name} are not known: {told}") from exc
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            # For a transaction that is still open, librdkafka has no error of its own: it waits until the time is over.
+            hint = f"brokers do not answer, or a transaction hangs (streamapp doctor --group {self.name})"
+            told = hint if error.code() == KafkaError._TIMED_OUT else error.str()
+            raise broker_error(
+                f"the bookmarks of {self.name} are not known: {told}",
+                error,
+                {KafkaError.GROUP_AUTHORIZATION_FAILED: f"Grant this client READ on the group {self.name}"},
+            ) from exc
         finally:
             consumer.close()
         return [Bookmark(each.offset, each.metadata or "") for each in found if each.offset >= 0]

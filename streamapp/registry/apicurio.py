@@ -129,7 +129,7 @@ class LocalRegistry:
             raise BrokerError(
                 f"A registry in {self.data_dir} runs already at {self.url}: use this registry, or stop it first."
             )
-        port = int(self._wanted_port or self._marker().get("port") or free_port(()))
+        port = int(self._wanted_port or self._marker().get("port") or free_port())
         check_port(port, "registry", variable="STREAMAPP_SCHEMA_REGISTRY_URL")
         return port
 

@@ -84,7 +84,7 @@ def streams_worker(streams_broker: LocalKafka, tmp_path: Path) -> Iterator[Calla
         def start(
             application: str, web_port: int | None = None, environ: dict[str, str] | None = None
         ) -> WorkerProcess:
-            port = web_port or free_port(())
+            port = web_port or free_port()
             folder = tmp_path / f"worker-{port}"
             worker = WorkerProcess(
                 application,

@@ -17,10 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from streamapp import StringSerde
+from streamapp import StreamsConfig, StringSerde
+from streamapp.broker import KafkaSettings, lasting_consumer
+from streamapp.broker.consumer_groups import read_committed_offsets
 from streamapp.consumer import ConsumerRecord, KafkaOutput, OutputTransaction, SyncReliableConsumer
+from streamapp.errors import AuthorizationError
 from streamapp.operations.acls import Acl, acls_of_consumers, acls_of_producer, acls_of_relay
 from streamapp.producer import Outbox, OutboxRelay, SqliteOutbox, SyncReliableProducer, UnsentRecords
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import find_committed
 
 from ..consumer.feeding import Feed
 from ..processes import Worker, free_port, start_worker, until
@@ -251,7 +256,11 @@ def test_a_producer_needs_each_of_its_rights_and_no_other(
 
     def is_refused() -> bool:
         told = caplog.messages + ([str(sent.exception())] if sent.done() and sent.exception() else [])
-        refused[:] = [text for text in told if re.search("authorization|no READ on the group", text, re.I)]
+        refused[:] = [
+            text
+            for text in told
+            if re.search("authorization|Grant this client READ on the group", text, re.I)
+        ]
         return bool(refused)
 
     with suppress(UnsentRecords), producer:
@@ -276,7 +285,9 @@ def test_a_relay_needs_each_of_its_rights_and_no_other(
     grant(feed, acls_of_relay(feed.group, [feed.topic]), missing)
 
     def refused() -> bool:
-        return bool(re.search("authorization|no READ on the group", caplog.text, re.IGNORECASE))
+        return bool(
+            re.search("authorization|Grant this client READ on the group", caplog.text, re.IGNORECASE)
+        )
 
     with relay:
         until(lambda: refused() or relay.metrics.relayed == 1, 90, lambda: caplog.text)
@@ -365,6 +376,26 @@ def test_agents_need_each_of_their_rights_and_no_other(guarded: Guarded, tmp_pat
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(lambda missing: without(missing).lives(), AGENT_RIGHTS))
     assert dict(zip(AGENT_RIGHTS, found, strict=True)) == dict.fromkeys(AGENT_RIGHTS, False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_offsets_that_may_not_be_read_are_no_time_out(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """A worker asked for a minute, and then advised to look for brokers that are away and a transaction that hangs."""
+    for name, value in guarded.environment("PLAIN").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(lasting_consumer, "COMPILED", compiled)
+    kafka, partitions = KafkaSettings.from_env(), [TopicPartition("orders", 0)]
+    config = StreamsConfig(
+        "shop", bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
+    )
+    for ask in (
+        lambda: find_committed(config, partitions, 60.0),
+        lambda: read_committed_offsets(kafka.librdkafka(), "shop", partitions),
+    ):
+        with pytest.raises(AuthorizationError, match="Grant this client READ on the group"):
+            ask()
 
 
 def test_a_reset_needs_the_rights_that_the_page_names(guarded: Guarded, tmp_path: Path) -> None:

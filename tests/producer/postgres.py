@@ -30,7 +30,7 @@ class PostgreSQL:
         if os.getuid() == 0:
             shutil.chown(self._folder, _USER)
             self._as = {"user": _USER}
-        self._port = ports.free_port([])
+        self._port = ports.free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._call(
             _program("initdb"), "-D", str(self._data), "-U", "app", "-A", "trust", "--no-sync", "-E", "UTF8"

@@ -99,9 +99,7 @@ class Terminals:
 
 @pytest.fixture
 def terminals(folder: Path, environ: dict[str, str]) -> Iterator[Terminals]:
-    kafka = free_port(())
-    first = free_port((kafka,))
-    second = free_port((kafka, first))
+    kafka, first, second = free_port(), free_port(), free_port()
     environ |= {"STREAMAPP_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}"}
     ports = {
         "broker start": f"broker start --port {kafka}",

@@ -45,6 +45,7 @@ if "APP_ID" in env:
         topic_partitions=4,
         consumer_auto_offset_reset=env.get("RESET", "earliest"),
         broker_commit_interval=int(env.get("COMMIT_MS", "100")) / 1000,
+        consumer_metadata_max_age_ms=int(env.get("METADATA_MS", "60000")),
         **broker,
     )
     # Faust reads the first replies after 45 seconds; after less than the 3 of their registration, Faust never does.

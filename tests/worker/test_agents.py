@@ -476,7 +476,7 @@ def test_a_topic_that_gets_partitions_ends_the_worker_of_a_table_with_the_remedy
     """The worker said only that the changelog does not take a change: unknown partition."""
     answered = Answered(cluster)
     answered.ask(20)
-    worker = answered.start(GUARANTEE=guarantee, TABLE="yes")
+    worker = answered.start(GUARANTEE=guarantee, TABLE="yes", METADATA_MS="2000")
     answered.answered(20)
     (grown,) = cluster.admin.create_partitions([NewPartitions(answered.input, PARTITIONS + 2)]).values()
     grown.result(30)

@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, goes_away
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin, broker_error
+from streamapp.broker.requests import CHECK_KAFKA, SOON_SECONDS, LastingAdmin, broker_error, refusal
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.broker.transacting import WRITE_ON_ID
 from streamapp.config import StreamsConfig
@@ -50,6 +50,7 @@ PATIENCE_SECONDS = 300.0
 _METADATA_SECONDS = 5.0
 _MOST_SECONDS = 60.0
 """The longest time for one attempt of a request that is repeated."""
+_MOST_EVENTS = 100
 _UNKNOWN_SECONDS = 30.0
 """The longest time for which brokers may not know a topic. A new topic does not reach all brokers at once."""
 _START_SECONDS = 60.0
@@ -236,7 +237,7 @@ def find_committed(
     if not partitions:
         return {}
     deadline = time.monotonic() + seconds
-    patience = REQUEST_SECONDS
+    patience = SOON_SECONDS
     level = {"isolation.level": "read_committed" if stable else "read_uncommitted"}
     while True:
         asked = known or open_consumer(consumer_settings(config) | level)
@@ -244,6 +245,9 @@ def find_committed(
             return asked.committed(partitions, timeout=min(seconds, patience))
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
+            if asked is not known:
+                # librdkafka lets the request wait for ever without the right to the group, and only polls tell why.
+                error = refusal(event.error for event in asked.poll(_MOST_EVENTS, 0.0)[1]) or error
             text = f"the committed offsets of {config.application_id} are not known: {error.str()}"
             refused = broker_error(text, error, GRANTS)
             if isinstance(refused, AuthorizationError):

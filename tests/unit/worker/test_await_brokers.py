@@ -69,6 +69,9 @@ def test_a_coordinator_may_be_slower_than_the_first_request_allows(monkeypatch: 
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             return dict.fromkeys(partitions, (7, ""))
 
+        def poll(self, most: int, timeout: float) -> tuple[list[Any], list[Any]]:
+            return [], []
+
         def close(self) -> None: ...
 
     monkeypatch.setattr(clients, "open_consumer", lambda settings: Consumer())
@@ -84,6 +87,9 @@ def test_a_group_that_may_not_be_read_is_not_asked_again(monkeypatch: pytest.Mon
         def committed(self, partitions: Any, timeout: float) -> dict[TopicPartition, tuple[int, str]]:
             asked.append(timeout)
             raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+        def poll(self, most: int, timeout: float) -> tuple[list[Any], list[Any]]:
+            return [], []
 
         def close(self) -> None: ...
 
