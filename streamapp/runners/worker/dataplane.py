@@ -129,7 +129,13 @@ class DataPlane(threading.Thread):
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
         self.fetcher: Fetcher = Fetcher(
-            config, admin, self._confirm_member, reset_of, first_new, repartition_topics
+            config,
+            admin,
+            self._confirm_member,
+            reset_of,
+            first_new,
+            repartition_topics,
+            lambda topic: topic in topic_ids.may_go,
         )
         self.restorer: Restorer = Restorer(config, admin, listeners)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
