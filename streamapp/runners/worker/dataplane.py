@@ -175,7 +175,8 @@ class DataPlane(threading.Thread):
 
     def change_inputs(self, change: Callable[[], None]) -> Future[None]:
         """Commits, calls ``change``, and opens all tasks and standbys anew, because ``open_task`` now gives them other
-        inputs. If the commit fails, the tasks begin again with the earlier inputs, and ``change`` is not called.
+        inputs. If the commit fails, the tasks begin again at the last commit with the new inputs: the commit may fail
+        because an input was deleted. If other workers have the tasks meanwhile, ``change`` is not called.
         """
         return self._commands.submit(lambda: self._change_inputs(change), vital=True)
 
@@ -535,8 +536,13 @@ class DataPlane(threading.Thread):
             failpoints.hit("tasks-revoked")
 
     def _change_inputs(self, change: Callable[[], None]) -> None:
-        if not self.suspended:
-            self._commit_to_the_end()
+        try:
+            if not self.suspended:
+                self._commit_to_the_end()
+        except TransactionAborted:
+            change()
+            self.standbys.reopen()
+            raise  # the rollback opens the tasks anew
         change()
         self.standbys.reopen()
         self._reopen()
