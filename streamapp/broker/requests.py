@@ -319,6 +319,7 @@ def list_offsets(
     read_committed: bool = False,
     seconds: float,
     unknown_seconds: float = 0.0,
+    may_go: Callable[[str], bool] = lambda topic: False,
     remedies: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[TopicPartition, int]:
     """Offsets in the logs of many partitions, with one request to each broker.
@@ -328,8 +329,8 @@ def list_offsets(
 
     Requests are repeated while brokers do not answer, and while partitions have no leader. After ten seconds, a warning
     in the log names the partitions. Raises `BrokerError` after ``seconds``. For an unknown topic, the error comes after
-    ``unknown_seconds`` and not at once, because some brokers may not know a new topic yet. ``remedies`` are as in
-    `advice`.
+    ``unknown_seconds`` and not at once, because some brokers may not know a new topic yet. If the topic ``may_go``, the
+    result lacks its partitions instead. ``remedies`` are as in `advice`.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -357,6 +358,8 @@ def list_offsets(
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 limit = min(seconds, unknown_seconds) if unknown else seconds
                 if error.code() not in _PASSING or time.monotonic() - began > limit:
+                    if unknown and may_go(tp.topic):
+                        continue
                     raise broker_error(
                         f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}",
                         error,

@@ -23,6 +23,7 @@ __all__ = ["GlobalStore", "InternalTopic", "Plan", "Subtopology"]
 
 _OF_USERS = {USER_PROCESSOR, "TableTransformValues"}
 """The names of operators with functions of users, which may write to any of their stores."""
+_OF_BROKERS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,12 @@ class Subtopology:
         return tuple(dict.fromkeys(t for s in self.sources for t in s.topics))
 
     def pattern_of(self, topic: str) -> str | None:
-        """The pattern of a source that matches a topic. None: no pattern matches, or a source names the topic."""
+        """The pattern of a source that matches a topic. None: no pattern matches, or a source names the topic.
+
+        Patterns do not match topics in which brokers keep their own records.
+        """
         patterns = (source.pattern for source in self.sources if source.pattern is not None)
-        named = topic in self.source_topics
+        named = topic in self.source_topics or topic in _OF_BROKERS
         return None if named else next((p.pattern for p in patterns if p.fullmatch(topic)), None)
 
     @cached_property

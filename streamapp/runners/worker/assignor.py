@@ -44,7 +44,8 @@ class StreamsAssignor(AgentAssignor):
         """The tasks of which this member keeps a copy. True: a warm-up, which becomes the running task."""
         self._copies: dict[TaskId, tuple[str, ...]] = {}
         self.placed: frozenset[str] = frozenset()
-        """The topics that the last assignment has placed as tasks."""
+        """The topics that the last assignment has placed as tasks. A leader of an earlier release does not tell those
+        of its patterns."""
         self.conflict: str | None = None
         """A topic that the tasks of the group's leader read for other stores or repartition topics than the tasks here.
         """
@@ -85,7 +86,8 @@ class StreamsAssignor(AgentAssignor):
         super().on_assignment(assignment)
         metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
         before = self.conflict or self.twin
-        self.placed = frozenset((metadata.streams or {}).get("placed", ()))
+        told = metadata.streams or {}
+        self.placed = frozenset(told.get("placed", told.get("roles", ())))
         self.conflict, self.twin = _conflict(self._roles, metadata), (metadata.streams or {}).get("twin")
         # A static member may get an assignment from before its restart, perhaps with its own earlier version.
         named = self.app.streams.config.group_instance_id is not None

@@ -8,7 +8,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -275,14 +275,16 @@ def list_offsets(
     latest: bool,
     stable: bool = False,
     timeout: float = PATIENCE_SECONDS,
+    may_go: Callable[[str], bool] = lambda topic: False,
 ) -> dict[TopicPartition, int]:
     """The first offset of each log, or with ``latest`` its end.
 
     Transaction markers count, and so do records of open transactions, unless ``stable`` is true. Raises `BrokerError`
-    after ``timeout`` seconds, for an unknown topic after at most 30 s, and at once for lasting errors.
+    after ``timeout`` seconds, for an unknown topic after at most 30 s, and at once for lasting errors. If an unknown
+    topic ``may_go``, the result lacks its partitions instead.
     """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-    return _ask_offsets(admin, partitions, spec, timeout, stable)
+    return _ask_offsets(admin, partitions, spec, timeout, stable, may_go)
 
 
 def offset_at(admin: LastingAdmin, tp: TopicPartition, timestamp: int) -> int:
@@ -299,6 +301,7 @@ def _ask_offsets(
     spec: OffsetSpec,
     timeout: float,
     stable: bool = False,
+    may_go: Callable[[str], bool] = lambda topic: False,
 ) -> dict[TopicPartition, int]:
     return ask_offsets(
         admin,
@@ -307,5 +310,6 @@ def _ask_offsets(
         read_committed=stable,
         seconds=timeout,
         unknown_seconds=_UNKNOWN_SECONDS,
+        may_go=may_go,
         remedies=_READ_REMEDIES,
     )

@@ -131,7 +131,14 @@ class DataPlane(threading.Thread):
         """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
         self.fetcher: Fetcher = Fetcher(
-            config, admin, self._confirm_member, reset_of, first_new, check_offsets, repartition_topics
+            config,
+            admin,
+            self._confirm_member,
+            reset_of,
+            first_new,
+            check_offsets,
+            repartition_topics,
+            lambda topic: topic in topic_ids.may_go,
         )
         self.restorer: Restorer = Restorer(config, admin, listeners)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
@@ -171,7 +178,8 @@ class DataPlane(threading.Thread):
 
     def change_inputs(self, change: Callable[[], None]) -> Future[None]:
         """Commits, calls ``change``, and opens all tasks and standbys anew, because ``open_task`` now gives them other
-        inputs. If the commit fails, the tasks begin again with the earlier inputs, and ``change`` is not called.
+        inputs. If the commit fails, the tasks begin again at the last commit with the new inputs: the commit may fail
+        because an input was deleted. If other workers have the tasks meanwhile, ``change`` is not called.
         """
         return self._commands.submit(lambda: self._change_inputs(change), vital=True)
 
@@ -531,8 +539,13 @@ class DataPlane(threading.Thread):
             failpoints.hit("tasks-revoked")
 
     def _change_inputs(self, change: Callable[[], None]) -> None:
-        if not self.suspended:
-            self._commit_to_the_end()
+        try:
+            if not self.suspended:
+                self._commit_to_the_end()
+        except TransactionAborted:
+            change()
+            self.standbys.reopen()
+            raise  # the rollback opens the tasks anew
         change()
         self.standbys.reopen()
         self._reopen()

@@ -37,6 +37,8 @@ _BATCH = 10_000
 _MAX_BUFFERED = 20_000
 """An input is paused when more than this number of its records wait in a task. An input is also paused when all
 waiting records take too much memory."""
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+"""The errors of a topic that was deleted."""
 
 
 class Fetcher:
@@ -49,7 +51,8 @@ class Fetcher:
     `StaleMemberError` if the group has given the partitions to other members, which may have purged the log.
     ``reset_of`` gives the offset reset policy of a topic. ``first_new`` are the `first_new_partitions`.
     ``check_offsets`` gets the group's offsets with their metadata, and returns the partitions whose offset another tool
-    has set. The function raises `TopologyError` if tables with rows do not fit such an offset.
+    has set. The function raises `TopologyError` if tables with rows do not fit such an offset. A topic that ``may_go``
+    may be deleted while tasks read it: no more records of the topic arrive then.
     """
 
     def __init__(
@@ -61,9 +64,11 @@ class Fetcher:
         first_new: Mapping[str, int],
         check_offsets: Callable[[Mapping[TopicPartition, tuple[int, str]]], Collection[TopicPartition]],
         repartition_topics: Collection[str] = (),
+        may_go: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self._confirm_member = confirm_member
         self._check_offsets = check_offsets
+        self._may_go = may_go
         self._config = config
         self._admin = admin
         self._first_offsets = FirstOffsets(
@@ -100,7 +105,9 @@ class Fetcher:
         """Partitions whose begin has to be committed before their first record.
 
         For some of `without_offset`, a later start would choose another begin (`FirstOffsets.moves`). A later start
-        would also refuse an offset that another tool has set, because tables have rows by then.
+        would also refuse an offset that another tool has set, because tables have rows by then. With at_least_once, a
+        kill may come between the rows of the first commit and its offsets. The rows would then look as if their offsets
+        were lost.
         """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
@@ -119,17 +126,22 @@ class Fetcher:
             self.asks = False
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        first = list_offsets(self._admin, partitions, latest=False)
-        end = list_offsets(self._admin, partitions, latest=True)
+        first = list_offsets(self._admin, partitions, latest=False, may_go=self._may_go)
+        end = list_offsets(self._admin, first, latest=True, may_go=self._may_go)
         self.ends.update(end)
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
-        moves = {tp for tp in self.without_offset if self._first_offsets.moves(tp.topic)}
-        self.to_commit = moves.union(self._check_offsets(found))
+        begun = self.without_offset & end.keys()
+        moves = {tp for tp in begun if self._first_offsets.moves(tp.topic)}
+        self.to_commit = moves.union(self._check_offsets(found), () if self._config.exactly_once else begun)
         # Records of a transaction that is open now come later, for readers of committed records.
-        stable = list_offsets(self._admin, moves, latest=True, stable=True)
+        stable = list_offsets(self._admin, moves, latest=True, stable=True, may_go=self._may_go)
         for tp, (offset, metadata) in found.items():
+            if tp not in end:  # the topic is deleted
+                self._next[tp] = max(offset, 0)
+                result[tp] = Position(self._next[tp], metadata)
+                continue
             if offset >= 0:
                 self._chosen.pop(tp, None)
             wanted = max(offset, self._chosen.get(tp, -1))
@@ -287,5 +299,5 @@ class Fetcher:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             if tp in self._task_of:
                 self._go_on_where_there_are_records(tp)
-        else:
+        elif not (error.code() in _UNKNOWN and self._may_go(tp.topic)):
             pass_over(error, tp)

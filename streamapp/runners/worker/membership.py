@@ -145,16 +145,20 @@ class FaustMembership:
             return
         topics._topics.discard(before)  # `discard` and `add` would make Faust call aiokafka's own method
         topics._topics.add(self._sources)
-        consumer = self._app.consumer._thread._ensure_consumer()
+        consumer, loop = self._app.consumer._thread._ensure_consumer(), self._app.consumer._thread.thread_loop
 
         def follow() -> None:
+            if consumer._coordinator._performed_join_prepare:
+                # A join is under way, and aiokafka ends at the assignment of a topic that the member has given up.
+                loop.call_later(_PAUSE_SECONDS, follow)
+                return
             subscription = consumer._subscription.subscription
             wanted = (subscription.topics - set(before.topics)).union(self._sources.topics)
             subscription._topics = frozenset(wanted)
             consumer._client.set_topics(wanted)
             consumer._coordinator.request_rejoin()
 
-        self._app.consumer._thread.thread_loop.call_soon_threadsafe(follow)
+        loop.call_soon_threadsafe(follow)
 
     def _coordinator(self) -> Any:
         return self._app.consumer._thread._ensure_consumer()._coordinator

@@ -39,15 +39,17 @@ class PatternTopics:
         return self._of_patterns(self.topics.partitions)
 
     def look(self) -> Topics | None:
-        """The topics that the worker should read from now on. None: nothing has changed.
+        """The topics that the worker should read from now on. None: nothing has changed, or the change is not certain.
 
         Waits for brokers. Raises the errors of `prepare_topics` if the topology cannot work with the topics of now.
         """
-        known, now = self.found, self._of_patterns(existing_topics(self._plan, self._admin))
+        existing = existing_topics(self._plan, self._admin)
+        known, now = self.found, self._of_patterns(existing)
         new, gone = now - known, self._absent - now
         self._absent = known - now
-        if not new and not gone:
-            return None
+        read = {topic for topics in self.topics.sources.values() for topic in topics}
+        if not (new or gone) or not read - gone <= existing.keys():
+            return None  # the next look tells if the broker that has answered lacks topics
         for topics, event in ((new, "is new"), (gone, "was deleted")):
             for topic in sorted(topics):
                 logger.info(
@@ -58,8 +60,12 @@ class PatternTopics:
                 )
         found, start = prepare_topics(self._plan, self._admin), self.topics
         ids = found.ids_of(self._admin, {topic for names in found.sources.values() for topic in names})
+        # A topic that has got more partitions ends the worker at the next assignment.
+        counts = {**found.partitions, **{topic: start.partitions[topic] for topic in read - gone}}
         from_outside = {**start.from_outside, **found.from_outside}
-        return replace(found, ids=ids, first_new=start.first_new, from_outside=from_outside)
+        return replace(
+            found, partitions=counts, ids=ids, first_new=start.first_new, from_outside=from_outside
+        )
 
     def _of_patterns(self, topics: Iterable[str]) -> frozenset[str]:
         return frozenset(filter(self._plan.pattern_of, topics))

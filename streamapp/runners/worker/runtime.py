@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from concurrent.futures import Future
@@ -287,21 +288,23 @@ class StreamsRuntime(WorkerView):
         loop = asyncio.get_running_loop()
         while not self._stopping:
             await asyncio.sleep(pattern_topics.LOOK_SECONDS)
+            if not self._app.assignor.subscribed:
+                continue  # the first join will subscribe to the topics of the start
             try:
                 found = await loop.run_in_executor(None, patterns.look)
                 if found is not None:
                     self._check_files(found)
-                    await asyncio.wrap_future(plane.change_inputs(partial(take, found)))
-            except BrokerError as exc:
+            except (BrokerError, KafkaException) as exc:
                 logger.warning("the topics that the patterns match are not known: %s", exc)
                 continue
             except StreamsError as exc:
                 self._on_failure(exc)
                 return
+            if found is None:
+                continue
+            await self._settle(plane.change_inputs(partial(take, found)))
             if patterns.topics is found:
                 self._membership.subscribe(self._source_names)
-            elif not self._app.assignor.subscribed >= self._source_names:
-                self.rejoin()  # the last request came in the middle of a rebalance
 
     def _changes_since(self, written: Mapping[str, Any]) -> str:
         """The differences (as of `streamapp compat`) between this topology and the one that wrote the local state."""
@@ -369,16 +372,17 @@ class StreamsRuntime(WorkerView):
         if (copied := self._copied) is not None:
             logger.warning("%s", copied)
         owned = set(assigned)
-        grown = sorted(
-            tp for tp in owned if self.is_source(tp.topic) and tp.partition >= self._partitions(tp.topic)
-        )
+        topics, names = self._topics, self._source_names  # the data plane's thread may replace both meanwhile
+        assert topics is not None
+        counts = {name: topics.partitions[name] for name in names & topics.partitions.keys()}
+        grown = sorted(tp for tp in owned if tp.partition >= counts.get(tp.topic, math.inf))
         if grown:
             topic = grown[-1].topic
             self._on_failure(
                 TopologyError(
-                    f"the topic {topic} had {counted(self._partitions(topic), 'partition')} when this worker "
-                    f"started, and now has at least {grown[-1].partition + 1}. Restart the workers, which then check "
-                    "if the tables still fit"
+                    f"the topic {topic} had {counted(counts[topic], 'partition')} when this worker started, and now "
+                    f"has at least {grown[-1].partition + 1}. Restart the workers, which then check if the tables "
+                    "still fit"
                 )
             )
             return
@@ -394,18 +398,16 @@ class StreamsRuntime(WorkerView):
         The leader may not know all topics of a task, because another version runs there, or because a topic that a
         pattern matches is new. The partitions of such a topic decide nothing: another worker may have the same task.
         """
+        topics = self._topics  # the data plane's thread may replace the object meanwhile
+        assert topics is not None
         tasks = []
-        for subtopology in self._sources:
-            decisive = self._decisive_topics(subtopology)
+        for subtopology, names in topics.sources.items():
+            decisive = self._decisive(names)
             for number in sorted({tp.partition for tp in owned if tp.topic in decisive}):
-                of_task = [TopicPartition(t, number) for t in decisive if number < self._partitions(t)]
-                if owned >= set(of_task):
+                of_task = {TopicPartition(t, number) for t in decisive if number < topics.partitions[t]}
+                if owned >= of_task:
                     tasks.append(TaskId(subtopology, number))
         return tasks
-
-    def _partitions(self, topic: str) -> int:
-        assert self._topics is not None
-        return self._topics.partitions[topic]
 
     def rejoin(self) -> None:
         """Asks the group for a new assignment."""

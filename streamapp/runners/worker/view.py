@@ -432,13 +432,13 @@ class WorkerView:
     def _task_count(self, sub: Subtopology) -> int:
         return 0 if self._topics is None else self._topics.task_count(sub)
 
-    def _decisive_topics(self, subtopology: int) -> Sequence[str]:
-        """The topics whose partitions belong to the worker that has the task."""
-        topics, placed = self._sources[subtopology], self._app.assignor.placed
+    def _decisive(self, topics: Sequence[str]) -> Sequence[str]:
+        """The topics, among those of a sub-topology, whose partitions belong to the worker that has the task."""
+        placed = self._app.assignor.placed
         return [topic for topic in topics if topic in placed] or topics
 
     def _owner(self, sub: Subtopology, partition: int) -> str | None:
-        for topic in self._decisive_topics(sub.id):
+        for topic in self._decisive(self._sources[sub.id]):
             url = self._membership.owner(TopicPartition(topic, partition))
             if url is not None:
                 return url

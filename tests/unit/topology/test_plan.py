@@ -213,3 +213,12 @@ def test_an_offset_reset_policy_that_is_none_is_refused_in_the_call(reset: Any) 
         StreamsBuilder().table("in", **TEXTS, offset_reset=reset)
     with pytest.raises(ConfigError, match="source s: offset_reset"):
         Topology().add_source("s", "in", **TEXTS, offset_reset=reset)
+
+
+def test_a_pattern_matches_no_topic_of_brokers() -> None:
+    """The topic of transactions comes with the first transaction of a cluster, while workers run."""
+    topology = Topology()
+    topology.add_source("all", pattern=re.compile(".*"), **TEXTS)
+    plan = topology.plan(StreamsConfig("app"))
+    topics = ["in", "__transaction_state", "__consumer_offsets", "__mine"]
+    assert [topic for topic in topics if plan.pattern_of(topic)] == ["in", "__mine"]

@@ -323,13 +323,32 @@ def test_each_task_has_one_worker_whatever_topics_workers_know(views: str, more_
     told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
     leader = members["more" if more_leads else "less"][0]
     answers = leader.assign(FourEach(), told)
+    run = [task for name, answer in answers.items() for task in tasks_of(members[name][0], answer)]
+    assert sorted(run) == [TaskId(0, number) for number in range(PARTITIONS)]
+
+
+def tasks_of(assignor: Any, answer: Any) -> list[TaskId]:
+    """The tasks that a worker runs after an answer of the leader."""
+    assignor.on_assignment(answer)
+    active = assignor._assignment.actives
+    owned = {TopicPartition(topic, number) for topic, numbers in active.items() for number in numbers}
+    return assignor.app.streams._tasks_of(owned)  # type: ignore[no-any-return]
+
+
+def test_each_task_has_one_worker_if_a_leader_of_an_earlier_release_does_not_know_a_topic() -> None:
+    """Such a leader divides the topic without a look at the tasks. No worker ran a task that it had parted."""
+    members = {"old": reads("orders"), **{name: reads("orders", "returns") for name in ("new", "new-2")}}
+    told = {name: assignor.metadata(topics) for name, (assignor, topics) in members.items()}
+    answers = members["old"][0].assign(FourEach(), told)
     run: list[TaskId] = []
     for name, answer in answers.items():
-        assignor, _ = members[name]
-        assignor.on_assignment(answer)
-        active = assignor._assignment.actives
-        owned = {TopicPartition(topic, number) for topic, numbers in active.items() for number in numbers}
-        run += assignor.app.streams._tasks_of(owned)
+        assignor = members[name][0]
+        metadata = MemberMetadata.loads(assignor._decompress(answer.user_data))
+        del metadata.streams["placed"]
+        run += tasks_of(
+            assignor,
+            type(answer)(answer.version, answer.assignment, assignor._compress(metadata.dumps())),
+        )
     assert sorted(run) == [TaskId(0, number) for number in range(PARTITIONS)]
 
 

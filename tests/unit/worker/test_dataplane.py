@@ -1108,21 +1108,25 @@ def test_tasks_and_standbys_begin_again_with_other_inputs_after_a_commit(plane: 
     assert plane.running == {ONE}
 
 
-def test_inputs_do_not_change_if_the_commit_before_fails(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", [False, True], ids=["aborted", "lost"])
+def test_inputs_change_also_if_the_commit_before_fails(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    plane.given(1, ONE)
+    """The commit fails because of a deleted input. With the earlier inputs, the tasks waited for this input."""
+    plane.given(1, ONE, standbys={TWO: False})
+    plane._turn()
+    plane.opened.clear()
 
     def fails() -> None:
-        raise TransactionAborted("no answer")
+        raise StaleMemberError("others have the tasks") if lost else TransactionAborted("unknown topic")
 
     monkeypatch.setattr(plane, "_commit", fails)
-    seen: list[None] = []
-    plane.change_inputs(lambda: seen.append(None))
+    seen: list[list[TaskId]] = []
+    done = plane.change_inputs(lambda: seen.append(list(plane.opened)))
     plane._turn()
-    assert seen == []
-    plane._turn()
-    assert plane.running == {ONE}
+    assert done.result(0) is None
+    assert seen == ([] if lost else [[]])
+    assert plane.opened == ([] if lost else [TWO, ONE])
 
 
 def test_a_function_that_exits_ends_the_worker_with_the_place(

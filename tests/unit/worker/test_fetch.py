@@ -15,6 +15,7 @@ from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import clients, fetch
 from streamapp.runners.worker.fetch import Fetcher
@@ -249,10 +250,53 @@ def test_a_member_of_a_new_group_begins_at_the_end_also_if_another_member_was_fi
     monkeypatch.setattr(
         fetch,
         "list_offsets",
-        lambda admin, tps, latest, stable=False: dict.fromkeys(tps, 50 if stable else 60 * latest),
+        lambda admin, tps, latest, stable=False, **_: dict.fromkeys(tps, 50 if stable else 60 * latest),
     )
     fetcher = Fetcher(
         StreamsConfig("app"), brokers, brokers.confirm, lambda topic: "latest", {"in": 2}, no_tables
     )  # type: ignore[arg-type]
     assert fetcher.committed([TWO])[TWO].offset == 50
     assert fetcher.to_commit == {TWO}
+
+
+@pytest.mark.parametrize("may_go", [True, False])
+def test_a_deleted_topic_does_not_end_a_worker_that_reads_it_by_a_pattern(
+    monkeypatch: pytest.MonkeyPatch, brokers: Brokers, may_go: bool
+) -> None:
+    """The deletion made a commit or a rebalance open the task anew. Then the worker waited for the topic, and ended."""
+    gone = TopicPartition("gone", 0)
+    monkeypatch.setattr(time, "sleep", lambda seconds: setattr(brokers, "now", brokers.now + 1))
+    known = brokers.list_offsets
+
+    def list_offsets(wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = known(
+            {tp: s for tp, s in wanted.items() if tp.topic == "in"}, **options
+        )
+        for tp in wanted.keys() - futures.keys():
+            futures[tp] = Future()
+            futures[tp].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return futures
+
+    brokers.list_offsets = list_offsets  # type: ignore[method-assign]
+    topics = {"in": SimpleNamespace(partitions={0: None, 1: None})}
+    brokers.list_topics = lambda timeout: SimpleNamespace(topics=topics)  # type: ignore[attr-defined]
+    brokers.committed = lambda tps, timeout: {tp: (-1001 if tp == gone else 0, "") for tp in tps}  # type: ignore[method-assign]
+    fetcher = Fetcher(
+        StreamsConfig("app"),
+        brokers,  # type: ignore[arg-type]
+        brokers.confirm,
+        lambda topic: "latest",
+        {},
+        may_go=lambda topic: may_go and topic == "gone",
+    )
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    if may_go:
+        positions = fetcher.committed([ONE, gone])
+        assert {tp: position.offset for tp, position in positions.items()} == {ONE: 0, gone: 0}
+        assert gone not in fetcher.to_commit
+        fetcher._on_event((gone, -1, unknown))
+    else:
+        with pytest.raises(BrokerError, match="gone-0 are not known"):
+            fetcher.committed([ONE, gone])
+        with pytest.raises(BrokerError, match="gone-0 cannot be read"):
+            fetcher._on_event((gone, -1, unknown))
