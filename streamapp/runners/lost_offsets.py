@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
 from streamapp.engine.metadata import decode_metadata, from_outside
+from streamapp.engine.store_notes import comes_from
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan
@@ -108,17 +109,21 @@ def offsets_from_outside(committed: Mapping[TopicPartition, tuple[int, str]]) ->
     return {tp: offset for tp, (offset, text) in committed.items() if offset >= 0 and from_outside(text)}
 
 
-def fed_changelogs(plan: Plan, topics: Iterable[str], counts: Mapping[str, int]) -> dict[TopicPartition, str]:
+def fed_changelogs(
+    plan: Plan, topics: Collection[str], counts: Mapping[str, int]
+) -> dict[TopicPartition, str]:
     """The changelogs of the tables that records of these topics reach, and the store of each.
 
-    A table that is restored from its source topic is left out. ``counts`` has the partition counts of the topics that
-    exist.
+    A table that is restored from its source topic is left out. So is a table that a stream of these topics only looks
+    up, as in a join. ``counts`` has the partition counts of the topics that exist.
     """
+    reached = plan.fed_by(topics)
+    names = {*topics, *(topic for sub in reached for topic in sub.sink_topics)}
     return {
         TopicPartition(topic.name, number): store
-        for sub in plan.fed_by(topics)
+        for sub in reached
         for store, topic in sub.changelog_topics.items()
-        if topic.name not in sub.source_topics
+        if topic.name not in sub.source_topics and any(comes_from(sub, store, name) for name in names)
         for number in range(counts.get(topic.name, 0))
     }
 
