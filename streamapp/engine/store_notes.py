@@ -21,6 +21,7 @@ __all__ = [
     "by_task",
     "check_notes",
     "check_stores",
+    "comes_from",
     "not_of_this_store",
     "notes_for",
     "unnoted",
@@ -70,7 +71,7 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     if found is None:
         return ()
     notes = [
-        f"{_STORE if _comes_from(found, store, topic) else _ELSEWHERE}{store}: {found.store(store).changelog_rows}"
+        f"{_STORE if comes_from(found, store, topic) else _ELSEWHERE}{store}: {found.store(store).changelog_rows}"
         for store in _logged(found)
     ]
     if _restores(found, topic):
@@ -117,7 +118,7 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
     for sub in plan.subtopologies:
         for store in _logged(sub):
             topics = noted.get(store, set())
-            if topics and not any(_comes_from(sub, store, topic) for topic in topics):
+            if topics and not any(comes_from(sub, store, topic) for topic in topics):
                 raise TopologyError(
                     f"the changelog {sub.changelog_topics[store].name} has rows that an operator has made of records "
                     f"of {', '.join(sorted(topics))}, and the store {store} of this version reads other topics. A "
@@ -202,7 +203,7 @@ def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartitio
     return {partition: _found(each) for partition, each in texts.items()}
 
 
-def _comes_from(sub: Subtopology, store: str, topic: str) -> bool:
+def comes_from(sub: Subtopology, store: str, topic: str) -> bool:
     """True if the operator that writes a store gets records of a topic."""
     return any(
         source.name in sub.origins[store]

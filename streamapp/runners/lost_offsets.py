@@ -9,10 +9,11 @@ metadata (`from_outside`). The next commit of a task replaces such an offset by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
 from streamapp.engine.metadata import from_outside
+from streamapp.engine.store_notes import comes_from
 from streamapp.engine.topic_notes import noted_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
@@ -38,14 +39,16 @@ _MOST_NAMED = 3
 
 
 def lost_topics(
-    topics: Collection[str], committed: Mapping[TopicPartition, tuple[int, str]]
+    plan: Plan, topics: Collection[str], committed: Mapping[TopicPartition, tuple[int, str]]
 ) -> frozenset[str]:
     """The topics without any committed offset, among ``topics``, in which the group had one, as other offsets note.
 
-    ``committed`` has offsets (negative: none) with their metadata.
+    ``committed`` has offsets (negative: none) with their metadata. Topics that only patterns name are left out: they
+    come and go, and brokers delete the offsets of a topic together with the topic.
     """
     present = {tp.topic for tp, (offset, _) in committed.items() if offset >= 0}
-    return frozenset(noted_topics((text for _, text in committed.values()), topics) - present)
+    named = [topic for topic in topics if plan.pattern_of(topic) is None]
+    return frozenset(noted_topics((text for _, text in committed.values()), named) - present)
 
 
 def rows_without_offsets(group: str, task: object, store: str, lost: Collection[str] = ()) -> TopologyError:
@@ -88,17 +91,21 @@ def offsets_from_outside(committed: Mapping[TopicPartition, tuple[int, str]]) ->
     return {tp: offset for tp, (offset, text) in committed.items() if offset >= 0 and from_outside(text)}
 
 
-def fed_changelogs(plan: Plan, topics: Iterable[str], counts: Mapping[str, int]) -> dict[TopicPartition, str]:
+def fed_changelogs(
+    plan: Plan, topics: Collection[str], counts: Mapping[str, int]
+) -> dict[TopicPartition, str]:
     """The changelogs of the tables that records of these topics reach, and the store of each.
 
-    A table that is restored from its source topic is left out. ``counts`` has the partition counts of the topics that
-    exist.
+    A table that is restored from its source topic is left out. So is a table that a stream of these topics only looks
+    up, as in a join. ``counts`` has the partition counts of the topics that exist.
     """
+    reached = plan.fed_by(topics)
+    names = {*topics, *(topic for sub in reached for topic in sub.sink_topics)}
     return {
         TopicPartition(topic.name, number): store
-        for sub in plan.fed_by(topics)
+        for sub in reached
         for store, topic in sub.changelog_topics.items()
-        if topic.name not in sub.source_topics
+        if topic.name not in sub.source_topics and any(comes_from(sub, store, name) for name in names)
         for number in range(counts.get(topic.name, 0))
     }
 
@@ -119,7 +126,7 @@ def refuse_rows(
     changelogs = fed_changelogs(plan, {tp.topic for tp in outside}, counts)
     if (found := with_rows(changelogs)) is not None:
         raise rows_of_other_offsets(plan.application_id, changelogs[found], outside)
-    lost = lost_topics(topics, committed)
+    lost = lost_topics(plan, topics, committed)
     changelogs = fed_changelogs(plan, lost if committed else topics, counts)
     if (found := with_rows(changelogs)) is not None:
         raise lost_rows(plan, found, changelogs[found], lost)

@@ -45,7 +45,7 @@ class Position:
     anew: bool = False
     """True if the offset was committed in an earlier topic of this name, as its metadata says."""
     outside: bool = False
-    """True if another tool has set the offset, and the group has tables."""
+    """True if another tool has set the offset, and the topic may feed tables (`Subject.feeds_tables`)."""
 
     @property
     def refused(self) -> bool:
@@ -106,7 +106,7 @@ def positions(
     others = committed_in_others(
         subject.admin, {tp: committed[tp] for tp in there if tp in committed}, _SECONDS
     )
-    outside = offsets_from_outside(committed) if subject.has_tables else {}
+    outside = {tp for tp in offsets_from_outside(committed) if subject.feeds_tables(tp.topic)}
     return [
         Position(
             tp,

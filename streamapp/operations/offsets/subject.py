@@ -18,6 +18,7 @@ from streamapp.engine.metadata import CHOSEN, metadata_of
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
+from streamapp.runners.lost_offsets import fed_changelogs
 from streamapp.runners.worker.agents.topics import topics_of_agents
 from streamapp.topology.plan import Plan
 
@@ -135,6 +136,15 @@ class Subject:
     def has_tables(self) -> bool:
         """True if a topic is a changelog of the group, as its name says."""
         return any(t.startswith(f"{self.group}-") and t.endswith("-changelog") for t in self.topics)
+
+    def feeds_tables(self, topic: str) -> bool:
+        """True if records of the topic reach a table of the topology. Without a configuration, names of topics decide.
+
+        Topics that only agents or global tables read do not count: workers take their offsets without metadata.
+        """
+        if self.config is None and self.plan is None:
+            return self.has_tables
+        return self.plan is not None and bool(fed_changelogs(self.plan, [topic], self.topics))
 
     @property
     def metadata(self) -> str:

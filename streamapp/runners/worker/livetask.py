@@ -108,9 +108,10 @@ class LiveTask(TaskSession):
         """True if the restore of this task raises an error for a row, because the group has lost its offsets.
 
         The task may read topics that are new in this version. But a topic is not new if the group has offsets in other
-        partitions of the topic, or no offsets at all.
+        partitions of the topic, or no offsets at all. Topics that only patterns name come and go (`lost_topics`).
         """
-        known = not self._with_offsets or any(tp.topic in self._with_offsets for tp in self.inputs)
+        topics = {tp.topic for tp in self.inputs if self.task.plan.pattern_of(tp.topic) is None}
+        known = not self._with_offsets or bool(topics & self._with_offsets)
         return self.without_offsets and known and bool(self._own_changelogs)
 
     @property

@@ -1,0 +1,82 @@
+"""The refusal of offsets that another tool has set: which tables count, and what other workers do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.engine.metadata import encode_metadata
+from streamapp.errors import TopologyError
+from streamapp.operations.offsets.subject import Subject
+from streamapp.records import TopicPartition
+from streamapp.runners.lost_offsets import fed_changelogs
+from streamapp.runners.worker import other_offsets
+from streamapp.runners.worker.other_offsets import check_offsets
+from streamapp.topology.plan import Plan
+
+TEXTS = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+ROWS_A, ROWS_B = TopicPartition("app-of-a-changelog", 0), TopicPartition("app-of-b-changelog", 0)
+COUNTS = {"a": 1, "b": 1, ROWS_A.topic: 1, ROWS_B.topic: 1}
+TAKEN = encode_metadata(5, {})
+
+
+def counting() -> Plan:
+    builder = StreamsBuilder()
+    for topic in ("a", "b"):
+        builder.stream(topic, **TEXTS).group_by_key().count(materialized=Materialized(f"of-{topic}"))
+    return builder.build().plan(StreamsConfig("app"))
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch,
+    later: Mapping[TopicPartition, tuple[int, str]],
+    rows: set[TopicPartition],
+    harmless: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """The check of two offsets of another tool. ``later`` are the offsets that the group has a moment later."""
+
+    def with_records(config: Any, admin: Any, partitions: Mapping[TopicPartition, int]) -> Iterator[Any]:
+        yield from (tp for tp in partitions if tp in rows)
+
+    monkeypatch.setattr(other_offsets, "with_records", with_records)
+    monkeypatch.setattr(
+        other_offsets, "find_committed", lambda config, wanted, timeout: {tp: later[tp] for tp in wanted}
+    )
+    admin: Any = None
+    return check_offsets(counting(), admin, COUNTS, 1.0, {A: (3, ""), B: (4, "")}, harmless)
+
+
+def test_another_worker_takes_one_of_two_offsets_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TopologyError, match="the table of-b has rows.*: 4 of b-0"):
+        check(monkeypatch, {A: (9, TAKEN), B: (4, "")}, {ROWS_A, ROWS_B})
+
+
+def test_offsets_that_nobody_has_taken_yet_are_still_committed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(monkeypatch, {A: (9, TAKEN), B: (4, "")}, {ROWS_A}) == {B: 4}
+    assert check(monkeypatch, {A: (9, TAKEN)}, {ROWS_A, ROWS_B}, {B: 4}) == {B: 4}
+
+
+def test_a_table_that_a_stream_only_looks_up_has_no_records_of_the_stream() -> None:
+    """Workers refused to enrich a stream once more."""
+    builder = StreamsBuilder()
+    table = builder.table("b", **TEXTS, materialized=Materialized("of-b"))
+    joined = builder.stream("a", **TEXTS).join(table, lambda left, right: left)
+    joined.group_by_key().count(materialized=Materialized("of-a"))
+    plan = builder.build().plan(StreamsConfig("app"))
+    assert set(fed_changelogs(plan, {"a"}, COUNTS)) == {ROWS_A}
+    assert set(fed_changelogs(plan, {"b"}, COUNTS)) == {ROWS_B}
+
+
+def test_topics_that_feed_no_table_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents and global tables have had offsets without metadata, and workers take these."""
+    monkeypatch.setattr(Subject, "topics", COUNTS)
+    client = {"bootstrap.servers": "127.0.0.1:1"}
+    config = StreamsConfig("app")
+    subject = Subject("app", client, counting(), config=config)
+    assert [subject.feeds_tables(topic) for topic in ("a", "of-agents")] == [True, False]
+    assert not Subject("app", client, config=config).feeds_tables("of-agents")
+    assert Subject("app", client).feeds_tables("of-agents")
