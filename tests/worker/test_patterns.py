@@ -62,8 +62,12 @@ def test_workers_follow_topics_that_come_and_go(cluster: Cluster) -> None:
     until(lambda: read({cluster.source}), 60, cluster.story)
     cluster.feed(200)
     cluster.counted()
+    cluster.create(added)  # once more, as a new topic of the same name
+    until(lambda: read({cluster.source, added}), 60, cluster.story)
+    _feed(cluster, added)
+    cluster.counted()
     counts = cluster.totals(f"{cluster.id}-counts-changelog")
-    assert cluster.totals()[1] == counts[1] == 800
+    assert cluster.totals()[1] == counts[1] == 1_000
     assert second.worker.terminate() == 0
 
 
