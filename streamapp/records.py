@@ -20,7 +20,6 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 
 __all__ = [
-    "MAX_LONG",
     "NO_HEADERS",
     "Headers",
     "OutputRecord",

@@ -287,6 +287,7 @@ def test_a_deleted_topic_does_not_end_a_worker_that_reads_it_by_a_pattern(
         brokers.confirm,
         lambda topic: "latest",
         {},
+        no_tables,
         may_go=lambda topic: may_go and topic == "gone",
     )
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
