@@ -191,16 +191,3 @@ def test_offsets_are_lost_before_a_repartition_topic(cluster: Cluster) -> None:
     lost = f"the table departures has rows, but the group {cluster.id} has no committed offsets in {cluster.source}."
     assert lost in worker.text()
     assert cluster.totals()[1] == 400
-
-
-@pytest.mark.parametrize("commit", [1, 2])
-def test_a_kill_in_the_first_commit_looks_like_no_loss(cluster: Cluster, commit: int) -> None:
-    """With at_least_once, rows are written before the offsets. Their offsets seemed lost, and no worker started."""
-    cluster.feed(60)
-    killed = cluster.start(STREAMAPP_FAILPOINT=f"outputs-acknowledged:kill:{commit}")
-    until(lambda: not killed.alive, 60, cluster.story)
-    assert killed.wait() == -signal.SIGKILL
-    again = cluster.start()
-    again.wait_for("ready: ")
-    until(lambda: cluster.totals()[1] >= 60, 60, cluster.story)
-    assert again.terminate() == 0

@@ -105,9 +105,7 @@ class Fetcher:
         """Partitions whose begin has to be committed before their first record.
 
         For some of `without_offset`, a later start would choose another begin (`FirstOffsets.moves`). A later start
-        would also refuse an offset that another tool has set, because tables have rows by then. With at_least_once, a
-        kill may come between the rows of the first commit and its offsets. The rows would then look as if their offsets
-        were lost.
+        would also refuse an offset that another tool has set, because tables have rows by then.
         """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
@@ -134,7 +132,7 @@ class Fetcher:
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
         begun = self.without_offset & end.keys()
         moves = {tp for tp in begun if self._first_offsets.moves(tp.topic)}
-        self.to_commit = moves.union(self._check_offsets(found), () if self._config.exactly_once else begun)
+        self.to_commit = moves.union(self._check_offsets(found))
         # Records of a transaction that is open now come later, for readers of committed records.
         stable = list_offsets(self._admin, moves, latest=True, stable=True, may_go=self._may_go)
         for tp, (offset, metadata) in found.items():
