@@ -111,7 +111,7 @@ def test_a_look_for_left_records_in_the_middle_of_a_replacement_has_the_files_be
     monkeypatch.setattr(leftovers, "next_message", lambda *_: SimpleNamespace(error=lambda: None))
     admin: Any = None
     left = TopicPartition("app-old-repartition", 0)
-    assert [*leftovers._with_records(config, admin, {left: 2})] == [left]
+    assert [*leftovers.with_records(config, admin, {left: 2})] == [left]
 
 
 def test_the_desk_reads_in_the_middle_of_a_replacement(pems: tuple[Path, Path], mine: Path) -> None:
