@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import random
 import socket
@@ -15,6 +16,8 @@ from streamapp.broker.properties import HOST
 from streamapp.errors import BrokerError
 
 __all__ = ["check_port", "free_port"]
+
+_logger = logging.getLogger(__name__)
 
 # Linux takes the ports of outgoing connections from 32768 on, macOS from 49152 on. Below these ranges, a broker that
 # starts again after a kill finds its port free.
@@ -59,8 +62,8 @@ def _is_free(port: int) -> bool:
 def free_port() -> int:
     """Return a port without a listener, and reserve the port until this process ends.
 
-    Meanwhile no other call returns the port, in this process or in another one with the same cache folder. So the
-    caller has time to start the program that listens on the port, also once more after a kill.
+    Meanwhile no other call returns the port, in this process or in another one that can write the same cache folder.
+    So the caller has time to start the program that listens on the port, also once more after a kill.
 
     Raises `BrokerError` if none of 1,000 random ports is free.
     """
@@ -75,24 +78,30 @@ def free_port() -> int:
 
 
 def _reserve(port: int) -> bool:
-    """Locks the byte of the port in a file. The system ends the lock with the process, however the process ends."""
+    """Locks the byte of the port in a file. The system ends the lock with the process, however the process ends.
+
+    If the file cannot be opened or locked, for example in a cache folder of another user, the port is reserved in this
+    process only.
+    """
     if port in _reserved:
         return False
-    try:
-        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except BlockingIOError:
-        return False
+    file = _reservations()
+    if file is not None:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            _logger.debug("ports are not reserved for other processes: %s", error)
     _reserved.add(port)
     return True
 
 
 @cache
-def _reservations() -> int:
+def _reservations() -> int | None:
     """The file of all reservations, which stays open: a process that closes the file loses its locks."""
-    path = cache_folder() / "ports.lock"
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise BrokerError(
-            f"Ports cannot be reserved in {path}: {error}. Set STREAMAPP_CACHE to another folder."
-        ) from error
+        return os.open(cache_folder() / "ports.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except (OSError, BrokerError) as error:
+        _logger.debug("ports are not reserved for other processes: %s", error)
+        return None

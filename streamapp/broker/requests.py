@@ -435,7 +435,7 @@ def committed_of_stranger(
         try:
             return committed(consumer, partitions, seconds=part)
         except KafkaException as exc:
-            if exc.args[0].code() != KafkaError._TIMED_OUT:
+            if exc.args[0].code() not in _UNCOORDINATED:
                 raise
             error = refusal(message.error() for message in consumer.consume(_MOST_ERRORS, 0))
             late = KafkaException(error or exc.args[0])
