@@ -21,7 +21,7 @@ from confluent_kafka.admin import NewPartitions, OffsetSpec
 from streamapp import StreamsConfig
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.cli import main
-from streamapp.engine.metadata import metadata_of, topic_ids_in
+from streamapp.engine.metadata import CHOSEN, metadata_of, topic_ids_in
 from streamapp.records import TopicPartition as Partition
 from streamapp.runners.worker.clients import find_committed
 
@@ -550,7 +550,8 @@ def test_offsets_of_agents_that_are_lost_beside_others(cluster: Cluster, other: 
         ends = cluster.admin.list_offsets(
             {TopicPartition(cluster.source, number): OffsetSpec.latest() for number in range(PARTITIONS)}
         )
-        moved = [TopicPartition(tp.topic, tp.partition, end.result().offset) for tp, end in ends.items()]
+        chosen = metadata_of(None, CHOSEN)  # as `streamapp offsets reset` writes
+        moved = [TopicPartition(tp.topic, tp.partition, end.result().offset, chosen) for tp, end in ends.items()]
         commit_offsets(cluster.bootstrap, cluster.id, moved)
     second = answered.start("elsewhere", **env)
     second.wait_for(
