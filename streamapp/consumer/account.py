@@ -164,7 +164,10 @@ _TEXTS = (
 
 
 def described(statuses: Iterable[ConsumerStatus]) -> Iterable[Metric]:
-    """The counts of the consumers as metrics for Prometheus; the label ``consumer`` has the name of each."""
+    """The status of each consumer as metrics for Prometheus: counts, circuit breaker, longest call, lag.
+
+    The label ``consumer`` has the name of the consumer.
+    """
     every = [({"consumer": status.name}, status) for status in statuses]
     for name, kind, text in _TEXTS:
         full = f"consumer_{name}_total" if kind == "counter" else f"consumer_{name}"

@@ -117,7 +117,10 @@ class Generations(Generic[T]):
 
 
 class Shown(Generic[T]):
-    """Decoded rows, which can be decoded again, so a turn drops all of them. ``rows`` stays the same dictionary."""
+    """Decoded rows. A turn of `RowMemory` drops all of them, because rows can be decoded again.
+
+    ``rows`` stays the same dictionary.
+    """
 
     __slots__ = ("__weakref__", "rows")
 

@@ -293,7 +293,7 @@ class TableViews:
         return [worker for worker in table.standbys.get(partition, ()) if worker != this]
 
     def _others_have(self, table: TableInfo, partitions: Collection[int], stale: bool) -> bool:
-        """True if a stale answer will do, and if each partition has a standby on another worker."""
+        """True if a stale answer will do, and if each of ``partitions`` has a standby on another worker."""
         return stale and all(self._elsewhere(table, partition) for partition in partitions)
 
     async def _read(

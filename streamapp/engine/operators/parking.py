@@ -38,8 +38,8 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Parking(Operator):
-    """Runs an operator of one function. If the function raises, the record waits in ``store`` for another attempt,
-    unless the `Retry` gives another answer."""
+    """Runs an operator that calls one function of the user. If the function raises, the record waits in ``store`` for
+    another attempt, unless ``choose`` or ``when_full`` of the `Retry` gives another answer."""
 
     persistent_name = "Parking"
 

@@ -53,7 +53,7 @@ def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int
 
 @dataclass(frozen=True)
 class Staged(Operator):
-    """Runs an operator of one function. If the function raises, the record goes to a retry topic.
+    """Runs an operator that calls one function of the user. If this function raises, the record goes to a retry topic.
 
     The topic is that of the record's next delay; if a service has failed, that of the same delay again. After the last
     delay, the record follows ``then`` of the `Retry`. If ``choose`` of the `Retry` returns an answer other than

@@ -1,4 +1,4 @@
-"""The baseline: a file with findings that a team has accepted, kept and reviewed like the application's code."""
+"""The baseline: a file with findings that a team has accepted. The team keeps and reviews the file like code."""
 
 from __future__ import annotations
 

@@ -93,7 +93,10 @@ class SpillingBackend:
 
 
 class _Table:
-    """The table that a store holds. The object stays the same when the backend moves from memory to disk."""
+    """The sorted map of bytes that a store holds.
+
+    The object stays the same when the backend moves from memory to disk.
+    """
 
     __slots__ = ("inner",)
 
