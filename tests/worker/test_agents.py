@@ -551,7 +551,9 @@ def test_offsets_of_agents_that_are_lost_beside_others(cluster: Cluster, other: 
             {TopicPartition(cluster.source, number): OffsetSpec.latest() for number in range(PARTITIONS)}
         )
         chosen = metadata_of(None, CHOSEN)  # as `streamapp offsets reset` writes
-        moved = [TopicPartition(tp.topic, tp.partition, end.result().offset, chosen) for tp, end in ends.items()]
+        moved = [
+            TopicPartition(tp.topic, tp.partition, end.result().offset, chosen) for tp, end in ends.items()
+        ]
         commit_offsets(cluster.bootstrap, cluster.id, moved)
     second = answered.start("elsewhere", **env)
     second.wait_for(
