@@ -41,11 +41,11 @@ FIRST = (
     "benchmarks",
     "web",
 )
-"""What takes longest, and waits more than it computes, in this order: beginnings of paths. The rest, which computes, fills the
-gaps at the end, so that no process has a long file alone while the others have nothing to do."""
+"""The beginnings of the paths of the longest tests, in the order in which they start. These tests mostly wait. All other
+tests compute, and fill the gaps at the end."""
 TOGETHER = {"spark", "doctor", "interop", "registry"}
-"""The folders whose files share something that costs much to start: one process runs all of their tests. The folders inside
-``spark`` have a second process, because a single one would work longer than all others."""
+"""The folders whose files share a broker, a registry or Spark, which take long to start. One process runs all tests of
+such a folder. The folders inside ``spark`` have a second process."""
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]

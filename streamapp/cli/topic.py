@@ -230,9 +230,10 @@ def read(name: str, follow: bool, place: bool) -> None:
             }
         )
         try:
-            for message in (
-                _follow(consumer, starts) if follow else read_to_end(consumer, starts, _SILENCE_SECONDS)
-            ):
+            messages = (
+                _follow(consumer, name, starts) if follow else read_to_end(consumer, starts, _SILENCE_SECONDS)
+            )
+            for message in messages:
                 click.echo((_place(message) if place else "") + _line(message))
         except KeyboardInterrupt:
             sys.exit(0)
@@ -240,11 +241,11 @@ def read(name: str, follow: bool, place: bool) -> None:
             consumer.close()
 
 
-def _follow(consumer: Consumer, starts: Mapping[TopicPartition, int]) -> Iterator[Message]:
-    """The records of partitions from ``starts``, without end."""
+def _follow(consumer: Consumer, topic: str, starts: Mapping[TopicPartition, int]) -> Iterator[Message]:
+    """The records of the topic's partitions from ``starts``, without end."""
     consumer.assign([RdTopicPartition(*tp, offset) for tp, offset in starts.items()])
     while True:
-        yield next_message(consumer, ", ".join({tp.topic for tp in starts}), math.inf)
+        yield next_message(consumer, topic, math.inf)
 
 
 def _check_settings(name: str, wanted: Mapping[str, str], present: Mapping[str, str | None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 from streamapp.engine.metadata import decode_metadata
 
@@ -30,6 +31,12 @@ def note_of_topics(topics: Iterable[str]) -> str:
     >>> sorted(noted_topics([text, ""], ["orders", "returns", "new"]))
     ['orders', 'returns']
     """
+    return _note(frozenset(topics))
+
+
+@lru_cache
+def _note(topics: frozenset[str]) -> str:
+    """Made once for each set of topics, because each commit of each task has the note."""
     return TOPICS + "".join(map(_short, sorted(topics)[:_MOST_TOPICS]))
 
 

@@ -57,6 +57,17 @@ def offsets(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *arguments: str) 
     return done.output
 
 
+def run_behind_repartition(cluster: Cluster) -> dict[str, str]:
+    """Runs an application whose table is behind a repartition topic. Returns the arguments of its start."""
+    planes = f"{cluster.source}-planes"
+    cluster.create(planes, partitions=2)
+    for number in range(50):
+        cluster.producer.produce(planes, f"airport{number % 5}", f"k{number}")
+    env = {"app": "rekeyed_app", "GUARANTEE": "exactly_once_v2"}
+    run_once(cluster, 200, **env)
+    return env
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_offsets_that_another_tool_has_set_are_refused(
     cluster: Cluster, guarantee: str, monkeypatch: pytest.MonkeyPatch
@@ -92,12 +103,7 @@ def test_records_that_another_tool_passes_over_are_not_left_out_in_silence(
 
 def test_tables_behind_a_repartition_topic(cluster: Cluster) -> None:
     """The sub-topology that reads the moved offsets has no table itself."""
-    planes = f"{cluster.source}-planes"
-    cluster.create(planes, partitions=2)
-    for number in range(50):
-        cluster.producer.produce(planes, f"airport{number % 5}", f"k{number}")
-    env = {"app": "rekeyed_app", "GUARANTEE": "exactly_once_v2"}
-    run_once(cluster, 200, **env)
+    env = run_behind_repartition(cluster)
     move(cluster, 0)
     refused(cluster, "departures", **env)
     assert cluster.totals()[1] == 200
@@ -177,12 +183,7 @@ def test_offsets_of_one_topic_are_lost(cluster: Cluster) -> None:
 
 def test_offsets_are_lost_before_a_repartition_topic(cluster: Cluster) -> None:
     """The offsets of the repartition topic hid the loss. The sub-topology that reads the topic has no table itself."""
-    planes = f"{cluster.source}-planes"
-    cluster.create(planes, partitions=2)
-    for number in range(50):
-        cluster.producer.produce(planes, f"airport{number % 5}", f"k{number}")
-    env = {"app": "rekeyed_app", "GUARANTEE": "exactly_once_v2"}
-    run_once(cluster, 200, **env)
+    env = run_behind_repartition(cluster)
     run_once(cluster, 200, **env)
     cluster.recreate(cluster.source)
     cluster.feed(200)

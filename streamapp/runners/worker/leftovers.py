@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as RdTopicPartition
 
-from streamapp.broker.bounded_reads import next_message
+from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
@@ -104,8 +103,8 @@ def with_records(
     behind = {tp: max(offset, starts[tp]) for tp, offset in committed.items() if ends[tp] > offset}
     if not behind:
         return
-    with opening(consumer_settings(config)) as current, closing(Consumer(current)) as consumer:
+    settings = {**consumer_settings(config), **TO_THE_END}
+    with opening(settings) as current, closing(Consumer(current)) as consumer:
         for tp, offset in behind.items():
-            consumer.assign([RdTopicPartition(*tp, offset)])
-            if next_message(consumer, str(tp), _SECONDS).error() is None:
+            if next(read_to_end(consumer, {tp: offset}, _SECONDS), None) is not None:
                 yield tp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from streamapp.broker.requests import LastingAdmin
 from streamapp.records import TopicPartition
@@ -34,12 +34,10 @@ def check_all_offsets(
     """
     outside = check_offsets(plan, admin, counts, timeout, committed)
     topics = {tp.topic for tp in committed}
-    changelogs = fed_changelogs(plan, lost_topics(plan, topics, committed), counts)
-    found = next(with_records(plan.config, admin, dict.fromkeys(changelogs, 0)), None)
-    if found is not None:
+    if _with_rows(plan, admin, counts, lost_topics(plan, topics, committed)) is not None:
         still = lost_topics(plan, topics, find_committed(plan.config, committed, timeout))
-        if found in fed_changelogs(plan, still, counts):
-            raise lost_rows(plan, found, changelogs[found], still)
+        if (found := _with_rows(plan, admin, counts, still)) is not None:
+            raise lost_rows(plan, *found, still)
     return outside
 
 
@@ -60,16 +58,19 @@ def check_offsets(
     """
     outside = offsets_from_outside(committed)
     doubtful = {tp: offset for tp, offset in outside.items() if (harmless or {}).get(tp) != offset}
-
-    def table_with_rows(partitions: Iterable[TopicPartition]) -> str | None:
-        changelogs = fed_changelogs(plan, {tp.topic for tp in partitions}, counts)
-        found = next(with_records(plan.config, admin, dict.fromkeys(changelogs, 0)), None)
-        return None if found is None else changelogs[found]
-
-    if table_with_rows(doubtful) is None:
+    if _with_rows(plan, admin, counts, {tp.topic for tp in doubtful}) is None:
         return outside
     # Other workers may have begun meanwhile: the first one commits such offsets anew, and later come the first rows.
     still = offsets_from_outside(find_committed(plan.config, doubtful, timeout))
-    if (store := table_with_rows(still)) is not None:
-        raise rows_of_other_offsets(plan.application_id, store, still)
+    if (found := _with_rows(plan, admin, counts, {tp.topic for tp in still})) is not None:
+        raise rows_of_other_offsets(plan.application_id, found[1], still)
     return {tp: offset for tp, offset in outside.items() if tp in still or tp not in doubtful}
+
+
+def _with_rows(
+    plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], topics: Collection[str]
+) -> tuple[TopicPartition, str] | None:
+    """A changelog partition that has rows, and its store, if records of these topics feed the store's table."""
+    changelogs = fed_changelogs(plan, topics, counts)
+    found = next(with_records(plan.config, admin, dict.fromkeys(changelogs, 0)), None)
+    return None if found is None else (found, changelogs[found])

@@ -7,7 +7,6 @@ import shutil
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,7 +107,7 @@ def test_a_look_for_left_records_in_the_middle_of_a_replacement_has_the_files_be
     monkeypatch.setattr(
         leftovers, "list_offsets", lambda admin, tps, latest: dict.fromkeys(tps, 5 if latest else 0)
     )
-    monkeypatch.setattr(leftovers, "next_message", lambda *_: SimpleNamespace(error=lambda: None))
+    monkeypatch.setattr(leftovers, "read_to_end", lambda *_: iter([b"a record"]))
     admin: Any = None
     left = TopicPartition("app-old-repartition", 0)
     assert [*leftovers.with_records(config, admin, {left: 2})] == [left]

@@ -49,7 +49,7 @@ def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def test_two_processes_get_different_ports_until_one_of_them_ends() -> None:
-    """Of two workers of tests that ran at the same time, one could not listen: the port was in use."""
+    """Two tests that ran at the same time chose one port for their workers. One worker could not listen on the port."""
     with other_process() as (process, theirs):
         ours = {free_port() for _ in NUMBERS[1:]}
         assert ours == {*NUMBERS} - {theirs}
