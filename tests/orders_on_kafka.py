@@ -7,12 +7,13 @@ import time
 import uuid
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from streamapp import StreamsConfig, Topology
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 
 from .orders import changes, config, fold, topology
+from .topic_reader import read_topic
 
 PARTITIONS = 2
 
@@ -59,24 +60,8 @@ class OrdersOnKafka:
 
     def table(self) -> dict[str, str]:
         """The last written value by key."""
-        topic = f"{self._prefix}joined"
-        reader = Consumer(
-            {
-                "bootstrap.servers": self.settings.bootstrap_servers,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        left = set(range(PARTITIONS))
-        reader.assign([TopicPartition(topic, partition, 0) for partition in left])
         latest: dict[str, str | None] = {}
-        while left:
-            for message in reader.consume(1000, 0.1):
-                if message.error() is None:
-                    value = message.value()
-                    latest[message.key().decode()] = None if value is None else value.decode()
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-        reader.close()
+        for message in read_topic(self.settings.bootstrap_servers, f"{self._prefix}joined"):
+            value = message.value()
+            latest[message.key().decode()] = None if value is None else value.decode()
         return {key: value for key, value in latest.items() if value is not None}

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 
 from streamapp import App
 from streamapp.broker import KafkaAdmin, KafkaSettings
@@ -23,6 +23,7 @@ from streamapp.records import NO_HEADERS, OutputRecord
 from streamapp.records import TopicPartition as Partition
 from streamapp.testing import Backlog
 
+from ..topic_reader import TopicReader
 from .builder import CaseBuilder
 from .meaning import independent_of_partitions, is_cached
 from .outcome import Outcome, case_config
@@ -202,35 +203,18 @@ class _LiveCase:
 
     def _written(self) -> Mapping[str, list[OutputRecord]]:
         """What is in the output topics of the case, without the prefix; partition by partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": f"{self._prefix}reader",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
         inputs = {self._prefix + step["topic"] for step in self._case["input"] if "topic" in step}
         sinks = {self._prefix + topic for topic in self._case["expected"].get("topics", {})}
         found: dict[str, list[OutputRecord]] = {}
-        try:
-            topics = consumer.list_topics(timeout=STEP_SECONDS).topics
-            wanted = {
-                (topic, partition)
-                for topic, metadata in topics.items()
+        with contextlib.closing(TopicReader(self._bootstrap)) as reader:
+            wanted = (
+                topic
+                for topic in reader.topics()
                 if topic.startswith(self._prefix) and (topic not in inputs or topic in sinks)
-                for partition in metadata.partitions
-            }
-            consumer.assign([TopicPartition(*tp, 0) for tp in wanted])
-            while wanted:
-                for message in consumer.consume(1_000, 1.0):
-                    if message.error() is None:
-                        record = without_prefix(_record(message), self._prefix)
-                        found.setdefault(record.topic, []).append(record)
-                    elif message.error().code() == KafkaError._PARTITION_EOF:
-                        wanted.discard((message.topic(), message.partition()))
-        finally:
-            consumer.close()
+            )
+            for message in reader.read(*wanted):
+                record = without_prefix(_record(message), self._prefix)
+                found.setdefault(record.topic, []).append(record)
         return {topic: records for topic, records in found.items() if not topic.startswith("app-")}
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -15,6 +15,8 @@ from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.requests import committed
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.records import TopicPartition
+
+from ..topic_reader import read_topic
 
 __all__ = ["Feed"]
 
@@ -100,30 +102,8 @@ class Feed:
 
     def written(self, topic: str | None = None) -> list[tuple[str, int]]:
         """Key and number of each committed record of the outputs, up to the end of each partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": f"{self.group}-reader",
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
-        topic = topic or self.out
-        numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([KafkaPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-        found, open_ = [], set(numbers)
-        while open_:
-            message = consumer.poll(30)
-            assert message is not None
-            error = message.error()
-            if error is None:
-                found.append((message.key().decode(), int(message.value())))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                open_.discard(message.partition())
-        consumer.close()
-        return found
+        records = read_topic(self.bootstrap, topic or self.out)
+        return [(message.key().decode(), int(message.value())) for message in records]
 
     def position(self) -> int:
         """The sum of all positions."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
+from ..topic_reader import read_topic
 from .flights import OUTPUTS
 from .handover import Application
 
@@ -66,26 +66,10 @@ def _table(app: Application, changelog: str) -> Table:
 
 def read(bootstrap: str, topic: str) -> ByKey:
     """All committed records of a topic: key -> its records, in order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "interop-reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    partitions = set(consumer.list_topics(topic).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     found: ByKey = defaultdict(list)
-    while partitions:
-        for message in consumer.consume(10_000, 0.1):
-            if message.error() is None:
-                written = Written(message.partition(), message.value(), message.timestamp()[1])
-                found[message.key()].append(written)
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                partitions.discard(message.partition())
-    consumer.close()
+    for message in read_topic(bootstrap, topic):
+        written = Written(message.partition(), message.value(), message.timestamp()[1])
+        found[message.key()].append(written)
     return dict(found)
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from streamapp import App, StreamsConfig
 from streamapp.broker import LocalKafka
@@ -17,7 +17,8 @@ from streamapp.cli import main
 
 from ..brokers import LightKafka
 from ..processes import until
-from ..worker.conftest import PARTITIONS, Cluster
+from ..topic_reader import read_topic
+from ..worker.conftest import Cluster
 from ..worker.counting import counting
 
 pytestmark = pytest.mark.broker
@@ -25,30 +26,13 @@ pytestmark = pytest.mark.broker
 
 def mirror(topic: str, source: str, target: str) -> int:
     """Copies the committed records of a topic, as mirrors do: partitions and timestamps stay, offsets do not."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": source,
-            "group.id": "mirror",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
     producer = Producer({"bootstrap.servers": target, "enable.idempotence": True})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    ended, count = 0, 0
-    while ended < PARTITIONS:
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error() is None:
-            kept = {"timestamp": message.timestamp()[1], "headers": message.headers() or []}
-            producer.produce(topic, message.value(), message.key(), message.partition(), **kept)
-            count += 1
-        else:
-            assert message.error().code() == KafkaError._PARTITION_EOF
-            ended += 1
-    consumer.close()
+    records = read_topic(source, topic)
+    for message in records:
+        kept = {"timestamp": message.timestamp()[1], "headers": message.headers() or []}
+        producer.produce(topic, message.value(), message.key(), message.partition(), **kept)
     assert producer.flush(30) == 0
-    return count
+    return len(records)
 
 
 @pytest.fixture

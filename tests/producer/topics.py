@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
+
+from ..topic_reader import TopicReader
 
 __all__ = ["Topics"]
 
@@ -43,28 +45,13 @@ class Topics:
         self, topic: str, isolation: str = "read_committed"
     ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         """Key and value of every record, by partition in order."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": f"reader-{uuid.uuid4().hex[:8]}",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
+        with closing(TopicReader(self.bootstrap, isolation)) as reader:
+            rows: dict[int, list[tuple[bytes | None, bytes | None]]] = {
+                number: [] for number in reader.partitions(topic)
             }
-        )
-        waiting = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        rows: dict[int, list[tuple[bytes | None, bytes | None]]] = {each: [] for each in waiting}
-        consumer.assign([TopicPartition(topic, each, 0) for each in waiting])
-        while waiting:
-            for message in consumer.consume(10_000, 0.1):
-                error = message.error()
-                if error is None:
-                    rows[message.partition() or 0].append((message.key(), message.value()))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting.discard(message.partition() or 0)
-        consumer.close()
-        return rows
+            for message in reader.read(topic):
+                rows[message.partition() or 0].append((message.key(), message.value()))
+            return rows
 
     def values(self, topic: str) -> list[bytes | None]:
         """Values of all partitions, one partition after the other."""

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
 
@@ -25,6 +25,8 @@ from streamapp.records import TopicPartition
 from streamapp.runners.spark import SparkRunner
 from streamapp.runners.spark import kafka_sink as sink
 from streamapp.runners.spark.kafka_sink import Published, _Ledger, _Writer, publish
+
+from ..topic_reader import read_topic
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -98,14 +100,10 @@ def write_until_killed(settings: KafkaSettings, topic: str, rows: list[Row], sto
 
 def read(settings: KafkaSettings, topic: str) -> list[Row]:
     """All committed records, partition by partition in order of offset."""
-    consumer = Consumer({**settings.librdkafka(), "group.id": "reader", "enable.partition.eof": True})
-    found: list[Row] = []
-    for partition in (0, 1):
-        consumer.assign([KafkaPartition(topic, partition, 0)])
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            found.append((partition, message.key(), message.value(), message.timestamp()[1]))
-    consumer.close()
-    return found
+    return [
+        (message.partition(), message.key(), message.value(), message.timestamp()[1])
+        for message in read_topic(settings.bootstrap_servers, topic)
+    ]
 
 
 def in_partitions(rows: list[Row]) -> list[Row]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 
 from ..processes import Worker, free_port, start_worker, until
+from ..topic_reader import TopicReader
 
 PARTITIONS = 4
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -37,6 +38,7 @@ class Cluster:
         self.producer = Producer(
             {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True}
         )
+        self._reader = TopicReader(self.bootstrap)
         self.source, self.sink = f"{self.id}-in", f"{self.id}-out"
         self.create(self.source, self.sink)
 
@@ -98,27 +100,7 @@ class Cluster:
 
     def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """All committed records of a topic, by partition in order."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "reader",
-                "auto.offset.reset": "earliest",  # the first records may be deleted
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-            }
-        )
-        open_partitions = set(consumer.list_topics(topic).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, p, 0) for p in open_partitions])
-        rows = []
-        while open_partitions:
-            for message in consumer.consume(10_000, 0.05):
-                if message.error() is None:
-                    rows.append((message.key(), message.value()))
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard(message.partition())
-        consumer.close()
-        return rows
+        return [(message.key(), message.value()) for message in self._reader.read(topic)]
 
     def totals(self, topic: str | None = None) -> tuple[int, int]:
         """(records, sum of the last count of each key) of a topic with counts."""
@@ -144,15 +126,13 @@ class Cluster:
 
     def first_offsets(self, topic: str) -> list[int]:
         """Where each partition of a topic begins."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader"})
-        partitions = consumer.list_topics(topic).topics[topic].partitions
-        found = [consumer.get_watermark_offsets(TopicPartition(topic, p))[0] for p in partitions]
-        consumer.close()
-        return found
+        asked = {TopicPartition(topic, p): OffsetSpec.earliest() for p in self._reader.partitions(topic)}
+        return [found.result().offset for found in self.admin.list_offsets(asked).values()]
 
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
+        self._reader.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from streamapp.config import StreamsConfig
 from streamapp.desk import desk as desk_module
@@ -21,6 +21,7 @@ from streamapp.desk.letters import Letter
 from streamapp.errors import BrokerError, StreamsError
 
 from ..processes import until
+from ..topic_reader import read_topic
 from .conftest import Cluster
 from .member import Member
 from .test_retries import Desk
@@ -70,20 +71,8 @@ def desk(cluster: Cluster) -> Desk:
 
 def headers_of(cluster: Cluster, topic: str) -> list[dict[str, bytes]]:
     """The headers of all records that have some."""
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
-    )
-    found = []
-    for partition in consumer.list_topics(topic).topics[topic].partitions:
-        end = consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        at = 0
-        while at < end and (message := consumer.poll(5)) is not None:
-            at = message.offset() + 1
-            if message.headers():
-                found.append(dict(message.headers()))
-    consumer.close()
-    return found
+    headers = [message.headers() for message in read_topic(cluster.bootstrap, topic)]
+    return [dict(each) for each in headers if each]
 
 
 def test_dead_letters_are_listed_tried_edited_replayed_once_and_discarded(desk: Desk) -> None:

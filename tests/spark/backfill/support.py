@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from contextlib import closing
 
 from streamapp.records import TopicPartition as Partition
 from streamapp.runners.spark.batch_source import KafkaRange
+
+from ...topic_reader import TopicReader
 
 __all__ = ["read"]
 
@@ -14,31 +16,10 @@ Bytes = tuple[bytes | None, bytes | None, int]
 
 def read(servers: str, topic: str) -> list[Bytes]:
     """Key, value and timestamp of all committed records of a topic, partition by partition in order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    partitions = list(consumer.list_topics(topic).topics[topic].partitions)
-    # A commit returns before all partitions know of it.
-    unsettled = KafkaRange({"bootstrap.servers": servers}).settle(
-        [Partition(topic, p) for p in partitions], 30
-    )
-    assert not unsettled
-    found: dict[int, list[Bytes]] = {p: [] for p in partitions}
-    open_ = set(partitions)
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    while open_:
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error() is None:
-            found[message.partition()].append((message.key(), message.value(), message.timestamp()[1]))
-        else:
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            open_.discard(message.partition())
-    consumer.close()
-    return [record for p in partitions for record in found[p]]
+    with closing(TopicReader(servers)) as reader:
+        partitions = [Partition(topic, number) for number in reader.partitions(topic)]
+        # A commit returns before all partitions know of it.
+        unsettled = KafkaRange({"bootstrap.servers": servers}).settle(partitions, 30)
+        assert not unsettled
+        records = sorted(reader.read(topic), key=lambda message: message.partition() or 0)
+    return [(message.key(), message.value(), message.timestamp()[1]) for message in records]
