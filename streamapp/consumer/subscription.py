@@ -93,9 +93,9 @@ class Subscription:
         )
         self._client = self._open()
         # Without a log: the answers to the client's requests have the same errors.
-        admin = LastingAdmin({**client_of(options.config), "log_level": 0})
-        self._topics = TopicsOfConsumer(options, admin)
-        self._log_ends = LogEnds(admin)
+        self._admin = LastingAdmin({**client_of(options.config), "log_level": 0})
+        self._topics = TopicsOfConsumer(options, self._admin)
+        self._log_ends = LogEnds(self._admin)
         self.commits: Commits = Commits(options, dispatcher, sinking, outputs, lambda: self._client)
 
     def _open(self) -> Consumer:
@@ -134,6 +134,9 @@ class Subscription:
 
         Another member of a new group may soon commit the offsets at which its partitions begin. After this commit,
         partitions of this member would count as partitions that were added to the topic later.
+
+        A rebalance calls this method inside a callback of the client. There, the client's own `list_topics` would let
+        confluent-kafka end the process at the next callback. So another client asks for the partitions.
         """
         topics = [topic for topic in self._options.topics if self._first_offsets.moves(topic)]
         if self._first_offsets.first_new or not topics:
@@ -141,7 +144,7 @@ class Subscription:
         every = [
             TopicPartition(topic, number)
             for topic in topics
-            for number in self._client.list_topics(topic, timeout=seconds).topics[topic].partitions
+            for number in self._admin.list_topics(topic, seconds).topics[topic].partitions
         ]
         found = committed(self._client, every, seconds=seconds)
         first_new = first_new_partitions({tp: at.offset for tp, at in zip(every, found, strict=True)})

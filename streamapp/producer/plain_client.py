@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import re
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -48,6 +51,10 @@ class PlainClient:
     ``together`` sets librdkafka's ``enable.gapless.guarantee``, with which a refusal is a fatal error of the client. So
     no later record of a partition is written before the refused records are handled. `give_back` takes the other
     records out of librdkafka.
+
+    A report may call this client, or run a function of the application that does. So librdkafka's callbacks only note
+    the reports. This object makes a report after the call of librdkafka that has run the callback. Otherwise
+    confluent-kafka would end the process: a call inside a callback removes the state that the next callback needs.
     """
 
     def __init__(
@@ -57,6 +64,9 @@ class PlainClient:
         self.ended: bool = False
         """True after a fatal error: the client sends nothing more."""
         self._doubtful_until = -math.inf
+        self._noted: deque[Callable[[], None]] = deque()
+        self._unreported = 0
+        self._counting = threading.Lock()
         kind = {_GAPLESS: True} if together else {"batch.num.messages": 1, "linger.ms": 0}
         with opening(settings) as current:
             self._producer = Producer(
@@ -71,7 +81,7 @@ class PlainClient:
 
     def __len__(self) -> int:
         """The number of records without a report."""
-        return len(self._producer)
+        return self._unreported
 
     def produce(
         self,
@@ -80,15 +90,20 @@ class PlainClient:
         report: Callable[[KafkaError | None, Message], None],
     ) -> None:
         """Takes a record. With ``partition`` -1, the key decides the partition. Raises `KafkaException`."""
-        self._producer.produce(
-            record.topic,
-            record.value,
-            record.key,
-            partition,
-            report,
-            timestamp=create_time(record.timestamp),
-            headers=list(record.headers),
-        )
+        self._count(1)
+        try:
+            self._producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                partition,
+                lambda error, message: self._noted.append(partial(report, error, message)),
+                timestamp=create_time(record.timestamp),
+                headers=list(record.headers),
+            )
+        except BaseException:
+            self._count(-1)
+            raise
 
     def poll(self, seconds: float) -> None:
         """Serves reports, for up to ``seconds``."""
@@ -136,6 +151,23 @@ class PlainClient:
             if not self.ended and error.code() != KafkaError._GAPLESS_GUARANTEE:
                 _LOGGER.warning("producer: %s; its records go through a new client", error.str())
             self.ended = True
+        finally:
+            self._make_reports()
+
+    def _make_reports(self) -> None:
+        while True:
+            try:
+                report = self._noted.popleft()
+            except IndexError:
+                return
+            try:
+                report()
+            finally:
+                self._count(-1)
+
+    def _count(self, records: int) -> None:
+        with self._counting:
+            self._unreported += records
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() not in (
