@@ -194,10 +194,11 @@ class Refusals:
 def _to_blame(batch: list[Failure]) -> list[Failure]:
     """The records that surely caused the refusal of a batch. Empty: the cause is not known.
 
-    librdkafka reports the same error for all records of the batch. A timestamp is refused if it is too far from the
-    brokers' clock, so the record with the furthest timestamp is a cause. Nothing is known if some records are older
-    than the clock, and the others are ahead by less than brokers allow by default. If brokers call a record invalid,
-    the records without a key are the cause (a compacted topic needs keys).
+    librdkafka reports the same error for all records of the batch. Brokers refuse a timestamp that is too far from
+    their clock. The function uses this machine's clock instead. If records are ahead of the clock, the record furthest
+    ahead is a cause. Otherwise the oldest record is a cause. The cause is not known if some records are older than the
+    clock, and no record is further ahead than brokers allow by default. If brokers call a record invalid, the records
+    without a key are the cause (a compacted topic needs keys).
     """
     if batch[0].error.code() == KafkaError.INVALID_RECORD:
         return [each for each in batch if each.key is None]

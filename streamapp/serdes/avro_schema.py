@@ -107,8 +107,9 @@ def parse(schema: Any, written: bool = False) -> Parsed:
     """Checks a schema, and writes the names of its types in full. Raises `SchemaRefused`, also for a schema that is too
     large to be checked in a bounded time.
 
-    ``written`` is true for the schema of bytes. Java writes and reads bytes of schemas with wrong defaults and wrong
-    decimals, so these parts are left out.
+    ``written`` is true for a schema with which bytes were written. Java writes and reads bytes even if the schema has
+    wrong defaults or wrong decimals. With ``written``, the function therefore removes all defaults, and the logical
+    type of each wrong decimal.
 
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'

@@ -44,8 +44,8 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker itself has found the problem, and lists it under findings of its view /status (docs/views.md). "
-    "Some problems stop the processing, others only delay or drop records.",
+    reason="A stop of the processing is the worst case; some problems only delay or drop records. The worker itself "
+    "has found the problem. Its view /status (docs/views.md) lists the problem under findings.",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
