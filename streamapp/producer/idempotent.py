@@ -78,8 +78,10 @@ class IdempotentChannel:
         """A lock for `_held`, which also keeps the order of the calls of `put`."""
         self._held: list[_Waiting] | None = None
         """Records that have come while others are sent again. None while records go to librdkafka at once."""
+        self._given_back: list[_Waiting] = []
+        """Records that an ended client gave back. `_take_back` decides which of them were surely not sent."""
         self._back: list[_Waiting] = []
-        """Records that librdkafka gave back unsent."""
+        """Records that are sent again."""
         self._refused: dict[tuple[str, int], list[_Refused]] = {}
         """Records of refused requests, by topic and partition."""
         self._told_apart: set[tuple[str, int]] = set()
@@ -140,6 +142,7 @@ class IdempotentChannel:
         if lost:
             self._client.purge()
             self._client.flush(_PURGE_SECONDS)
+            self._take_back()
             refused = [waiting for group in self._refused.values() for waiting, _ in group]
             for waiting in (*self._back, *refused, *(self._held or ())):
                 self._fail(waiting.parcel, KafkaError(KafkaError._PURGE_QUEUE), written=False)
@@ -186,11 +189,7 @@ class IdempotentChannel:
         where = parcel.records[0].topic, -1 if partition is None else partition
         waiting = waiting._replace(partition=where[1])  # a record without a key stays where it was
         if code == KafkaError._PURGE_QUEUE:
-            unsent = client.surely_unsent(parcel.born)
-            if unsent and not self._closed:
-                self._back.append(waiting)
-            else:
-                self._fail(parcel, error, written=False if unsent else None)
+            self._given_back.append(waiting)
         elif client.together and code == KafkaError._INVALID_DIFFERENT_RECORD:
             self._told_apart.add(where)
             self._back.append(waiting)
@@ -227,18 +226,34 @@ class IdempotentChannel:
         with self._handing:
             if self._held is None:
                 self._held = []
-        while len(self._client) and not self._closed:
+        while (len(self._client) or self._client.busy) and not self._closed:
             self._client.give_back(_DRAIN_SECONDS)
         if self._closed:
             return
+        self._take_back()
         suspects = self._judge()
         if suspects:
             self._send_alone(suspects)
             if self._closed:
                 return  # `close` gives back the records that this client still has
+            self._take_back()
         self._counts.retried(1)
         self._client = self._open(together=True)
         self._hand_over()
+
+    def _take_back(self) -> None:
+        """Takes the records back that the client has surely not sent. The others fail, because a topic may have them.
+
+        The client reports failures of connections in any order with the records. So nobody may decide before the client
+        has given back all records.
+        """
+        self._client.poll(0)  # serves the reports of failures that came last
+        given_back, self._given_back = self._given_back, []
+        for waiting in given_back:
+            if self._client.surely_unsent(waiting.parcel.born):
+                self._back.append(waiting)
+            else:
+                self._fail(waiting.parcel, KafkaError(KafkaError._PURGE_QUEUE), written=None)
 
     def _judge(self) -> dict[tuple[str, int], list[_Refused]]:
         """Fails the records that are the cause of a refused request. Returns the records of requests whose cause is not

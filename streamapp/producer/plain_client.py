@@ -65,7 +65,7 @@ class PlainClient:
         """True after a fatal error: the client sends nothing more."""
         self._doubtful_until = -math.inf
         self._noted: deque[Callable[[], None]] = deque()
-        self._unreported = 0
+        self._unreported = self._callers = 0
         self._counting = threading.Lock()
         kind = {_GAPLESS: True} if together else {"batch.num.messages": 1, "linger.ms": 0}
         with opening(settings) as current:
@@ -83,6 +83,11 @@ class PlainClient:
         """The number of records without a report."""
         return self._unreported
 
+    @property
+    def busy(self) -> bool:
+        """True while another thread calls librdkafka, or makes a report."""
+        return self._callers > 0
+
     def produce(
         self,
         record: OutputRecord,
@@ -90,7 +95,7 @@ class PlainClient:
         report: Callable[[KafkaError | None, Message], None],
     ) -> None:
         """Takes a record. With ``partition`` -1, the key decides the partition. Raises `KafkaException`."""
-        self._count(1)
+        self._count(records=1)
         try:
             self._producer.produce(
                 record.topic,
@@ -102,7 +107,7 @@ class PlainClient:
                 headers=list(record.headers),
             )
         except BaseException:
-            self._count(-1)
+            self._count(records=-1)
             raise
 
     def poll(self, seconds: float) -> None:
@@ -142,6 +147,7 @@ class PlainClient:
         return since > self._doubtful_until
 
     def _call(self, call: Callable[[float], int], seconds: float) -> None:
+        self._count(callers=1)
         try:
             call(seconds)
         except KafkaException as exc:
@@ -152,7 +158,10 @@ class PlainClient:
                 _LOGGER.warning("producer: %s; its records go through a new client", error.str())
             self.ended = True
         finally:
-            self._make_reports()
+            try:
+                self._make_reports()
+            finally:
+                self._count(callers=-1)
 
     def _make_reports(self) -> None:
         while True:
@@ -163,11 +172,12 @@ class PlainClient:
             try:
                 report()
             finally:
-                self._count(-1)
+                self._count(records=-1)
 
-    def _count(self, records: int) -> None:
+    def _count(self, *, records: int = 0, callers: int = 0) -> None:
         with self._counting:
             self._unreported += records
+            self._callers += callers
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() not in (
