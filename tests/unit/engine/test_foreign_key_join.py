@@ -7,11 +7,14 @@ of any size hold updates back.
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
+import mmh3
 import pytest
 
 from streamapp import TopologyTestDriver
+from streamapp.engine.operators.foreign_key import value_hash
 from streamapp.engine.runner_ports import TaskRules
 from streamapp.runners.spark.batch_rules import BATCH_RULES
 
@@ -131,3 +134,9 @@ def test_nobody_is_asked_again_in_order() -> None:
                 inputs[side].pipe_input(key, value)
             written.append(driver.produced)
     assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 300])
+def test_the_hash_of_a_value_is_two_longs_of_murmur3_as_java_writes_them(size: int) -> None:
+    data = bytes(range(256)) * 2
+    assert value_hash(data[:size]) == struct.pack(">qq", *mmh3.hash64(data[:size], 104729))
