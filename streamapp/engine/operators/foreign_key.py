@@ -398,7 +398,7 @@ class SubscriptionReceive(Operator):
         return _bound_keys(f"{application_id}-{self.topic}", self.foreign_key_serde, self.primary_key_serde)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        put, drop, forward = ctx.store(self.store).put, ctx.drop, ctx.forward
+        put, drop, forward = ctx.store(self.store).subscriber(), ctx.drop, ctx.forward
         keys = _CombinedKeys(*self.bound_serdes(ctx.task.application_id))
         delete, delete_and_tell, ask_always, _ = map(int, Instruction)
 
