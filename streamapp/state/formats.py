@@ -78,7 +78,7 @@ class Codec:
     ``to_bytes`` and ``from_bytes`` convert between kept form and bytes. ``kept_class`` is the class of the values that
     a simple serde keeps. ``sound(value)`` is true if an object of this class can surely be serialized. For all other
     serdes, ``kept_class`` and ``sound`` are None. ``encode`` is the ``serialize`` of the serde itself. If ``encode``
-    raises, or gives no bytes, the caller calls ``keep`` for the error that names the store.
+    raises a `SerializationError`, or gives no bytes, the caller calls ``keep`` for the error that names the store.
     """
 
     __slots__ = (

@@ -224,7 +224,7 @@ class WriteBehindStore(Store):
             self._value_class,
             self._sound_value,
         )
-        dirty, known, watches = self._dirty, self._known, self._order.watches
+        dirty, known, watches, last = self._dirty, self._known, self._order.watches, self._last
         plain = put_row is self._remember and not self._sized  # then fold writes the row itself
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -244,6 +244,7 @@ class WriteBehindStore(Store):
             else:
                 if new.__class__ is not value_class or not sound(new):
                     kept = keep(new)
+                    last.value, last.data = new, kept
                 if plain and not known and not watches:
                     dirty[row_key] = kept, latest
                 else:

@@ -91,14 +91,16 @@ def test_a_store_restored_from_its_changelog_is_the_same(steps, log_each):
     ),
     st.booleans(),
     ROW_LIMITS,
+    st.sampled_from([StringSerde(), LongSerde()]),
 )
-def test_an_operator_writes_in_one_call_what_put_writes(steps, log_each, row_bytes):
+def test_an_operator_writes_in_one_call_what_put_writes(steps, log_each, row_bytes, keys):
+    serdes = {"key_serde": keys, "value_serde": TaggedSerde()}
     by_put, in_one_call = (
-        Life(log_each, memory=RowMemory(row_bytes), kind="timestamped", value_serde=TaggedSerde())
-        for _ in range(2)
+        Life(log_each, memory=RowMemory(row_bytes), kind="timestamped", **serdes) for _ in range(2)
     )
     scans = []
-    for step, key, value, timestamp in steps:
+    for step, text, value, timestamp in steps:
+        key = text if type(keys) is StringSerde else len(text.encode())
         if step == "put":
             by_put.store.put(key, value, timestamp)
             in_one_call.store.writer()(key, value, timestamp)
@@ -112,6 +114,7 @@ def test_an_operator_writes_in_one_call_what_put_writes(steps, log_each, row_byt
         assert in_one_call.store.get(key) == by_put.store.get(key)
         if not log_each:  # otherwise a write has a further step, and goes through `put`
             store = in_one_call.store
+            assert store.writer() != store.put
             assert store.dirty_bytes == sum(store._weigh(*row) for row in store._dirty.items())
     for left, right in scans:
         assert list(left) == list(right)
