@@ -122,6 +122,29 @@ def test_an_operator_writes_in_one_call_what_put_writes(steps, log_each, row_byt
     assert list(in_one_call.store.all()) == list(by_put.store.all())
 
 
+@pytest.mark.parametrize("log_each", [False, True])
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_the_join_writes_subscriptions_in_one_call_as_put_writes_them(log_each, with_headers):
+    kind = {"kind": "subscription", "with_headers": True} if with_headers else {"kind": "subscription"}
+    by_put, in_one_call = (
+        Life(log_each, key_serde=BytesSerde(), value_serde=TaggedSerde(), **kind) for _ in range(2)
+    )
+    headers = (("h", b"1"),)
+    writes = [(b"a", ["1"], 1, headers), (b"b", ["2"], 2, headers), (b"c", None, 3, headers)]
+    later = [(b"a", ["3"], 4, ()), (b"b", None, 5, headers), (b"b", None, 6, ())]
+    for life in (by_put, in_one_call):
+        write = life.store.put if life is by_put else life.store.subscriber()
+        for row in writes:
+            write(*row)
+        life.commit()
+        for row in writes + later:
+            write(*row)
+        life.commit()
+    assert in_one_call.task.logged == by_put.task.logged
+    assert list(in_one_call.store.all()) == list(by_put.store.all())
+    assert any(each[3] for each in by_put.task.logged)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
