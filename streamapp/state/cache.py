@@ -28,7 +28,6 @@ from streamapp.state.cache_entry import (
     context_bytes,
     size_of_kept,
 )
-from streamapp.state.last_written import LastWritten
 from streamapp.state.store import FlushListener
 from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindStore
 
@@ -111,12 +110,6 @@ class CachedStore(WriteBehindStore):
     def _beside(self) -> tuple[int, int]:
         """The bytes of an entry besides its key and value. The second number is added only if the value is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
-
-    def last_written(self) -> LastWritten | None:
-        # The listener gets another object than the put, so `_tell` notes the object that the listener gets.
-        if self._last is None and not self._shown:
-            self._last = LastWritten()
-        return self._last
 
     def set_flush_listener(self, listener: FlushListener, send_old: bool = True) -> None:
         self._listener, self._of_table, self._send_old = listener, True, send_old
@@ -349,7 +342,7 @@ class CachedStore(WriteBehindStore):
             heard = None
             if new is not None:
                 heard = show(new) if self._as_put is None or news.value is None else news.value
-            if self._last is not None and new is not None:
+            if new is not None:
                 self._last.value, self._last.data = heard, new
             self._listener(
                 self._heard_key(row_key),

@@ -77,10 +77,12 @@ class Codec:
     others keep the serialized bytes. ``keep`` makes the kept form of a value, and ``show`` the value of a kept form.
     ``to_bytes`` and ``from_bytes`` convert between kept form and bytes. ``kept_class`` is the class of the values that
     a simple serde keeps. ``sound(value)`` is true if an object of this class can surely be serialized. For all other
-    serdes, ``kept_class`` and ``sound`` are None.
+    serdes, ``kept_class`` and ``sound`` are None. ``encode`` is the ``serialize`` of the serde itself. If ``encode``
+    raises a `SerializationError`, or gives no bytes, the caller calls ``keep`` for the error that names the store.
     """
 
     __slots__ = (
+        "encode",
         "exact",
         "from_bytes",
         "immutable",
@@ -116,6 +118,7 @@ class Codec:
                 )
             return data
 
+        self.encode: Callable[[Any], Any] = serialize
         self.serialize: Callable[[Any], bytes] = to_bytes
         self.keep: Callable[[Any], Any]
         self.show: Callable[[Any], Any]

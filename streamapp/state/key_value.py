@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamapp.errors import SerializationError
 from streamapp.records import MAX_LONG, NO_HEADERS, Headers, check_timestamp
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import Codec, prefix_end
@@ -42,16 +43,21 @@ class KeyValueStore(WriteBehindStore):
         self._row_bytes = self._keys.to_bytes  # type: ignore[assignment, method-assign]
 
     def _weigher(self) -> Callable[[Any, Row], int]:
-        has_length = self._sized and self._key_class in (None, bytes, str)
-        if not has_length or type(self._values) is not Codec:
+        if not self._sized or type(self._values) is not Codec:
             return super()._weigher()
-        row_bytes = self._ROW_BYTES + kept_size("") + kept_size(b"")
+        row_bytes, key_length = self._weights()
 
         def weigh(row_key: Any, row: Row) -> int:  # as kept_size, without its calls
             value = row[0]
-            return row_bytes + len(row_key) + (0 if value is None else len(value))
+            return row_bytes + key_length(row_key) + (0 if value is None else len(value))
 
         return weigh
+
+    def _weights(self) -> tuple[int, Callable[[Any], int]]:
+        """The bytes of a row besides the lengths of key and value, and the length of a key (0 for a number)."""
+        if self._key_class in (None, bytes, str):
+            return self._ROW_BYTES + kept_size("") + kept_size(b""), len
+        return self._ROW_BYTES + kept_size(0) + kept_size(b""), lambda key: 0
 
     def get(self, key: Any) -> Any:
         if key.__class__ is not self._key_class:
@@ -67,8 +73,59 @@ class KeyValueStore(WriteBehindStore):
         if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
         if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
-            value = self._keep_value(value)
+            kept = self._keep_value(value)
+            self._last.value, self._last.data = value, kept
+            value = kept
         self.put_row(key, (value, timestamp))
+
+    def writer(self) -> Callable[[Any, Any, int], None]:
+        """The function of key, value and timestamp with which an operator writes rows, like `put` but in one call.
+
+        Stores with a `put` or a write step of their own give their `put`. So do stores that keep values as objects.
+        """
+        if type(self).put is not KeyValueStore.put or not self._in_one_call:
+            return self.put
+        return self._writing()
+
+    @property
+    def _in_one_call(self) -> bool:
+        """True if a write has no further steps, and values are kept as bytes."""
+        return self.put_row is self._remember and type(self._values) is Codec and not self._shown
+
+    def _writing(self) -> Callable[[Any, Any, int], None]:
+        """`put` and the innermost step of a write, for stores with `_in_one_call`. Most of the time goes into calls."""
+        key_class, sound_key, keep_key = self._key_class, self._sound_key, self._keep_key
+        encode, keep, last = self._values.encode, self._values.keep, self._last
+        dirty, known, watches, note = self._dirty, self._known, self._order.watches, self._order.note
+        row_bytes, key_length = self._weights()
+
+        def write(key: Any, value: Any, timestamp: int) -> None:
+            if timestamp.__class__ is not int or timestamp > MAX_LONG:
+                check_timestamp(timestamp)
+            if key.__class__ is not key_class or not sound_key(key):
+                key = keep_key(key)
+            data, size = None, 0
+            if value is not None:
+                try:
+                    data = encode(value)
+                except SerializationError:
+                    data = None
+                if data.__class__ is not bytes:
+                    data = keep(value)  # raises the error that names the store
+                last.value, last.data = value, data
+                size = len(data)
+            if watches:
+                note(key)
+            before = dirty.get(key)
+            if before is None:
+                self._sized_bytes += row_bytes + key_length(key) + size
+            else:
+                self._sized_bytes += size - len(before[0] or b"")
+            dirty[key] = data, timestamp
+            if known:
+                known.pop(key, None)
+
+        return write
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> Any:
         previous = self.get(key)
@@ -212,9 +269,18 @@ class SubscriptionStore(TimestampedKeyValueStore):
         self._note_headers(key, headers)
         super().put(key, value, timestamp)
 
-    def _keep_written(self, rows: dict[Any, Row]) -> None:
-        # The join reads subscriptions by scans only, which do not look for rows in memory.
-        self.forget_read()
+    def subscriber(self) -> Callable[[bytes, Any, int, Headers], None]:
+        """The function with which the join writes subscriptions, like `put` but in one call, as `writer` gives it."""
+        if type(self).put is not SubscriptionStore.put or not self._in_one_call:
+            return self.put
+        write = self._writing()
+
+        def subscribe(key: bytes, value: Any, timestamp: int, headers: Headers) -> None:
+            if headers or self._log_headers:
+                self._note_headers(key, headers)
+            write(key, value, timestamp)
+
+        return subscribe
 
 
 class PlainTableStore(TimestampedKeyValueStore):

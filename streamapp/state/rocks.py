@@ -398,7 +398,10 @@ def _reader(
     def get_known(key: bytes) -> bytes | None:
         data = known(key)
         if data is None:
-            data = get(key)
+            try:  # not a call of `get`, because each read comes here
+                data = read(key)
+            except Exception as error:
+                raise state_error(path, error) from error
             if data is not None:
                 keep(key, data)
         return data

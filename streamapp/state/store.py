@@ -72,7 +72,7 @@ class Store:
         self._log_at_commit = spec.logged and not task.log_each_write
 
     def last_written(self) -> LastWritten | None:
-        """Notes each written value and its bytes from now on. None: the store cannot note them."""
+        """The value that the store has handed on last, with its bytes. None: the store does not note them."""
         return None
 
     def reader_with_bytes(self, decoded: bool) -> Callable[[Any], tuple[Any, int, bytes] | None] | None:

@@ -80,6 +80,8 @@ class WriteBehindStore(Store):
         # Headers for the changelog are kept beside the rows, because only few rows need them.
         self._log_headers: dict[Any, Headers] = {}
         self._clean: Generations[Row] = Generations(self._memory)
+        self._looked_up = False
+        """True if the store has looked for a row by its key in the backend."""
         # The rows that `TimestampedKeyValueStore.reader` has decoded, until the next write of each row.
         self._known_of: Shown[tuple[Any, int]] = Shown(self._memory)
         self._known = self._known_of.rows
@@ -93,7 +95,7 @@ class WriteBehindStore(Store):
         self._added_rows = 0
         """The rows that the dirty rows add to those in the backend, at the last count."""
         self._row_size = 64
-        self._last: LastWritten | None = None
+        self._last: LastWritten = LastWritten()
 
     def _value_codec(self) -> Codec:
         return Codec(self.spec.value_serde, self.name, "value")
@@ -103,10 +105,7 @@ class WriteBehindStore(Store):
         return self._task.log
 
     def last_written(self) -> LastWritten | None:
-        if self._last is None and not self._shown:
-            self._last = LastWritten()
-            self._keep_value = self._last.noting(self._keep_value)
-        return self._last
+        return None if self._shown else self._last
 
     def open_writes(self) -> None:
         """Makes `put_row` from the steps of a write. Only this method knows all steps.
@@ -225,7 +224,7 @@ class WriteBehindStore(Store):
             self._value_class,
             self._sound_value,
         )
-        dirty, known, watches = self._dirty, self._known, self._order.watches
+        dirty, known, watches, last = self._dirty, self._known, self._order.watches, self._last
         plain = put_row is self._remember and not self._sized  # then fold writes the row itself
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -245,6 +244,7 @@ class WriteBehindStore(Store):
             else:
                 if new.__class__ is not value_class or not sound(new):
                     kept = keep(new)
+                    last.value, last.data = new, kept
                 if plain and not known and not watches:
                     dirty[row_key] = kept, latest
                 else:
@@ -267,21 +267,16 @@ class WriteBehindStore(Store):
         memory."""
         row = self._clean.young.get(row_key)
         if row is None:
-            row = self._read_below(row_key)
+            row = self._read_to_write(row_key)
             self._clean.keep(row_key, row, self._weigh(row_key, row))
         return row
 
     def _read_to_write(self, row_key: Any) -> Row:
         """As `_read`, for a caller that writes the row next. Nothing keeps the row, because it is out of date then."""
-        return self._clean.young.get(row_key) or self._read_below(row_key)
-
-    def _read_below(self, row_key: Any) -> Row:
-        """The row of a key that has no dirty and no young row: the key's old row, otherwise the row in the backend.
-
-        The function removes the old row from the old generation.
-        """
-        row = self._clean.old.pop(row_key, None)
-        if row is None:
+        clean = self._clean
+        row = clean.young.get(row_key)
+        if row is None and (row := clean.old.pop(row_key, None)) is None:
+            self._looked_up = True
             data = self._table.get(self._local_key(row_key, self._row_bytes(row_key)))
             row = MISSING if data is None else self._unpack(data)
         return row
@@ -362,7 +357,12 @@ class WriteBehindStore(Store):
             self._sized_bytes = sum(self._weigh(*entry) for entry in left.items()) if self._sized else 0
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Keeps rows in memory that are now written to the backend, for later reads."""
+        """Keeps rows in memory that are now written to the backend, for later reads.
+
+        Without any look-up so far, as in the result table of a join, the memory is left to other stores.
+        """
+        if not self._looked_up:
+            return
         if self._memory.take(self.dirty_bytes):  # the bytes include rows written since the flush
             self._clean.young.update(rows)
         else:

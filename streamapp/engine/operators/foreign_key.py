@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 _INT = struct.Struct(">i")
-_HASH = struct.Struct(">qq")
 _NO_HASH = 0x80
 _SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
 _SEED = 104729
@@ -62,6 +61,14 @@ _SEED = 104729
 FOREIGN_KEY, PRIMARY_KEY, VALUE_HASH = "-fk", "-pk", "-vh"
 """Suffixes of the subscription topic's name, as in Kafka Streams. No topics have these names. Serdes of keys inside a
 subscription, and of values that are hashed, are bound to these names as if they were topics."""
+
+_HEADS = [
+    [bytes((version, instruction)) for instruction in range(256)]
+    for version in (_SUBSCRIPTION_VERSION, _SUBSCRIPTION_VERSION | _NO_HASH)
+]
+"""The first two bytes of a subscription, by "has no hash" and instruction."""
+_HASH_HEAD, _NO_HASH_HEAD = bytes((_RESPONSE_VERSION,)), bytes((_RESPONSE_VERSION | _NO_HASH,))
+"""The first byte of an answer, with and without a hash."""
 
 _LEFT_OUT = object()
 """Stands for the foreign key of a row whose extractor has raised, so that the drop is not counted a second time."""
@@ -108,8 +115,9 @@ class SubscriptionResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 def value_hash(data: bytes) -> bytes:
-    """The hash of a serialized value: Murmur3 (128 bits, x64) with the seed of Kafka Streams."""
-    return _HASH.pack(*mmh3.hash64(data, _SEED))
+    """The hash of a serialized value: Murmur3 (128 bits, x64) with the seed of Kafka Streams, as two longs."""
+    digest = mmh3.mmh3_x64_128_digest(data, _SEED)
+    return digest[7::-1] + digest[:7:-1]  # Java writes longs big endian, the digest has them little endian
 
 
 def response_partition(topic: str, key: Any, value: SubscriptionResponse, count: int) -> int | None:
@@ -159,14 +167,23 @@ class SubscriptionSerde(Serde[Subscription]):
         key = self.primary_key.serialize(value.primary_key)
         if value.primary_partition is None:
             raise SerializationError("a subscription needs the partition that its answer goes to")
-        tail = key + _INT.pack(value.primary_partition)
-        if value.hash is None:
-            return bytes((_SUBSCRIPTION_VERSION | _NO_HASH, value.instruction)) + tail
-        return bytes((_SUBSCRIPTION_VERSION, value.instruction)) + value.hash + tail
+        head = _HEADS[value.hash is None][value.instruction]
+        return head + (value.hash or b"") + key + _INT.pack(value.primary_partition)
 
     def bind(self, topic: str, is_key: bool) -> SubscriptionSerde:
         """The serde with its primary keys bound to the name ``<subscription topic>-pk``."""
         return SubscriptionSerde(self.primary_key.bind(f"{topic}{PRIMARY_KEY}", True))
+
+    def decoder(self) -> Callable[[bytes], Subscription]:
+        key_of, number_at = self.primary_key.decoder(), _INT.unpack_from
+
+        def decode(data: bytes) -> Subscription:
+            if data[0] != _SUBSCRIPTION_VERSION or len(data) < 22:  # without hash, or of another version
+                return self.deserialize(data)
+            (partition,) = number_at(data, len(data) - 4)
+            return Subscription(data[2:18], data[1], key_of(data[18:-4]), partition, data)
+
+        return decode
 
     def deserialize(self, data: bytes) -> Subscription:
         if len(data) < 2:
@@ -208,12 +225,20 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
         data = value.data
         if data is None:
             data = b"" if value.value is None else self.inner.serialize(value.value)
-        if value.hash is None:
-            return bytes((_RESPONSE_VERSION | _NO_HASH,)) + data
-        return bytes((_RESPONSE_VERSION,)) + value.hash + data
+        return _NO_HASH_HEAD + data if value.hash is None else _HASH_HEAD + value.hash + data
 
     def bind(self, topic: str, is_key: bool) -> SubscriptionResponseSerde:
         return SubscriptionResponseSerde(self.inner.bind(topic, is_key))
+
+    def decoder(self) -> Callable[[bytes], SubscriptionResponse]:
+        value_of = self.inner.decoder()
+
+        def decode(data: bytes) -> SubscriptionResponse:
+            if data[0] != _RESPONSE_VERSION or len(data) <= 17:  # without hash or value
+                return self.deserialize(data)
+            return SubscriptionResponse(data[1:17], value_of(data[17:]))
+
+        return decode
 
     def deserialize(self, data: bytes) -> SubscriptionResponse:
         if not data:
@@ -373,7 +398,7 @@ class SubscriptionReceive(Operator):
         return _bound_keys(f"{application_id}-{self.topic}", self.foreign_key_serde, self.primary_key_serde)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        put, drop, forward = ctx.store(self.store).put, ctx.drop, ctx.forward
+        put, drop, forward = ctx.store(self.store).subscriber(), ctx.drop, ctx.forward
         keys = _CombinedKeys(*self.bound_serdes(ctx.task.application_id))
         delete, delete_and_tell, ask_always, _ = map(int, Instruction)
 

@@ -104,15 +104,20 @@ def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:
     """
     if store.versioned:
         return _versioned_writer(ctx, store, send_old)
-    put, forward = store.put, table_forwarder(ctx, store, send_old)
+    put, forward, child = store.writer(), table_forwarder(ctx, store, send_old), ctx.forward
 
     def write(
         key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None
     ) -> None:
         put(key, new, timestamp if arrived is None or new is not None else arrived)
-        forward(key, new, old, timestamp, headers)
+        child(key, (new, old if send_old else None, True), timestamp, headers)
 
-    return write
+    def write_only(
+        key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None
+    ) -> None:
+        put(key, new, timestamp if arrived is None or new is not None else arrived)
+
+    return write_only if forward is emit_nothing else write
 
 
 def _versioned_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:

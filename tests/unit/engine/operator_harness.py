@@ -30,6 +30,9 @@ class FakeStore:
     def get(self, key: Any) -> tuple[Any, int] | None:
         return self.rows.get(key)
 
+    def writer(self) -> Any:
+        return self.put
+
     def reader_before_put(self) -> Any:
         return self.get
 

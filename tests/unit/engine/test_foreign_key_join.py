@@ -7,13 +7,24 @@ of any size hold updates back.
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
+import mmh3
 import pytest
 
-from streamapp import TopologyTestDriver
+from streamapp import (
+    JsonSerde,
+    LongSerde,
+    Materialized,
+    StreamsBuilder,
+    StringSerde,
+    TopologyTestDriver,
+)
+from streamapp.engine.operators.foreign_key import value_hash
 from streamapp.engine.runner_ports import TaskRules
 from streamapp.runners.spark.batch_rules import BATCH_RULES
+from streamapp.serdes.base import Serde
 
 from ...orders import TEXT, Change, changes, config, fold, topology
 from .several_tasks import PARTITIONS, SeveralTasks
@@ -131,3 +142,50 @@ def test_nobody_is_asked_again_in_order() -> None:
                 inputs[side].pipe_input(key, value)
             written.append(driver.produced)
     assert written[0] == written[1]
+
+
+class CountingSerde(JsonSerde[str]):
+    def __init__(self) -> None:
+        super().__init__(str)
+        self.encoded: list[str] = []
+
+    def serialize(self, value: str) -> bytes:
+        self.encoded.append(value)
+        return super().serialize(value)
+
+    def bind(self, topic: str, is_key: bool) -> CountingSerde:
+        return self
+
+
+@pytest.mark.parametrize("cache", [0, 100_000])
+@pytest.mark.parametrize("keys", [StringSerde(), LongSerde()])
+@pytest.mark.parametrize("kind", ["table", "aggregate", "expiring"])
+def test_the_row_of_the_left_table_is_encoded_once(kind: str, keys: Serde[Any], cache: int) -> None:
+    """The bytes that the store keeps are hashed."""
+    settings, values = config(statestore_cache_max_bytes=cache), CountingSerde()
+    builder = StreamsBuilder(settings)
+    stored = Materialized(
+        "orders", key_serde=keys, value_serde=values, ttl=100 if kind == "expiring" else None
+    )
+    texts = builder.stream("orders", key_serde=keys, value_serde=TEXT)
+    if kind == "aggregate":
+        grouped = texts.group_by_key()
+        orders = grouped.aggregate(str, lambda key, value, old: old + value, materialized=stored)
+    else:
+        orders = texts.to_table(materialized=stored)
+    sellers = builder.table("sellers")
+    joined = orders.join(sellers, lambda order, seller: seller, foreign_key=str)
+    joined.to_stream().to("joined", key_serde=keys, value_serde=TEXT)
+    run = SeveralTasks(builder.build(), settings, random.Random(1))
+    run.send("sellers", b"s1", b"known", 1)
+    for key in (1, 2):
+        run.send("orders", keys.serialize(key if isinstance(keys, LongSerde) else str(key)), b"s1", 2)
+    run.settle()
+    assert len(run.latest["joined"]) == 2
+    assert len(values.encoded) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 300])
+def test_the_hash_of_a_value_is_two_longs_of_murmur3_as_java_writes_them(size: int) -> None:
+    data = bytes(range(256)) * 2
+    assert value_hash(data[:size]) == struct.pack(">qq", *mmh3.hash64(data[:size], 104729))

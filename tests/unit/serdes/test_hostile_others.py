@@ -89,6 +89,34 @@ def test_any_bytes_are_refused_or_a_value(name: str, data: bytes) -> None:
         assert again == value or value != value
 
 
+_HASH_AND_KEY = bytes(range(16)) + b"key"
+
+
+@pytest.mark.parametrize("name", SERDES)
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=40))
+@example(b"")
+@example(b"\x01\x02" + _HASH_AND_KEY + bytes(4))
+@example(b"\x01\x02" + _HASH_AND_KEY[:16] + bytes(3))
+@example(b"\x01\x02" + _HASH_AND_KEY[:16] + b"\xff" + bytes(4))
+@example(b"\x81\x02key" + bytes(4))
+@example(b"\x00\x02" + _HASH_AND_KEY)
+@example(b"\x00" + _HASH_AND_KEY)
+@example(b"\x00" + _HASH_AND_KEY[:16])
+@example(b"\x00" + _HASH_AND_KEY[:16] + b"\xff")
+@example(b"\x80value")
+def test_the_fast_decoder_takes_the_same_bytes(name: str, data: bytes) -> None:
+    serde = SERDES[name]
+    try:
+        value = serde.deserialize(data)
+    except SerializationError:
+        with pytest.raises(Exception):  # noqa: B017, PT011 - the caller asks `deserialize` for the error
+            serde.decoder()(data)
+    else:
+        decoded = serde.decoder()(data)
+        assert decoded == value or value != value
+
+
 @pytest.mark.parametrize(
     "serde", [IntegerSerde(), DoubleSerde(), StringSerde(), UUIDSerde(), JsonSerde(str), SERDES["window"]]
 )

@@ -26,6 +26,14 @@ STEPS = st.lists(
 )
 
 
+class RefusingSerde(TaggedSerde):
+    @staticmethod
+    def serialize(value: list[str]) -> bytes:
+        if not all(isinstance(each, str) for each in value):
+            raise SerializationError("no list of text")
+        return TaggedSerde.serialize(value)
+
+
 def in_order(model: dict[str, Any]) -> list[tuple[str, Any]]:
     return sorted(model.items(), key=lambda entry: entry[0].encode())
 
@@ -69,6 +77,108 @@ def test_a_store_restored_from_its_changelog_is_the_same(steps, log_each):
             life.commit()
     life.commit()
     assert list(life.restored().all()) == list(life.store.all())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["put", "scan", "log", "persist", "commit", "reopen"]),
+            KEYS,
+            st.none() | st.lists(st.text("abü", max_size=3), min_size=1, max_size=3),
+            st.integers(0, 1000),
+        ),
+        max_size=40,
+    ),
+    st.booleans(),
+    ROW_LIMITS,
+    st.sampled_from([StringSerde(), LongSerde()]),
+)
+def test_an_operator_writes_in_one_call_what_put_writes(steps, log_each, row_bytes, keys):
+    serdes = {"key_serde": keys, "value_serde": TaggedSerde()}
+    by_put, in_one_call = (
+        Life(log_each, memory=RowMemory(row_bytes), kind="timestamped", **serdes) for _ in range(2)
+    )
+    scans = []
+    for step, text, value, timestamp in steps:
+        key = text if type(keys) is StringSerde else len(text.encode())
+        if step == "put":
+            by_put.store.put(key, value, timestamp)
+            in_one_call.store.writer()(key, value, timestamp)
+        elif step == "scan":  # is read to its end only after the later writes
+            scans.append([life.store.range(key) for life in (by_put, in_one_call)])
+            begun = [next(scan, None) for scan in scans[-1]]
+            assert begun[0] == begun[1]
+        else:
+            by_put.go_on(step)
+            in_one_call.go_on(step)
+        assert in_one_call.store.get(key) == by_put.store.get(key)
+        if not log_each:  # otherwise a write has a further step, and goes through `put`
+            store = in_one_call.store
+            assert store.writer() != store.put
+            assert store.dirty_bytes == sum(store._weigh(*row) for row in store._dirty.items())
+    for left, right in scans:
+        assert list(left) == list(right)
+    assert in_one_call.task.logged == by_put.task.logged
+    assert list(in_one_call.store.all()) == list(by_put.store.all())
+
+
+@pytest.mark.parametrize("log_each", [False, True])
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_the_join_writes_subscriptions_in_one_call_as_put_writes_them(log_each, with_headers):
+    kind = {"kind": "subscription", "with_headers": True} if with_headers else {"kind": "subscription"}
+    by_put, in_one_call = (
+        Life(log_each, key_serde=BytesSerde(), value_serde=TaggedSerde(), **kind) for _ in range(2)
+    )
+    headers = (("h", b"1"),)
+    writes = [(b"a", ["1"], 1, headers), (b"b", ["2"], 2, headers), (b"c", None, 3, headers)]
+    later = [(b"a", ["3"], 4, ()), (b"b", None, 5, headers), (b"b", None, 6, ())]
+    for life in (by_put, in_one_call):
+        write = life.store.put if life is by_put else life.store.subscriber()
+        for row in writes:
+            write(*row)
+        life.commit()
+        for row in writes + later:
+            write(*row)
+        life.commit()
+    assert in_one_call.task.logged == by_put.task.logged
+    assert list(in_one_call.store.all()) == list(by_put.store.all())
+    assert any(each[3] for each in by_put.task.logged)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ((1, ["a"], 0), "key"),
+        (("a", [1], 0), "value"),
+        (("a", ["a"], 2**63), "timestamp"),
+        ((None, ["a"], 0), "None"),
+    ],
+)
+def test_an_operator_gets_the_errors_of_put(wrong, message):
+    life = Life(kind="timestamped", value_serde=RefusingSerde())
+    with pytest.raises((SerializationError, ValueError)) as by_put:
+        life.store.put(*wrong)
+    with pytest.raises(type(by_put.value)) as in_one_call:
+        life.store.writer()(*wrong)
+    assert str(in_one_call.value) == str(by_put.value)
+    assert message in str(in_one_call.value)
+    assert life.store.get("a") is None
+
+
+def test_only_a_store_that_is_looked_into_keeps_written_rows_in_memory():
+    memory = RowMemory(100_000)
+    life = Life(memory=memory, kind="timestamped")
+    life.store.put("a", 1, 10)
+    assert life.store.get("a") == (1, 10)
+    life.commit()
+    assert memory.used_bytes == 0
+    assert life.store.get("a") == (1, 10)
+    read = memory.used_bytes
+    assert read > 0
+    life.store.put("b", 2, 20)
+    life.commit()
+    assert memory.used_bytes > read
+    assert life.store.get("b") == (2, 20)
 
 
 def test_the_changelog_has_the_last_value_per_key_and_commit():
