@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
+from types import MappingProxyType
+from typing import Any
 
+from streamapp.broker.bounded_reads import with_records
+from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.metadata import from_outside
 from streamapp.engine.store_notes import comes_from
 from streamapp.engine.topic_notes import noted_topics
@@ -21,18 +25,21 @@ from streamapp.topology.plan import Plan
 
 __all__ = [
     "KEEP_TABLES",
+    "NO_OFFSET",
+    "OffsetCheck",
     "agents_without_offsets",
     "fed_changelogs",
-    "lost_rows",
     "lost_topics",
     "offsets_from_outside",
-    "refuse_rows",
     "rows_of_other_offsets",
     "rows_without_offsets",
 ]
 
 KEEP_TABLES = "`streamapp offsets reset APPLICATION --shift-by 0 --keep-tables --execute`"
 """The command that accepts the offsets that a group has, although rows of tables may not fit them."""
+
+NO_OFFSET: tuple[int, str] = (-1, "")
+"""A partition without a committed offset, among offsets with their metadata."""
 
 _MOST_NAMED = 3
 """The most partitions that an error names."""
@@ -110,34 +117,6 @@ def fed_changelogs(
     }
 
 
-def refuse_rows(
-    plan: Plan,
-    topics: Collection[str],
-    committed: Mapping[TopicPartition, tuple[int, str]],
-    counts: Mapping[str, int],
-    with_rows: Callable[[Collection[TopicPartition]], TopicPartition | None],
-) -> None:
-    """Raises `TopologyError` if tables have rows whose offsets are lost, or were set by another tool.
-
-    ``topics`` are the inputs of the application. If ``committed`` is empty, the group has lost all offsets.
-    ``with_rows`` gives one of some partitions that has committed records, or None.
-    """
-    outside = offsets_from_outside(committed)
-    changelogs = fed_changelogs(plan, {tp.topic for tp in outside}, counts)
-    if (found := with_rows(changelogs)) is not None:
-        raise rows_of_other_offsets(plan.application_id, changelogs[found], outside)
-    lost = lost_topics(plan, topics, committed)
-    changelogs = fed_changelogs(plan, lost if committed else topics, counts)
-    if (found := with_rows(changelogs)) is not None:
-        raise lost_rows(plan, found, changelogs[found], lost)
-
-
-def lost_rows(plan: Plan, changelog: TopicPartition, store: str, lost: Collection[str]) -> TopologyError:
-    """The error of `rows_without_offsets` for rows in a partition of the changelog of a store."""
-    task = f"{plan.store_subtopology[store].id}_{changelog.partition}"
-    return rows_without_offsets(plan.application_id, task, store, lost)
-
-
 def rows_of_other_offsets(group: str, store: str, outside: Mapping[TopicPartition, int]) -> TopologyError:
     """The error for a store with rows if another tool has set offsets of its inputs."""
     named = ", ".join(f"{offset} of {tp}" for tp, offset in islice(sorted(outside.items()), _MOST_NAMED))
@@ -147,3 +126,87 @@ def rows_of_other_offsets(group: str, store: str, outside: Mapping[TopicPartitio
         f"{more}. The table would count records twice, or lack records. Stop all workers. To compute all tables anew, "
         f"run `streamapp reset`. To keep the tables and go on at these offsets, run {KEEP_TABLES}"
     )
+
+
+class OffsetCheck:
+    """The check that the rows of tables belong to the offsets of the group, for all runners.
+
+    ``ask`` gives committed offsets with their metadata. Partitions without an offset may be missing there. Clients with
+    the settings ``reader``, of a consumer with a ``group.id``, look for rows, and wait at most ``seconds`` for brokers.
+
+    Other workers may begin at the same time: the first one commits offsets of other tools anew, and later come the
+    first rows. So the check asks the group once more before each error.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        admin: LastingAdmin,
+        reader: Mapping[str, Any],
+        seconds: float,
+        ask: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, str]]],
+    ) -> None:
+        self._plan, self._admin, self._reader, self._seconds, self._ask = plan, admin, reader, seconds, ask
+
+    def check(
+        self, committed: Mapping[TopicPartition, tuple[int, str]], counts: Mapping[str, int]
+    ) -> dict[TopicPartition, int]:
+        """Does the work of `check_outside`, and also raises `TopologyError` for tables with rows of lost offsets.
+
+        ``committed`` has all inputs. The group may have lost all offsets, or those of some topics, which other offsets
+        note.
+        """
+        outside = self.check_outside(committed, counts)
+        if self._with_rows(self._lost(committed), counts) is not None:
+            again = self._asked(committed)
+            lost = self._lost(again)
+            if (found := self._with_rows(lost, counts)) is not None:
+                changelog, store = found
+                task = f"{self._plan.store_subtopology[store].id}_{changelog.partition}"
+                named = lost if _any(again) else ()
+                raise rows_without_offsets(self._plan.application_id, task, store, named)
+        return outside
+
+    def check_outside(
+        self,
+        committed: Mapping[TopicPartition, tuple[int, str]],
+        counts: Mapping[str, int],
+        harmless: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> dict[TopicPartition, int]:
+        """Raises `TopologyError` if another tool has set some of these offsets, and tables that they feed have rows.
+
+        Otherwise returns the offsets that another tool has set. ``harmless`` are offsets that an earlier call has
+        returned: the first rows came after them. ``committed`` has offsets (negative: none) with their metadata.
+        ``counts`` has the partition counts of the topics that exist. Brokers are only asked if another tool has set
+        offsets. Raises `BrokerError` if they do not answer.
+        """
+        outside = offsets_from_outside(committed)
+        doubtful = {tp: offset for tp, offset in outside.items() if harmless.get(tp) != offset}
+        if self._with_rows({tp.topic for tp in doubtful}, counts) is None:
+            return outside
+        still = offsets_from_outside(self._asked(doubtful))
+        if (found := self._with_rows({tp.topic for tp in still}, counts)) is not None:
+            raise rows_of_other_offsets(self._plan.application_id, found[1], still)
+        return {tp: offset for tp, offset in outside.items() if tp in still or tp not in doubtful}
+
+    def _lost(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> Collection[str]:
+        """The topics whose offsets are lost: all topics of a group without any offset, or else `lost_topics`."""
+        topics = {tp.topic for tp in committed}
+        return lost_topics(self._plan, topics, committed) if _any(committed) else topics
+
+    def _asked(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        found = self._ask(partitions)
+        return {tp: found.get(tp, NO_OFFSET) for tp in partitions}
+
+    def _with_rows(
+        self, topics: Collection[str], counts: Mapping[str, int]
+    ) -> tuple[TopicPartition, str] | None:
+        """A changelog partition that has rows, and its store, if records of these topics feed the store's table."""
+        changelogs = fed_changelogs(self._plan, topics, counts)
+        starts = dict.fromkeys(changelogs, 0)
+        found = next(with_records(self._reader, self._admin, starts, self._seconds), None)
+        return None if found is None else (found, changelogs[found])
+
+
+def _any(committed: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+    return any(offset >= 0 for offset, _ in committed.values())

@@ -1,4 +1,4 @@
-"""The refusal of offsets that another tool has set: which tables count, and what other workers do meanwhile."""
+"""The refusal of offsets that are lost, or that another tool has set: which tables count, and what other workers do."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from streamapp.engine.metadata import encode_metadata
 from streamapp.errors import TopologyError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.lost_offsets import fed_changelogs
-from streamapp.runners.worker import other_offsets
-from streamapp.runners.worker.other_offsets import check_offsets
+from streamapp.runners import lost_offsets
+from streamapp.runners.lost_offsets import OffsetCheck, fed_changelogs
 from streamapp.topology.plan import Plan
 
 TEXTS = {"key_serde": StringSerde(), "value_serde": StringSerde()}
@@ -39,15 +38,23 @@ def check(
 ) -> dict[TopicPartition, int]:
     """The check of two offsets of another tool. ``later`` are the offsets that the group has a moment later."""
 
-    def with_records(config: Any, admin: Any, partitions: Mapping[TopicPartition, int]) -> Iterator[Any]:
-        yield from (tp for tp in partitions if tp in rows)
+    found = check_of(monkeypatch, later, rows)
+    return found.check_outside({A: (3, ""), B: (4, "")}, COUNTS, harmless or {})
 
-    monkeypatch.setattr(other_offsets, "with_records", with_records)
-    monkeypatch.setattr(
-        other_offsets, "find_committed", lambda config, wanted, timeout: {tp: later[tp] for tp in wanted}
-    )
+
+def check_of(
+    monkeypatch: pytest.MonkeyPatch,
+    later: Mapping[TopicPartition, tuple[int, str]],
+    rows: set[TopicPartition],
+) -> OffsetCheck:
+    def with_records(
+        settings: Any, admin: Any, starts: Mapping[TopicPartition, int], seconds: float
+    ) -> Iterator[TopicPartition]:
+        yield from (tp for tp in starts if tp in rows)
+
+    monkeypatch.setattr(lost_offsets, "with_records", with_records)
     admin: Any = None
-    return check_offsets(counting(), admin, COUNTS, 1.0, {A: (3, ""), B: (4, "")}, harmless)
+    return OffsetCheck(counting(), admin, {}, 1.0, lambda wanted: later)
 
 
 def test_another_worker_takes_one_of_two_offsets_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +65,17 @@ def test_another_worker_takes_one_of_two_offsets_meanwhile(monkeypatch: pytest.M
 def test_offsets_that_nobody_has_taken_yet_are_still_committed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(monkeypatch, {A: (9, TAKEN), B: (4, "")}, {ROWS_A}) == {B: 4}
     assert check(monkeypatch, {A: (9, TAKEN)}, {ROWS_A, ROWS_B}, {B: 4}) == {B: 4}
+
+
+def test_another_worker_commits_for_the_first_time_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only workers asked the group once more. Spark would have refused rows that another run had just committed."""
+    none = {A: (-1, ""), B: (-1, "")}
+    found = check_of(monkeypatch, {A: (9, TAKEN), B: (9, TAKEN)}, {ROWS_A})
+    assert found.check(none, COUNTS) == {}
+    with pytest.raises(
+        TopologyError, match="the table of-a has rows, but .* no committed offsets of any input"
+    ):
+        check_of(monkeypatch, {}, {ROWS_A}).check(none, COUNTS)
 
 
 def test_a_table_that_a_stream_only_looks_up_has_no_records_of_the_stream() -> None:
