@@ -11,10 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
 from streamapp import App, StreamsConfig
-from streamapp.engine.metadata import TOPIC_ID, encode_metadata
+from streamapp.engine.metadata import TOPIC_ID, encode_metadata, metadata_of
+from streamapp.engine.topic_notes import note_of_topics
 
 from ..group_offsets import commit_offsets
 from ..processes import until
+from ..worker.counting import counting
 from .patient import Patient, provokes
 
 File = Callable[[str], str]
@@ -62,6 +64,21 @@ def test_tables_with_rows_whose_group_has_no_offsets(patient: Patient) -> None:
     assert found["seen"] == "the log has 4 offsets"
     at = TopicPartition(patient.source, 0, 0, metadata=encode_metadata(5, {}))
     commit_offsets(patient.bootstrap, patient.id, [at])
+    assert patient.findings() == set()
+
+
+def test_offsets_of_one_topic_are_lost_beside_those_of_another(patient: Patient) -> None:
+    also = f"{patient.id}-also"
+    patient.create(also)
+    patient.configure(counting([patient.source, also], patient.sink))
+    patient.feed(4, topic=patient.changelog)
+    noted = metadata_of(None, note_of_topics([patient.source, also], [patient.source, also]))
+    at = TopicPartition(patient.source, 0, 0, metadata=noted)
+    commit_offsets(patient.bootstrap, patient.id, [at])
+    assert patient.findings() == {("SA408", patient.changelog)}
+    (found,) = patient.report()["findings"]
+    assert found["seen"] == f"no committed offset in {also}"
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(also, 0, 0, metadata=noted)])
     assert patient.findings() == set()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.engine.metadata import encode_metadata
+from streamapp.engine.metadata import encode_metadata, metadata_of
+from streamapp.engine.topic_notes import note_of_topics
 from streamapp.errors import TopologyError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
@@ -76,6 +77,51 @@ def test_another_worker_commits_for_the_first_time_meanwhile(monkeypatch: pytest
         TopologyError, match="the table of-a has rows, but .* no committed offsets of any input"
     ):
         check_of(monkeypatch, {}, {ROWS_A}).check(none, COUNTS)
+
+
+def merged() -> Plan:
+    """One table of two topics."""
+    builder = StreamsBuilder()
+    builder.stream(["a", "b"], **TEXTS).group_by_key().count(materialized=Materialized("of-a"))
+    return builder.build().plan(StreamsConfig("app"))
+
+
+A1, B1 = TopicPartition("a", 1), TopicPartition("b", 1)
+
+
+def noting(topics: str, own: str) -> str:
+    return metadata_of("A1", note_of_topics(topics, own))
+
+
+def test_the_offset_of_one_partition_is_lost_beside_another_topic() -> None:
+    """The offset of the other topic hid the loss."""
+    committed = {A: (3, noting("ab", "ab")), A1: (3, noting("ab", "a")), B: (-1, ""), B1: (-1, "")}
+    assert lost_offsets.lost_offsets(merged(), committed) == {B, B1}
+    assert lost_offsets.names_of({B, B1}, committed) == ["b"]
+    committed |= {B1: (4, noting("ab", "ab"))}
+    assert lost_offsets.lost_offsets(merged(), committed) == {B}
+    assert lost_offsets.names_of({B}, committed) == ["b:0"]
+    committed |= {B: (4, ""), B1: (-1, "")}  # the task of partition 1 never had an offset there
+    assert lost_offsets.lost_offsets(merged(), committed) == frozenset()
+
+
+def test_offsets_that_are_set_before_the_version_that_reads_their_topic() -> None:
+    """Workers refused the offset of a new input that an operator had set in advance."""
+    outside = {B: 4}
+
+    def ahead(*texts: tuple[TopicPartition, str]) -> bool:
+        committed = {B: (4, "")} | {tp: (3, text) for tp, text in texts}
+        return lost_offsets.set_ahead(merged(), outside, committed) == {B}
+
+    assert ahead((A, noting("a", "a")))
+    assert not ahead((A, noting("ab", "ab")))  # another tool has moved an offset of the group
+    assert not ahead((A, noting("ab", "a")))
+    assert not ahead((A1, noting("a", "a")))  # another task, which says nothing about partition 0
+    assert not ahead(
+        (A, metadata_of("A1", note_of_topics("a")))
+    )  # an earlier version, whose note may lack topics
+    assert not ahead((A, TAKEN))
+    assert not ahead((A, ""))
 
 
 def test_a_table_that_a_stream_only_looks_up_has_no_records_of_the_stream() -> None:

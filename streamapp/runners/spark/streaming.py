@@ -123,6 +123,7 @@ class SparkStream:
         self._topic_ids: dict[str, str] = {}
         self._tombstones: dict[str, float] = {}
         self._counted_at = time.monotonic()
+        self._with_offsets: frozenset[str] = frozenset()
         self._begins: dict[TopicPartition, int] = {}
         """The first offsets of the partitions in which the group has no offset to go on from."""
 
@@ -186,6 +187,7 @@ class SparkStream:
         offset_check(self._plan, self._group).check(
             {tp: committed.get(tp, NO_OFFSET) for tp in every}, counts
         )
+        self._with_offsets = frozenset(tp.topic for tp in committed)
         self._topic_ids = self._ids_now()
         self._tombstones = tombstone_seconds(self._plan, self._admin)
         outside = self._outside()
@@ -369,6 +371,7 @@ class SparkStream:
             self._topic_ids,
             self._tombstones,
             self._proof(),
+            self._with_offsets,
             self._id,
         )
         try:

@@ -58,7 +58,7 @@ class LiveTask(TaskSession):
         self._wall = self._steady = 0
         """Both clocks at the start of the task, or at the last `punctuate`, in ms."""
         self.without_offsets: bool = False
-        """True: the group has no committed offset in any input of this task."""
+        """True: the group has no committed offset in any input of this task, although the inputs have had records."""
         repartition_topics = {topic.name for topic in subtopology.repartition_topics}
         self.repartitioned: tuple[TopicPartition, ...] = tuple(
             tp for tp in self.inputs if tp.topic in repartition_topics
@@ -108,7 +108,7 @@ class LiveTask(TaskSession):
         """True if the restore of this task raises an error for a row, because the group has lost its offsets.
 
         The task may read topics that are new in this version. But a topic is not new if the group has offsets in other
-        partitions of the topic, or no offsets at all. Topics that only patterns name come and go (`lost_topics`).
+        partitions of the topic, or no offsets at all. Topics that only patterns name come and go (`lost_offsets`).
         """
         topics = {tp.topic for tp in self.inputs if self.task.plan.pattern_of(tp.topic) is None}
         known = not self._with_offsets or bool(topics & self._with_offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -55,6 +55,7 @@ class Fetcher:
     at_end = True
     asks = False
     without_offset: frozenset[TopicPartition] = frozenset()
+    ends: Mapping[TopicPartition, int] = {}
     to_commit: frozenset[TopicPartition] = frozenset()
 
     def __init__(self, *_: Any) -> None:
@@ -1181,6 +1182,7 @@ def test_no_offset_is_committed_before_a_restore_finds_rows_of_lost_offsets(plan
     plane.with_offsets = frozenset()
     inputs = frozenset(TopicPartition("in", number) for number in range(2))
     plane.fetcher.without_offset = plane.fetcher.to_commit = inputs  # type: ignore[assignment, misc]
+    plane.fetcher.ends = dict.fromkeys(inputs, 5)  # type: ignore[misc]
     plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
     plane.given(1, ONE, TWO)
     plane._turn()
