@@ -18,7 +18,7 @@ from typing import NamedTuple
 from streamapp.engine.metadata import decode_metadata
 from streamapp.records import TopicPartition
 
-__all__ = ["TOPICS", "note_of_topics", "noted_as_own", "noted_by_task", "noted_topics"]
+__all__ = ["TOPICS", "note_of_topics", "noted_as_own", "noted_by_task", "noted_in_full", "noted_topics"]
 
 TOPICS = "topics with offsets "
 """The beginning of the note."""
@@ -34,6 +34,11 @@ class _Noted(NamedTuple):
     """The short hash of each topic in which the group has offsets."""
     own: frozenset[str]
     """The short hash of each topic that is ``own`` in `note_of_topics`."""
+    copied: bool
+    """True if Kafka Streams has copied the note, and so may know further topics.
+
+    The number of a note is the partition time of its commit, and Kafka Streams commits other partition times.
+    """
 
 
 def note_of_topics(topics: Iterable[str], own: Iterable[str] = ()) -> str:
@@ -88,13 +93,26 @@ def noted_as_own(texts: Iterable[str], topics: Iterable[str]) -> set[str]:
     return {topic for topic in topics if _short(topic) in noted}
 
 
+def noted_in_full(text: str) -> bool:
+    """True if the metadata of an offset names all topics in which the task had offsets after the commit.
+
+    >>> from streamapp.engine.metadata import encode_metadata
+    >>> note = note_of_topics(["a", "b"], own=["a"])
+    >>> noted_in_full(encode_metadata(5, {note: 5})), noted_in_full(encode_metadata(6, {note: 5}))
+    (True, False)
+    """
+    return any(note.own and not note.copied for note in _notes(text))
+
+
 def _notes(text: str) -> Iterable[_Noted]:
     """The notes in the metadata of an offset. Kafka Streams copies unknown names, so there may be several."""
-    for name in decode_metadata(text)[1]:
+    partition_time, names = decode_metadata(text)
+    for name, number in names.items():
         if name.startswith(TOPICS):
             hashes, _, count = name.removeprefix(TOPICS).partition(_COUNT)
             found = [hashes[at : at + _LETTERS] for at in range(0, len(hashes), _LETTERS)]
-            yield _Noted(frozenset(found), frozenset(found[: int(count or 0)]))
+            copied = number != max(partition_time, 0)
+            yield _Noted(frozenset(found), frozenset(found[: int(count or 0)]), copied)
 
 
 def _short(topic: str) -> str:

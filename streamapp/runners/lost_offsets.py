@@ -18,7 +18,7 @@ from streamapp.broker.bounded_reads import with_records
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.metadata import from_outside
 from streamapp.engine.store_notes import comes_from
-from streamapp.engine.topic_notes import noted_by_task, noted_topics
+from streamapp.engine.topic_notes import noted_by_task, noted_in_full, noted_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan
@@ -140,8 +140,8 @@ def set_ahead(
     ahead = set()
     for tp in outside:
         texts, reader = beside[tp.partition], plan.reader_of(tp.topic)
-        own = [each for each in noted_by_task(texts, texts) if plan.reader_of(each.topic) is reader]
-        if own and not noted_topics(texts.values(), [tp.topic]):
+        of_task = (text for each, text in texts.items() if plan.reader_of(each.topic) is reader)
+        if any(map(noted_in_full, of_task)) and not noted_topics(texts.values(), [tp.topic]):
             ahead.add(tp)
     return ahead
 
