@@ -92,6 +92,26 @@ def test_offsets_that_another_tool_has_set(patient: Patient) -> None:
     assert found["seen"] == "offset 0 has no metadata of streamapp"
 
 
+def test_offsets_of_agents_that_another_tool_has_set(patient: Patient) -> None:
+    """Offsets of plain Faust have no metadata either, and agents take these over."""
+
+    async def nothing(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    charges, balances = f"{patient.id}-charges", f"{patient.id}-balances-changelog"
+    for name in (charges, balances):
+        patient.create(name)
+    patient.app.agent(patient.app.topic(charges), name="books")(nothing)
+    patient.app.Table("balances", default=int, partitions=3)
+    patient.feed(4, topic=balances)
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(charges, 1, 0)])
+    assert patient.findings() == set()
+    noted = metadata_of(None, note_of_topics([charges], [charges]))
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(charges, 0, 0, metadata=noted)])
+    assert patient.findings() == {("SA409", f"{charges}-1")}
+
+
 def test_a_changelog_with_records_of_an_aborted_transaction_only_has_no_rows(patient: Patient) -> None:
     """Workers start then, because a restore does not read such records."""
     producer = Producer({"bootstrap.servers": patient.bootstrap, "transactional.id": patient.id})

@@ -22,6 +22,7 @@ from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
 from streamapp.engine.operators.expiry import Expiring
 from streamapp.engine.operators.table import TableSource
+from streamapp.engine.topic_notes import noted_as_own
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.left_retries import left_retries
@@ -310,6 +311,20 @@ class Survey:
     @cached_property
     def from_outside(self) -> Sequence[Position]:
         """The positions that another tool than streamapp has set, although tables that they feed have rows."""
+        return [*self._from_outside_of_tasks(), *self._from_outside_of_agents()]
+
+    def _from_outside_of_agents(self) -> Sequence[Position]:
+        """Agents with tables also take over offsets of plain Faust, unless a note names the topic (`check_tables`)."""
+        if self.app is None or not (logs := changelogs_of_agents(self.app)):
+            return ()
+        topics = topics_of_agents(self.app)
+        committed = {tp: at for tp, at in self.subject.committed().items() if tp.topic in topics}
+        moved = offsets_from_outside(committed)
+        noted = noted_as_own((text for _, text in committed.values()), {tp.topic for tp in moved})
+        found = [each for each in self.positions if each.partition in moved and each.partition.topic in noted]
+        return found if found and self._with_records(logs) else ()
+
+    def _from_outside_of_tasks(self) -> Sequence[Position]:
         if self.plan is None:
             return ()
         plan, counts = self.plan, self.subject.topics

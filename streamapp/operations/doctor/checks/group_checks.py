@@ -145,7 +145,8 @@ def rows_without_offsets(survey: Survey) -> Found:
     "tables belong to other offsets, so the tables would count records twice, or lack records. Workers refuse to "
     "start.",
     remedy="Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables and go on at these "
-    f"offsets, run {KEEP_TABLES}. Use `streamapp offsets reset` to move offsets: the command names such tables first.",
+    f"offsets, run {KEEP_TABLES}. For topics of agents, write --group and the application id in place of APPLICATION. "
+    "Use `streamapp offsets reset` to move offsets: the command names such tables first.",
     page="operations.md#offsets-that-another-tool-has-set",
 )
 def offsets_from_outside(survey: Survey) -> Found:
