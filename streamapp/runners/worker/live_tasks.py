@@ -59,9 +59,8 @@ class LiveTasks(dict[TaskId, LiveTask]):
             opened.append(self[id])
         starts = self._fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
-            # The rows of a task whose logs have never had a record are those of punctuators, and contradict nothing.
-            had_records = any(self._fetcher.ends.get(tp) for tp in live.inputs)
-            live.without_offsets = had_records and self._fetcher.without_offset.issuperset(live.inputs)
+            live.without_offsets = self._fetcher.without_offset.issuperset(live.inputs)
+            live.had_records = any(self._fetcher.ends.get(tp) for tp in live.inputs)
             live.continue_from(
                 {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
             )

@@ -65,7 +65,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - No other topic tells the number of partitions of a repartition topic.
     - A changelog is missing although the group has committed offsets of its input.
     - A source topic was deleted and created anew since the group has committed its offsets.
-    - Tables have rows, but another tool has set offsets of the group, or offsets are lost.
+    - Tables have rows, but another tool has set offsets of the group, or some offsets are lost.
     - A store would read rows that another definition has written.
     - An earlier version of the application has left records in a repartition topic that no operator reads now.
     """
@@ -82,7 +82,11 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     check_stores(plan, {tp: text for tp, (_, text) in there.items()}, existing)
-    from_outside = offset_check(plan, admin, timeout).check(there, existing)
+    # A group without any offset may be about to get its first ones (`streamapp offsets reset`). If the group has lost
+    # its offsets, the tasks of a worker notice (`LiveTask`).
+    from_outside: Mapping[TopicPartition, int] = {}
+    if any(offset >= 0 for offset, _ in there.values()):
+        from_outside = offset_check(plan, admin, timeout).check(there, existing)
     known = {**existing, **counts}
     for sub in plan.subtopologies:
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)

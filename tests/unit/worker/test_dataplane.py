@@ -1182,7 +1182,6 @@ def test_no_offset_is_committed_before_a_restore_finds_rows_of_lost_offsets(plan
     plane.with_offsets = frozenset()
     inputs = frozenset(TopicPartition("in", number) for number in range(2))
     plane.fetcher.without_offset = plane.fetcher.to_commit = inputs  # type: ignore[assignment, misc]
-    plane.fetcher.ends = dict.fromkeys(inputs, 5)  # type: ignore[misc]
     plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
     plane.given(1, ONE, TWO)
     plane._turn()
