@@ -96,12 +96,14 @@ def noted_as_own(texts: Iterable[str], topics: Iterable[str]) -> set[str]:
 def noted_in_full(text: str) -> bool:
     """True if the metadata of an offset names all topics in which the task had offsets after the commit.
 
+    A note with the most own topics may lack further ones.
+
     >>> from streamapp.engine.metadata import encode_metadata
     >>> note = note_of_topics(["a", "b"], own=["a"])
     >>> noted_in_full(encode_metadata(5, {note: 5})), noted_in_full(encode_metadata(6, {note: 5}))
     (True, False)
     """
-    return any(note.own and not note.copied for note in _notes(text))
+    return any(0 < len(note.own) < _MOST_TOPICS and not note.copied for note in _notes(text))
 
 
 def _notes(text: str) -> Iterable[_Noted]:

@@ -122,6 +122,9 @@ def test_offsets_that_are_set_before_the_version_that_reads_their_topic() -> Non
     )  # an earlier version, whose note may lack topics
     copied = encode_metadata(6, {note_of_topics("a", "a"): 5})
     assert not ahead((A, copied))  # Kafka Streams copies the note, and may have read the topic
+    many = [f"{number:03}" for number in range(101)]
+    full = metadata_of("A1", note_of_topics(many, many))
+    assert not ahead((A, full))  # the note has no room for more topics
     assert not ahead((A, TAKEN))
     assert not ahead((A, ""))
 
