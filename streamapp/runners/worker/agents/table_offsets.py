@@ -2,8 +2,7 @@
 
 Plain Faust commits offsets without metadata, as Kafka's own tools do. So such offsets are taken over from plain Faust,
 unless there is a sign that agents of streamapp have run. Their commits note the topics in which all offsets have
-metadata (`topic_notes`). If no offset of the agents has metadata any more, the changelogs tell: each row that agents
-write has the header `WRITTEN`.
+metadata (`topic_notes`). Otherwise the changelogs tell: each row that agents write has the header `WRITTEN`.
 """
 
 from __future__ import annotations
@@ -69,9 +68,23 @@ def check_tables(app: Any, topics: Set[str]) -> dict[TopicPartition, int]:
         raise agents_of_other_offsets(config.application_id, table, moved)
     if lost := _lost(app, admin, topics, wanted, committed):
         _tell(config, agents_without_offsets(config.application_id, table, lost))
-    elif outside and len(outside) == len(committed) and _agents_wrote_last(app, admin, counts):
-        _tell(config, agents_of_other_offsets(config.application_id, table, outside))
+    elif doubtful := _doubtful(outside, committed):
+        wrote = _agents_wrote_last(app, admin, counts, {tp.partition for tp in doubtful})
+        if moved := {tp: offset for tp, offset in doubtful.items() if tp.partition in wrote}:
+            _tell(config, agents_of_other_offsets(config.application_id, table, moved))
     return outside
+
+
+def _doubtful(
+    outside: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, tuple[int, str]]
+) -> dict[TopicPartition, int]:
+    """The offsets without metadata, except for topics without any metadata if other topics have some.
+
+    Such a topic is new: a tool has set its offsets before the version that reads the topic. In a topic with some
+    metadata, another worker may have taken over offsets a moment ago, although a tool has moved all of them.
+    """
+    taken = {tp.topic for tp in committed.keys() - outside.keys()}
+    return {tp: offset for tp, offset in outside.items() if not taken or tp.topic in taken}
 
 
 def _tell(config: StreamsConfig, error: TopologyError) -> None:
@@ -105,17 +118,22 @@ def _lost(
     return topics
 
 
-def _agents_wrote_last(app: Any, admin: LastingAdmin, counts: Mapping[str, int]) -> bool:
-    """True if the last row of a changelog is of agents of streamapp, and not of plain Faust."""
-    logs = _partitions(changelogs_of_agents(app), counts)
+def _agents_wrote_last(
+    app: Any, admin: LastingAdmin, counts: Mapping[str, int], numbers: Set[int]
+) -> set[int]:
+    """The partitions, among ``numbers``, in which the last row of a table is of agents of streamapp, not plain Faust.
+
+    Rows are in the partition of the record that made them.
+    """
+    logs = [tp for tp in _partitions(changelogs_of_agents(app), counts) if tp.partition in numbers]
     first, end = list_offsets(admin, logs, latest=False), list_offsets(admin, logs, latest=True)
     starts = {tp: max(first[tp], end[tp] - _TAIL) for tp in logs if end[tp] > first[tp]}
     if not starts:
-        return False
+        return set()
     last: dict[TopicPartition, bool] = {}
     settings = {**consumer_settings(app.config), **TO_THE_END}
     with opening(settings) as current, closing(Consumer(current)) as consumer:
         for message in read_to_end(consumer, starts, PATIENCE_SECONDS):
             tp = TopicPartition(message.topic(), message.partition())
             last[tp] = any(name == WRITTEN for name, _ in message.headers() or ())
-    return any(last.values())
+    return {tp.partition for tp, of_agents in last.items() if of_agents}
