@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import passes
-from streamapp.broker.requests import broker_error
+from streamapp.broker.librdkafka import opening
+from streamapp.broker.requests import LastingAdmin, broker_error, list_offsets
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
-__all__ = ["TO_THE_END", "next_message", "read_to_end"]
+__all__ = ["TO_THE_END", "next_message", "read_to_end", "with_records"]
 
 _POLL_SECONDS = 0.5
 """Between two polls, Ctrl-C can end a command."""
@@ -81,3 +84,29 @@ def read_to_end(
             consumer.incremental_unassign([RdTopicPartition(*tp)])
         if not at_end and offset < end:
             yield message
+
+
+def with_records(
+    settings: Mapping[str, Any],
+    admin: LastingAdmin,
+    starts: Mapping[TopicPartition, int],
+    seconds: float,
+) -> Iterator[TopicPartition]:
+    """The partitions with a committed record at, or behind, their offset in ``starts``.
+
+    The end of a log may be the marker of a transaction, so the reader reads up to the first record. ``settings`` are
+    those of a consumer, with a ``group.id``. Errors are those of `list_offsets` and of `read_to_end`.
+
+        with_rows = next(with_records(settings, admin, {TopicPartition("shop-totals-changelog", 0): 0}, 30), None)
+    """
+    limits: dict[str, Any] = {"seconds": seconds, "unknown_seconds": seconds, "remedies": _READ}
+    first = list_offsets(admin, starts, OffsetSpec.earliest(), **limits)
+    ends = list_offsets(admin, starts, OffsetSpec.latest(), **limits)
+    behind = {tp: max(offset, first[tp]) for tp, offset in starts.items() if ends[tp] > offset}
+    if not behind:
+        return
+    committed = {**settings, **TO_THE_END, "auto.offset.reset": "error", "isolation.level": "read_committed"}
+    with opening(committed) as current, closing(Consumer(current)) as consumer:
+        for tp, offset in behind.items():
+            if next(read_to_end(consumer, {tp: offset}, seconds), None) is not None:
+                yield tp

@@ -284,28 +284,34 @@ class RememberedTimes:
         times.
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
-        `METADATA_LIMIT`, either. So names are left out if there is no room. The note of topics goes first. Then notes
-        about stores go, from the end, and `SOME_NOTES` takes their place. If the ids of all inputs have no room beside
-        the times, a short id takes the place of the id. Times go last, from the end. The stream times of operators
-        stand at the end. Without its stream time, an operator begins anew after a restart, as in Kafka Streams.
+        `METADATA_LIMIT`, either. So names are left out if there is no room. If the ids of all inputs have no room
+        beside the times and the notes, a short id takes the place of the id. Then notes about stores go, from the end,
+        and `SOME_NOTES` takes their place. The note of topics goes next. Times go last, from the end. The stream times
+        of operators stand at the end. Without its stream time, an operator begins anew after a restart, as in Kafka
+        Streams.
         """
         known = self._known()
         bytes_known = _HEAD.size + _INT.size + sum(map(_size, known))
+
+        def room(bytes_id: int, inputs: int) -> int:
+            """The letters for notes. A note about a store has two forms: for inputs whose records reach the store, and
+            for other inputs."""
+            left = METADATA_LIMIT - _letters(bytes_known + bytes_id * inputs)
+            return min(_NOTES_LIMIT - _letters(bytes_known + bytes_id), left // 2)
+
         own: dict[str, int] = {} if topic_id is None else {f"{TOPIC_ID}{topic_id}": 0}
         bytes_id = sum(map(_size, own))
-        bytes_ids = bytes_id * inputs
-        if topic_id is not None and _letters(bytes_known + bytes_ids) > METADATA_LIMIT:
-            own = {_SHORT_ID: _short_id(topic_id)}
-            bytes_ids = bytes_id = _size(_SHORT_ID)
-        # A note about a store has two forms, for inputs whose records reach the store and for other inputs.
-        room = min(
-            _NOTES_LIMIT - _letters(bytes_known + bytes_id),
-            (METADATA_LIMIT - _letters(bytes_known + bytes_ids)) // 2,
-        )
-        fitting = [*_fitting(notes, room)]
-        if topics and _letters(sum(map(_size, [*fitting, topics]))) <= room:
-            fitting.append(topics)
-        return encode_metadata(partition_time, known | own | dict.fromkeys(fitting, max(partition_time, 0)))
+        space, short = room(bytes_id, inputs), room(_size(_SHORT_ID), 1)
+        of_topics = _letters(_size(topics)) if topics else 0
+        of_all = of_topics + _letters(sum(map(_size, notes)))
+        if topic_id is not None and (
+            _letters(bytes_known + bytes_id * inputs) > METADATA_LIMIT
+            or any(space < wanted <= short for wanted in (of_topics, of_all))
+        ):
+            own, space = {_SHORT_ID: _short_id(topic_id)}, short
+        chosen = [topics] if topics and of_topics <= space else []
+        chosen = [*_fitting(notes, space - _letters(sum(map(_size, chosen)))), *chosen]
+        return encode_metadata(partition_time, known | own | dict.fromkeys(chosen, max(partition_time, 0)))
 
     def _known(self) -> dict[str, int]:
         """The numbers that fit into the metadata beside a short id, first those that no later record sets right."""

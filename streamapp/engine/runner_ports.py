@@ -106,6 +106,8 @@ class TaskEnvironment:
     """Kafka's ids of inputs, which each commit names in its metadata. Ids may be missing."""
     with_offsets: frozenset[str] = frozenset()
     """The inputs in which the group had committed offsets at the start of the process (`topic_notes`)."""
+    with_commits: set[str] = field(default_factory=set)
+    """The inputs in which tasks of this process have committed offsets. The tasks of a process share the set."""
 
 
 class StateHome(Protocol):

@@ -67,7 +67,7 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     itself serves as a changelog, one more note has its partition count, which ``count`` gives. The last note says that
     no store is left out.
     """
-    found = _reader(plan, topic)
+    found = plan.reader_of(topic)
     if found is None:
         return ()
     notes = [
@@ -104,7 +104,7 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
     check_notes(plan, committed)
     noted: dict[str, set[str]] = {}
     for tp, text in committed.items():
-        sub, found = _reader(plan, tp.topic), _found([text])
+        sub, found = plan.reader_of(tp.topic), _found([text])
         for store in found.origins:
             noted.setdefault(store, set()).add(tp.topic)
         before = found.partitions
@@ -177,14 +177,6 @@ def _other_rows(sub: Subtopology, store: str, written: str, rows: str) -> Topolo
     )
 
 
-def _reader(plan: Plan, topic: str) -> Subtopology | None:
-    """The sub-topology that reads a topic. A pattern finds no internal topics."""
-    found = next((sub for sub in plan.subtopologies if topic in sub.source_topics), None)
-    if found is not None or topic in {each.name for each in plan.internal_topics}:
-        return found
-    return next((sub for sub in plan.subtopologies if sub.source_of(topic) is not None), None)
-
-
 def _logged(sub: Subtopology) -> list[str]:
     return [store for store, topic in sub.changelog_topics.items() if topic.name not in sub.source_topics]
 
@@ -198,7 +190,7 @@ def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartitio
     """The notes in the inputs of each task of a sub-topology."""
     texts: dict[int, list[str]] = {}
     for tp, text in committed.items():
-        if _reader(plan, tp.topic) is sub:
+        if plan.reader_of(tp.topic) is sub:
             texts.setdefault(tp.partition, []).append(text)
     return {partition: _found(each) for partition, each in texts.items()}
 

@@ -29,7 +29,7 @@ from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
 from streamapp.engine.store_notes import notes_for
 from streamapp.engine.task_stores import TaskStores
-from streamapp.engine.topic_notes import note_of_topics
+from streamapp.engine.topic_notes import note_of_topics, noted_as_own
 from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.records import Headers, RecordBatch, TopicPartition, batch_bytes
 from streamapp.state.backend import StateBackend
@@ -95,7 +95,14 @@ class Task(CurrentRecord):
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
         self._notes: dict[str, Sequence[str]] = {}
-        self._with_offsets = set(environment.with_offsets)
+        self.with_offsets: set[str] = set()
+        """The topics of inputs in which this task has an offset, or will have one with the next commit."""
+        self._elsewhere, self._committed = environment.with_offsets, environment.with_commits
+        self._noted: frozenset[str] = frozenset()
+        """The value of `with_offsets` that the metadata of each offset of this task notes since the last commit."""
+        self._before: Mapping[TopicPartition, str] = {}
+        """The metadata of the offsets at the start of this task."""
+        self._has_tables = any(sub.changelog_topics for sub in plan.subtopologies)
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
         self._punctuators = Punctuators(self, self._failures, rules)
@@ -310,6 +317,9 @@ class Task(CurrentRecord):
         restore begins at this offset.
         """
         self._stores.persist(changelog_offsets, self.positions)
+        if len(self._noted) < len(self.with_offsets):
+            self._noted = frozenset(self.with_offsets)
+            self._committed |= self._noted
         self.commit_needed = self.commit_requested = False
 
     @property
@@ -340,8 +350,10 @@ class Task(CurrentRecord):
         """
         for topic in {tp.topic for tp in self._loop.queues} - self._notes.keys():
             self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
-        with_offsets = self._with_offsets.union(tp.topic for tp in self.positions)
-        topics = note_of_topics(with_offsets) if len(with_offsets) > 1 else ""
+        topics = ""
+        if self._has_tables:
+            own = self.with_offsets.union(tp.topic for tp in self.positions)
+            topics = note_of_topics(own.union(self._elsewhere, self._committed), own)
         return {
             partition: self._times.encode(
                 queue.partition_time,
@@ -353,11 +365,25 @@ class Task(CurrentRecord):
             for partition, queue in self._loop.queues.items()
         }
 
+    @property
+    def to_note(self) -> list[TopicPartition]:
+        """The inputs with an offset from before the start, whose metadata does not note all `with_offsets`.
+
+        If the offset of another input is lost, only the metadata of these offsets can tell.
+        """
+        if not self._has_tables or len(self._noted) == len(self.with_offsets):
+            return []
+        return [
+            tp
+            for tp, text in self._before.items()
+            if self.with_offsets - noted_as_own([text], self.with_offsets)
+        ]
+
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
         """Takes the metadata that an earlier task has committed with its offsets. Called before `init`."""
+        self._before = {partition: text for partition, text in metadata.items() if text}
+        self.with_offsets.update(partition.topic for partition in self._before)
         for partition, text in metadata.items():
-            if text:
-                self._with_offsets.add(partition.topic)
             time = self._times.recall(text)
             self._loop.partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)

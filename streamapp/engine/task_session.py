@@ -214,9 +214,14 @@ class TaskSession:
         brokers can refuse the offsets of a worker that has lost the task (KIP-447). Otherwise such a worker would note
         the changelog ends of its successor as those of its own state. The metadata of these positions is new, because
         time may go on without a record (``idle_timeout``).
+
+        If the task has its first offset in a topic, inputs without a record since the start are committed, too. So the
+        offset of each input notes that topic.
         """
-        metadata = self.task.commit_metadata
         positions = self.task.positions or self.starts
+        self.task.with_offsets.update(tp.topic for tp in positions)
+        positions = {tp: self.starts[tp] for tp in self.task.to_note if tp in self.starts} | positions
+        metadata = self.task.commit_metadata
         return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in positions.items()}
 
     def commit_alone(self) -> None:
@@ -287,7 +292,16 @@ def commit(
 
 
 def _bounded(positions: dict[TopicPartition, Position]) -> dict[TopicPartition, Position]:
-    """The positions, without the notes about stores if the metadata of all inputs exceeds `MOST_METADATA`."""
-    if sum(len(position.metadata) for position in positions.values()) <= MOST_METADATA:
+    """The positions. If the metadata of all inputs exceeds `MOST_METADATA`, only some have the notes.
+
+    The notes of one input tell of the whole task. So the inputs of the first topics have them, as far as there is room.
+    """
+    left = MOST_METADATA - sum(len(at.metadata) for at in positions.values())
+    if left >= 0:
         return positions
-    return {tp: Position(at.offset, without_notes(at.metadata)) for tp, at in positions.items()}
+    bounded = dict(positions)
+    for tp, at in sorted(positions.items(), reverse=True):
+        if left < 0:
+            bounded[tp] = Position(at.offset, without_notes(at.metadata))
+            left += len(at.metadata) - len(bounded[tp].metadata)
+    return bounded

@@ -1,7 +1,7 @@
 """The refusal of tables whose group has lost the offsets up to which their rows go, or has other offsets instead.
 
-A group may lose the offsets of some topics only: they were deleted, or their topic was created anew. A new topic has no
-offsets either. So tasks and agents note the topics in which they have committed offsets (`topic_notes`).
+A group may lose some offsets only: they were deleted, or their topic was created anew. A new topic has no offsets
+either. So tasks and agents note the topics in which they have committed offsets (`topic_notes`).
 
 Kafka's own tools may set the offsets of a group without members, for example ``kafka-consumer-groups``. They write no
 metadata (`from_outside`). The next commit of a task replaces such an offset by one with metadata.
@@ -11,44 +11,72 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
+from types import MappingProxyType
+from typing import Any
 
+from streamapp.broker.bounded_reads import with_records
+from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.metadata import from_outside
 from streamapp.engine.store_notes import comes_from
-from streamapp.engine.topic_notes import noted_topics
+from streamapp.engine.topic_notes import noted_by_task, noted_in_full, noted_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.topology.plan import Plan
 
 __all__ = [
     "KEEP_TABLES",
+    "NO_OFFSET",
+    "OffsetCheck",
+    "agents_of_other_offsets",
     "agents_without_offsets",
     "fed_changelogs",
-    "lost_rows",
-    "lost_topics",
+    "lost_offsets",
+    "names_of",
     "offsets_from_outside",
-    "refuse_rows",
     "rows_of_other_offsets",
     "rows_without_offsets",
+    "set_ahead",
 ]
 
 KEEP_TABLES = "`streamapp offsets reset APPLICATION --shift-by 0 --keep-tables --execute`"
 """The command that accepts the offsets that a group has, although rows of tables may not fit them."""
 
+NO_OFFSET: tuple[int, str] = (-1, "")
+"""A partition without a committed offset, among offsets with their metadata."""
+
 _MOST_NAMED = 3
 """The most partitions that an error names."""
 
 
-def lost_topics(
-    plan: Plan, topics: Collection[str], committed: Mapping[TopicPartition, tuple[int, str]]
-) -> frozenset[str]:
-    """The topics without any committed offset, among ``topics``, in which the group had one, as other offsets note.
+def lost_offsets(
+    plan: Plan, committed: Mapping[TopicPartition, tuple[int, str]]
+) -> frozenset[TopicPartition]:
+    """The inputs without a committed offset in which the group had one.
 
-    ``committed`` has offsets (negative: none) with their metadata. Topics that only patterns name are left out: they
-    come and go, and brokers delete the offsets of a topic together with the topic.
+    ``committed`` has all inputs, with offsets (negative: none) and their metadata. If there is no offset at all, the
+    group has lost all of them, or is new. Otherwise the metadata of the other offsets notes the topics and partitions
+    in which the group had offsets. Topics that only patterns name are left out: they come and go, and brokers delete
+    the offsets of a topic together with the topic.
+    """
+    texts = {tp: text for tp, (offset, text) in committed.items() if offset >= 0}
+    if not texts:
+        return frozenset(committed)
+    without = {tp for tp in committed.keys() - texts.keys() if plan.pattern_of(tp.topic) is None}
+    topics = noted_topics(texts.values(), {tp.topic for tp in without} - {tp.topic for tp in texts})
+    return frozenset(noted_by_task(texts, without).union(tp for tp in without if tp.topic in topics))
+
+
+def names_of(
+    lost: Collection[TopicPartition], committed: Mapping[TopicPartition, tuple[int, str]]
+) -> list[str]:
+    """The lost offsets in words: ``topic`` if the group has no offset in the topic, and else ``topic:partition``.
+
+    Empty if the group has no offset at all.
     """
     present = {tp.topic for tp, (offset, _) in committed.items() if offset >= 0}
-    named = [topic for topic in topics if plan.pattern_of(topic) is None]
-    return frozenset(noted_topics((text for _, text in committed.values()), named) - present)
+    return sorted(
+        {f"{tp.topic}:{tp.partition}" if tp.topic in present else tp.topic for tp in lost if present}
+    )
 
 
 def rows_without_offsets(group: str, task: object, store: str, lost: Collection[str] = ()) -> TopologyError:
@@ -65,7 +93,7 @@ def rows_without_offsets(group: str, task: object, store: str, lost: Collection[
         "earlier version read other topics. The table would count the records of the inputs twice, or lack records. "
         "Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables, choose the next "
         f"records: `streamapp offsets reset APPLICATION{topics} --to-latest --keep-tables --execute`, or with "
-        "--to-earliest or --to-time"
+        "--to-earliest or --to-time. If punctuators have written the rows before the first record, choose --to-earliest"
     )
 
 
@@ -79,6 +107,43 @@ def agents_without_offsets(group: str, table: str, topics: Collection[str]) -> T
         f"`streamapp offsets reset --group {group} --topic TOPIC --to-latest --execute`, or with --to-earliest or "
         "--to-time"
     )
+
+
+def agents_of_other_offsets(group: str, table: str, moved: Mapping[TopicPartition, int]) -> TopologyError:
+    """The error for a table of agents with rows if another tool has set offsets of the agents."""
+    return TopologyError(
+        f"the table {table} has rows, but another tool than streamapp has set offsets of the group {group}: "
+        f"{_listed(moved)}. The table would count records twice, or lack records. Stop all workers. To compute the "
+        "tables anew, run `streamapp reset`. To keep the tables and go on at these offsets, for example because plain "
+        f"Faust has run in between: `streamapp offsets reset --group {group} --shift-by 0 --keep-tables --execute`"
+    )
+
+
+def _listed(offsets: Mapping[TopicPartition, int]) -> str:
+    named = ", ".join(f"{offset} of {tp}" for tp, offset in islice(sorted(offsets.items()), _MOST_NAMED))
+    return named + (f" and {len(offsets) - _MOST_NAMED} more" if len(offsets) > _MOST_NAMED else "")
+
+
+def set_ahead(
+    plan: Plan, outside: Collection[TopicPartition], committed: Mapping[TopicPartition, tuple[int, str]]
+) -> set[TopicPartition]:
+    """The inputs, among ``outside``, whose offset another tool has set before the group ever read the topic.
+
+    An operator may set the offsets of a new input first, and then deploy the version that reads it. The task that reads
+    the partition may have committed before. Then the metadata of its other offsets notes the topics of its rows.
+    ``committed`` has the offsets with their metadata.
+    """
+    beside: dict[int, dict[TopicPartition, str]] = {tp.partition: {} for tp in outside}
+    for tp, (offset, text) in committed.items():
+        if offset >= 0 and tp.partition in beside and not from_outside(text):
+            beside[tp.partition][tp] = text
+    ahead = set()
+    for tp in outside:
+        texts, reader = beside[tp.partition], plan.reader_of(tp.topic)
+        of_task = (text for each, text in texts.items() if plan.reader_of(each.topic) is reader)
+        if any(map(noted_in_full, of_task)) and not noted_topics(texts.values(), [tp.topic]):
+            ahead.add(tp)
+    return ahead
 
 
 def offsets_from_outside(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:
@@ -110,40 +175,85 @@ def fed_changelogs(
     }
 
 
-def refuse_rows(
-    plan: Plan,
-    topics: Collection[str],
-    committed: Mapping[TopicPartition, tuple[int, str]],
-    counts: Mapping[str, int],
-    with_rows: Callable[[Collection[TopicPartition]], TopicPartition | None],
-) -> None:
-    """Raises `TopologyError` if tables have rows whose offsets are lost, or were set by another tool.
-
-    ``topics`` are the inputs of the application. If ``committed`` is empty, the group has lost all offsets.
-    ``with_rows`` gives one of some partitions that has committed records, or None.
-    """
-    outside = offsets_from_outside(committed)
-    changelogs = fed_changelogs(plan, {tp.topic for tp in outside}, counts)
-    if (found := with_rows(changelogs)) is not None:
-        raise rows_of_other_offsets(plan.application_id, changelogs[found], outside)
-    lost = lost_topics(plan, topics, committed)
-    changelogs = fed_changelogs(plan, lost if committed else topics, counts)
-    if (found := with_rows(changelogs)) is not None:
-        raise lost_rows(plan, found, changelogs[found], lost)
-
-
-def lost_rows(plan: Plan, changelog: TopicPartition, store: str, lost: Collection[str]) -> TopologyError:
-    """The error of `rows_without_offsets` for rows in a partition of the changelog of a store."""
-    task = f"{plan.store_subtopology[store].id}_{changelog.partition}"
-    return rows_without_offsets(plan.application_id, task, store, lost)
-
-
 def rows_of_other_offsets(group: str, store: str, outside: Mapping[TopicPartition, int]) -> TopologyError:
     """The error for a store with rows if another tool has set offsets of its inputs."""
-    named = ", ".join(f"{offset} of {tp}" for tp, offset in islice(sorted(outside.items()), _MOST_NAMED))
-    more = f" and {len(outside) - _MOST_NAMED} more" if len(outside) > _MOST_NAMED else ""
     return TopologyError(
-        f"the table {store} has rows, but another tool than streamapp has set offsets of the group {group}: {named}"
-        f"{more}. The table would count records twice, or lack records. Stop all workers. To compute all tables anew, "
-        f"run `streamapp reset`. To keep the tables and go on at these offsets, run {KEEP_TABLES}"
+        f"the table {store} has rows, but another tool than streamapp has set offsets of the group {group}: "
+        f"{_listed(outside)}. The table would count records twice, or lack records. Stop all workers. To compute all "
+        "tables anew, run `streamapp reset`. To keep the tables and go on at these offsets, for example if the topics "
+        f"are new in this version, run {KEEP_TABLES}"
     )
+
+
+class OffsetCheck:
+    """The check that the rows of tables belong to the offsets of the group, for all runners.
+
+    ``ask`` gives committed offsets with their metadata. Partitions without an offset may be missing there. Clients with
+    the settings ``reader``, of a consumer with a ``group.id``, look for rows, and wait at most ``seconds`` for brokers.
+
+    Other workers may begin at the same time: the first one commits offsets of other tools anew, and later come the
+    first rows. So the check asks the group once more before each error.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        admin: LastingAdmin,
+        reader: Mapping[str, Any],
+        seconds: float,
+        ask: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, str]]],
+    ) -> None:
+        self._plan, self._admin, self._reader, self._seconds, self._ask = plan, admin, reader, seconds, ask
+
+    def check(
+        self, committed: Mapping[TopicPartition, tuple[int, str]], counts: Mapping[str, int]
+    ) -> dict[TopicPartition, int]:
+        """Does the work of `check_outside`, and also raises `TopologyError` for tables with rows of lost offsets.
+
+        ``committed`` has all inputs. `lost_offsets` says which offsets are lost.
+        """
+        outside = self.check_outside(committed, counts)
+        if self._with_rows(lost_offsets(self._plan, committed), counts) is not None:
+            again = self._asked(committed)
+            lost = lost_offsets(self._plan, again)
+            if (found := self._with_rows(lost, counts)) is not None:
+                changelog, store = found
+                task = f"{self._plan.store_subtopology[store].id}_{changelog.partition}"
+                raise rows_without_offsets(self._plan.application_id, task, store, names_of(lost, again))
+        return outside
+
+    def check_outside(
+        self,
+        committed: Mapping[TopicPartition, tuple[int, str]],
+        counts: Mapping[str, int],
+        harmless: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> dict[TopicPartition, int]:
+        """Raises `TopologyError` if another tool has set some of these offsets, and tables that they feed have rows.
+
+        Otherwise returns the offsets that another tool has set. ``harmless`` are offsets that an earlier call has
+        returned: the first rows came after them. ``committed`` has offsets (negative: none) with their metadata.
+        ``counts`` has the partition counts of the topics that exist. Brokers are only asked if another tool has set
+        offsets. Raises `BrokerError` if they do not answer.
+        """
+        outside = offsets_from_outside(committed)
+        doubtful = {tp for tp, offset in outside.items() if harmless.get(tp) != offset}
+        doubtful -= set_ahead(self._plan, doubtful, committed)
+        if self._with_rows(doubtful, counts) is None:
+            return outside
+        still = offsets_from_outside(self._asked(doubtful))
+        if (found := self._with_rows(still, counts)) is not None:
+            raise rows_of_other_offsets(self._plan.application_id, found[1], still)
+        return {tp: offset for tp, offset in outside.items() if tp in still or tp not in doubtful}
+
+    def _asked(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        found = self._ask(partitions)
+        return {tp: found.get(tp, NO_OFFSET) for tp in partitions}
+
+    def _with_rows(
+        self, inputs: Collection[TopicPartition], counts: Mapping[str, int]
+    ) -> tuple[TopicPartition, str] | None:
+        """A changelog partition that has rows, and its store, if the topics of the inputs feed the store's table."""
+        changelogs = fed_changelogs(self._plan, {tp.topic for tp in inputs}, counts)
+        starts = dict.fromkeys(changelogs, 0)
+        found = next(with_records(self._reader, self._admin, starts, self._seconds), None)
+        return None if found is None else (found, changelogs[found])

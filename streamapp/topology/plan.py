@@ -284,6 +284,12 @@ class Plan:
             return None
         return next(filter(None, (sub.pattern_of(topic) for sub in self.subtopologies)), None)
 
+    def reader_of(self, topic: str) -> Subtopology | None:
+        """The sub-topology that reads a topic. A pattern finds no internal topics."""
+        named = (sub for sub in self.subtopologies if topic in sub.source_topics)
+        by_pattern = (sub for sub in self.subtopologies if topic not in self._named and sub.pattern_of(topic))
+        return next(chain(named, by_pattern), None)
+
     @cached_property
     def _named(self) -> frozenset[str]:
         """The internal topics, and the topics that sources name."""

@@ -11,10 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
 from streamapp import App, StreamsConfig
-from streamapp.engine.metadata import TOPIC_ID, encode_metadata
+from streamapp.engine.metadata import TOPIC_ID, encode_metadata, metadata_of
+from streamapp.engine.topic_notes import note_of_topics
 
 from ..group_offsets import commit_offsets
 from ..processes import until
+from ..worker.counting import counting
 from .patient import Patient, provokes
 
 File = Callable[[str], str]
@@ -65,6 +67,21 @@ def test_tables_with_rows_whose_group_has_no_offsets(patient: Patient) -> None:
     assert patient.findings() == set()
 
 
+def test_offsets_of_one_topic_are_lost_beside_those_of_another(patient: Patient) -> None:
+    also = f"{patient.id}-also"
+    patient.create(also)
+    patient.configure(counting([patient.source, also], patient.sink))
+    patient.feed(4, topic=patient.changelog)
+    noted = metadata_of(None, note_of_topics([patient.source, also], [patient.source, also]))
+    at = TopicPartition(patient.source, 0, 0, metadata=noted)
+    commit_offsets(patient.bootstrap, patient.id, [at])
+    assert patient.findings() == {("SA408", patient.changelog)}
+    (found,) = patient.report()["findings"]
+    assert found["seen"] == f"no committed offset in {also}"
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(also, 0, 0, metadata=noted)])
+    assert patient.findings() == set()
+
+
 @provokes("SA409")
 def test_offsets_that_another_tool_has_set(patient: Patient) -> None:
     patient.commit(0)
@@ -73,6 +90,26 @@ def test_offsets_that_another_tool_has_set(patient: Patient) -> None:
     assert patient.findings() == {("SA409", f"{patient.source}-0")}
     (found,) = patient.report()["findings"]
     assert found["seen"] == "offset 0 has no metadata of streamapp"
+
+
+def test_offsets_of_agents_that_another_tool_has_set(patient: Patient) -> None:
+    """Offsets of plain Faust have no metadata either, and agents take these over."""
+
+    async def nothing(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    charges, balances = f"{patient.id}-charges", f"{patient.id}-balances-changelog"
+    for name in (charges, balances):
+        patient.create(name)
+    patient.app.agent(patient.app.topic(charges), name="books")(nothing)
+    patient.app.Table("balances", default=int, partitions=3)
+    patient.feed(4, topic=balances)
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(charges, 1, 0)])
+    assert patient.findings() == set()
+    noted = metadata_of(None, note_of_topics([charges], [charges]))
+    commit_offsets(patient.bootstrap, patient.id, [TopicPartition(charges, 0, 0, metadata=noted)])
+    assert patient.findings() == {("SA409", f"{charges}-1")}
 
 
 def test_a_changelog_with_records_of_an_aborted_transaction_only_has_no_rows(patient: Patient) -> None:

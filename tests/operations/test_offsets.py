@@ -294,6 +294,31 @@ def test_the_offset_of_one_partition_is_deleted(
     assert worker.terminate() == 0
 
 
+def test_the_offset_of_one_partition_is_deleted_beside_another_topic(cluster: Cluster) -> None:
+    """The task of the partition had an offset in the other topic, which hid the loss: the records counted again."""
+    also = f"{cluster.id}-also"
+    cluster.create(also)
+    both = {"SOURCE": f"{cluster.source},{also}"}
+    for topic in (
+        cluster.source,
+        also,
+    ):  # the offsets of the first topic are idle when the second gets its offsets
+        cluster.feed(100, topic=topic)
+        cluster.produced += 100
+        worker = cluster.start(**both)
+        cluster.counted()
+        assert worker.terminate() == 0
+    deleted = ("--group", cluster.id, "--delete-offsets", "--topic", f"{also}:1")
+    assert "Successful" in kafka_tools.consumer_groups(cluster.bootstrap, *deleted)
+    worker = cluster.start(**both)
+    until(lambda: not worker.alive, 60, cluster.story)
+    assert (
+        f"the table counts has rows, but the group {cluster.id} has no committed offsets in {also}:1."
+        in worker.text()
+    )
+    assert cluster.totals()[1] == 200
+
+
 def test_an_application_that_was_reset_begins_at_a_time(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streamapp.engine.metadata import TOPIC_ID, encode_metadata
+from streamapp.engine.topic_notes import note_of_topics
 
 from .conftest import PARTITIONS, Cluster
 
@@ -21,7 +22,8 @@ def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cl
     # Kafka Streams refuses all of it for a single character more.
     times = [1_700_000_000_000 + number for number in range(1_000)]
     topic = f"{TOPIC_ID}{cluster.topic_id(cluster.source)}"
-    notes = ["store counts: values by key, StringSerde/LongSerde", "all stores"]
+    of_topics = note_of_topics([cluster.source], [cluster.source])
+    notes = ["store counts: values by key, StringSerde/LongSerde", "all stores", of_topics]
     known = {encode_metadata(time, {topic: 0} | dict.fromkeys(notes, time)) for time in times}
     assert all(text in known for _, text in committed)
 

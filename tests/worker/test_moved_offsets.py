@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import struct
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp.app import App
 from streamapp.cli import main
@@ -181,14 +183,64 @@ def test_offsets_of_one_topic_are_lost(cluster: Cluster) -> None:
     assert cluster.totals()[1] == 300
 
 
-def test_offsets_are_lost_before_a_repartition_topic(cluster: Cluster) -> None:
-    """The offsets of the repartition topic hid the loss. The sub-topology that reads the topic has no table itself."""
+@pytest.mark.parametrize("starts", [1, 2])
+def test_offsets_are_lost_before_a_repartition_topic(cluster: Cluster, starts: int) -> None:
+    """The offsets of the repartition topic hid the loss. The sub-topology that reads the topic has no table itself.
+    Before the second start, no offset noted the topics of other tasks."""
     env = run_behind_repartition(cluster)
-    run_once(cluster, 200, **env)
+    if starts == 2:
+        run_once(cluster, 200, **env)
     cluster.recreate(cluster.source)
     cluster.feed(200)
     worker = cluster.start(**env)
     until(lambda: not worker.alive, 60, cluster.story)
     lost = f"the table departures has rows, but the group {cluster.id} has no committed offsets in {cluster.source}."
     assert lost in worker.text()
-    assert cluster.totals()[1] == 400
+    assert cluster.totals()[1] == 200 * starts
+
+
+def test_offsets_of_a_new_input_that_are_set_before_its_version_starts(cluster: Cluster) -> None:
+    """An operator sets the offsets of a new input, and then deploys the version that reads it. Workers refused."""
+    also = f"{cluster.id}-also"
+    cluster.create(also)
+    run_once(cluster, 100)
+    cluster.feed(100, topic=also)
+    ends = [KafkaPartition(also, tp.partition, records_in(cluster, tp)) for tp in partitions(also)]
+    commit_offsets(cluster.bootstrap, cluster.id, ends)
+    both = {"SOURCE": f"{cluster.source},{also}"}
+    cluster.feed(100, topic=also)
+    cluster.produced += 100
+    run_once(cluster, 0, **both)
+    assert cluster.totals()[1] == 200
+    move(cluster, 0, 1, topic=also)  # now the group has offsets there
+    refused(cluster, "counts", **both)
+    assert cluster.totals()[1] == 200
+
+
+def test_rows_of_punctuators_in_partitions_without_records(cluster: Cluster) -> None:
+    """Kafka Streams commits no offset of an input that never had a record, but rows of punctuators. Workers refused to
+    take over."""
+    cluster.feed(100, keys=1)
+    first = cluster.start()
+    cluster.counted()
+    assert first.terminate() == 0
+    empty = [tp.partition for tp in partitions(cluster.source) if not records_in(cluster, tp)]
+    assert len(empty) == PARTITIONS - 1
+    for number in empty:
+        cluster.producer.produce(
+            f"{cluster.id}-counts-changelog", struct.pack(">q", 7), b"of-a-clock", number
+        )
+    cluster.producer.flush()
+    for folder in ("a", "elsewhere"):
+        cluster.feed(10, keys=1)
+        worker = cluster.start(folder)
+        cluster.counted()
+        assert worker.terminate() == 0
+
+
+def partitions(topic: str) -> list[KafkaPartition]:
+    return [KafkaPartition(topic, number) for number in range(PARTITIONS)]
+
+
+def records_in(cluster: Cluster, tp: KafkaPartition) -> int:
+    return int(cluster.admin.list_offsets({tp: OffsetSpec.latest()})[tp].result().offset)

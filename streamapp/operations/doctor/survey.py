@@ -14,12 +14,15 @@ from typing import Any, Literal, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import OffsetSpec
 
+from streamapp._base.counted import counted
 from streamapp.broker.consumer_groups import GroupLook, offsets_partition
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
 from streamapp.broker.requests import ask, describe_brokers, describe_topic_settings, list_offsets
 from streamapp.config import StreamsConfig
+from streamapp.engine.metadata import BACKFILL
 from streamapp.engine.operators.expiry import Expiring
 from streamapp.engine.operators.table import TableSource
+from streamapp.engine.topic_notes import noted_as_own
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.left_retries import left_retries
@@ -28,7 +31,13 @@ from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.operations.offsets.positions import Position, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.lost_offsets import fed_changelogs, offsets_from_outside
+from streamapp.runners.lost_offsets import (
+    NO_OFFSET,
+    fed_changelogs,
+    lost_offsets,
+    names_of,
+    offsets_from_outside,
+)
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, outputs_of_agents, topics_of_agents
 from streamapp.topology.nodes import Node, ProcessorNode
 from streamapp.topology.plan import Plan, Subtopology
@@ -270,19 +279,52 @@ class Survey:
         return found
 
     @cached_property
-    def rows_without_offsets(self) -> Mapping[str, int]:
-        """The offsets in the log of each changelog with records, if the group has committed no offset at all.
+    def rows_without_offsets(self) -> Mapping[str, str]:
+        """The changelogs with rows whose offsets are lost, with the lost inputs in words, or with the size of the log.
 
-        Records of aborted transactions do not count, because a restore does not read them.
+        The group may have no offset at all, or lack those that its other offsets note. Records of aborted transactions
+        do not count, because a restore does not read them.
         """
-        if any(each.committed is not None for each in self.positions):
+        if not any(each.committed is not None for each in self.positions):
+            found = self._with_records(topic.name for topic in self.of_role("changelog"))
+            if found and self.subject.committed():  # the first commit may have come meanwhile
+                return {}
+            return {name: f"the log has {counted(count, 'offset')}" for name, count in found.items()}
+        if self.plan is None or not (lost := lost_offsets(self.plan, self._committed_inputs(self.plan))):
             return {}
-        found = self._with_records(topic.name for topic in self.of_role("changelog"))
-        return {} if found and self.subject.committed() else found  # the first commit may have come meanwhile
+        fed = fed_changelogs(self.plan, {tp.topic for tp in lost}, self.subject.topics)
+        found = self._with_records({tp.topic for tp in fed})
+        committed = self._committed_inputs(self.plan)  # asked again, as above
+        names = names_of(lost & lost_offsets(self.plan, committed), committed)
+        return {name: f"no committed offset in {', '.join(names)}" for name in found if names}
+
+    def _committed_inputs(self, plan: Plan) -> dict[TopicPartition, tuple[int, str]]:
+        """The offset of each input with its metadata (negative: none). Empty while a backfill is unfinished."""
+        committed = self.subject.committed()
+        if any(text.startswith(BACKFILL) for _, text in committed.values()):
+            return {}
+        inputs = [
+            each.partition for each in self.positions if plan.reader_of(each.partition.topic) is not None
+        ]
+        return {tp: committed.get(tp, NO_OFFSET) for tp in inputs}
 
     @cached_property
     def from_outside(self) -> Sequence[Position]:
         """The positions that another tool than streamapp has set, although tables that they feed have rows."""
+        return [*self._from_outside_of_tasks(), *self._from_outside_of_agents()]
+
+    def _from_outside_of_agents(self) -> Sequence[Position]:
+        """Agents with tables also take over offsets of plain Faust, unless a note names the topic (`check_tables`)."""
+        if self.app is None or not (logs := changelogs_of_agents(self.app)):
+            return ()
+        topics = topics_of_agents(self.app)
+        committed = {tp: at for tp, at in self.subject.committed().items() if tp.topic in topics}
+        moved = offsets_from_outside(committed)
+        noted = noted_as_own((text for _, text in committed.values()), {tp.topic for tp in moved})
+        found = [each for each in self.positions if each.partition in moved and each.partition.topic in noted]
+        return found if found and self._with_records(logs) else ()
+
+    def _from_outside_of_tasks(self) -> Sequence[Position]:
         if self.plan is None:
             return ()
         plan, counts = self.plan, self.subject.topics

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_TIMESTAMP",
+    "READERS",
     "Bound",
     "FrameSource",
     "KafkaPart",
@@ -53,6 +54,8 @@ NO_TIMESTAMP = -1
 TIMEOUT_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
 BATCH = 10_000
+READERS = "streamapp-batch"
+"""The group that librdkafka requires of each reader. No reader joins it."""
 
 _OPEN_TRANSACTIONS = (
     "No reader of committed records can read behind an open transaction. Kafka ends the transaction of a killed "
@@ -299,7 +302,7 @@ class KafkaReader:
         self._consumer = open_consumer(
             {
                 **client,
-                "group.id": "streamapp-batch",  # required, never joined
+                "group.id": READERS,
                 **TO_THE_END,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import msgspec
 
 from streamapp._base.counted import counted
+from streamapp.broker.bounded_reads import with_records
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
@@ -22,22 +23,22 @@ from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
 from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
 from streamapp.runners.first_offsets import check_within
-from streamapp.runners.lost_offsets import refuse_rows
+from streamapp.runners.lost_offsets import NO_OFFSET, OffsetCheck
 from streamapp.runners.spark.batch_source import (
+    READERS,
     Bound,
     KafkaRange,
-    KafkaReader,
     KafkaSource,
     Ranges,
     check_named,
 )
-from streamapp.runners.spark.handover_group import Group, Progress
+from streamapp.runners.spark.handover_group import TIMEOUT_SECONDS, Group, Progress
 from streamapp.runners.spark.run_order import check_runnable, in_order, topics_of
 from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["Survey", "fingerprint_group", "first_with_records", "read_topics", "survey"]
+__all__ = ["Survey", "fingerprint_group", "offset_check", "read_topics", "survey"]
 
 _BEGIN_ANEW = "run `streamapp reset`, then the backfill. Results that are written already come once more"
 OPEN_SECONDS = 60.0
@@ -162,8 +163,7 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     else:
         _check_fingerprint(plan, committed, there)
         if committed:
-            with_rows = partial(first_with_records, plan, kafka)
-            refuse_rows(plan, {tp.topic for tp in there}, committed, existing, with_rows)
+            offset_check(plan, group).check({tp: committed.get(tp, NO_OFFSET) for tp in there}, existing)
         outside = [tp for tp in inputs if tp.topic not in internal]
         check_named(until, outside, "until", f"the application {plan.application_id}")
         ranges = _ranges(kafka, outside, committed, until, history or {})
@@ -425,12 +425,12 @@ def _drained(
     for tp, (first, end) in there.items():
         start = committed[tp].offset if tp in committed else first
         check_within(tp, start, end)
-        if _has_records(plan, tp, start, end):
-            raise ConfigError(
-                f"{tp} has records from offset {start} on that no worker has processed. Let workers run until they are "
-                "done, stop them with SIGTERM, and run this again"
-            )
         found[tp] = (start, max(start, end))
+    for tp in _with_records(plan, {tp: found[tp][0] for tp in there}):
+        raise ConfigError(
+            f"{tp} has records from offset {found[tp][0]} on that no worker has processed. Let workers run until they "
+            "are done, stop them with SIGTERM, and run this again"
+        )
     return found
 
 
@@ -447,6 +447,7 @@ def _changelogs(
     """
     logs = _existing(existing, [t.name for t in found.plan.internal_topics if t.kind == "changelog"])
     spans = kafka.committed({*logs, *(tp for tp in found.ranges if tp.topic in existing)})
+    with_rows = set() if notes else {*_with_records(found.plan, {tp: spans[tp][0] for tp in logs})}
     ranges: Ranges = {}
     for sub in found.plan.subtopologies:
         for task in range(found.tasks(sub)):
@@ -470,36 +471,26 @@ def _changelogs(
                             f"stands at offset {committed[began[0]].offset} of {began[0]}, so the store would lack "
                             "the records before. Set another application_id to compute everything anew"
                         )
-                else:
-                    first, end = spans[tp]
-                    if _has_records(found.plan, tp, first, end):
-                        if not began:
-                            raise ConfigError(
-                                f"{tp} has state, but the group {found.plan.application_id} has no offsets for this "
-                                "state: they expired, or were deleted. Delete the application's internal topics to "
-                                "begin anew"
-                            )
-                        ranges[tp] = (first, end)
+                elif tp in with_rows:
+                    if not began:
+                        raise ConfigError(
+                            f"{tp} has state, but the group {found.plan.application_id} has no offsets for this state: "
+                            "they expired, or were deleted. Delete the application's internal topics to begin anew"
+                        )
+                    ranges[tp] = spans[tp]
     return ranges
 
 
-def first_with_records(
-    plan: Plan, kafka: KafkaRange, partitions: Collection[TopicPartition]
-) -> TopicPartition | None:
-    """The first of these partitions that has committed records."""
-    spans = kafka.committed(partitions)
-    return next((tp for tp, (first, end) in spans.items() if _has_records(plan, tp, first, end)), None)
+def _with_records(plan: Plan, starts: Mapping[TopicPartition, int]) -> Iterator[TopicPartition]:
+    """The partitions with committed records, and not only markers of transactions, from these offsets on."""
+    return with_records(_reader_of(plan), admin_of(plan.config), starts, TIMEOUT_SECONDS)
 
 
-def _has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
-    """True if there are records between two offsets, and not only markers of transactions."""
-    if start >= end:
-        return False
-    reader = KafkaReader(client_of(plan.config), tp, start, end)
-    try:
-        while (batch := reader.read()) is not None:
-            if batch.offsets:
-                return True
-        return False
-    finally:
-        reader.close()
+def _reader_of(plan: Plan) -> dict[str, Any]:
+    """The settings of a client for `with_records`."""
+    return {**client_of(plan.config), "group.id": READERS}
+
+
+def offset_check(plan: Plan, group: Group) -> OffsetCheck:
+    """The check that the rows of tables belong to the offsets of the group."""
+    return OffsetCheck(plan, admin_of(plan.config), _reader_of(plan), TIMEOUT_SECONDS, group.read)

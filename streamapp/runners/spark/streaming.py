@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,7 +26,6 @@ from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import decode_metadata, from_outside
-from streamapp.engine.runner_ports import Position
 from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
@@ -35,12 +33,12 @@ from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import FirstOffsets, check_within, first_new_partitions
-from streamapp.runners.lost_offsets import refuse_rows
+from streamapp.runners.lost_offsets import NO_OFFSET
 from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.handover_survey import first_with_records, read_topics
+from streamapp.runners.spark.handover_survey import offset_check, read_topics
 from streamapp.runners.spark.produce import roll_back
 from streamapp.runners.spark.run_order import check_runnable, topics_of
 from streamapp.runners.spark.streaming_membership import StreamingMembership
@@ -125,6 +123,7 @@ class SparkStream:
         self._topic_ids: dict[str, str] = {}
         self._tombstones: dict[str, float] = {}
         self._counted_at = time.monotonic()
+        self._with_offsets: frozenset[str] = frozenset()
         self._begins: dict[TopicPartition, int] = {}
         """The first offsets of the partitions in which the group has no offset to go on from."""
 
@@ -184,7 +183,11 @@ class SparkStream:
             decode_metadata(position.metadata)  # refuses the notes of an unfinished backfill
         check_not_anew(self._group.name, self._admin, committed)
         check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()}, self._partitions)
-        self._refuse_rows(committed, existing)
+        counts = {topic: count for topic, count in self._partitions.items() if topic in existing}
+        offset_check(self._plan, self._group).check(
+            {tp: committed.get(tp, NO_OFFSET) for tp in every}, counts
+        )
+        self._with_offsets = frozenset(tp.topic for tp in committed)
         self._topic_ids = self._ids_now()
         self._tombstones = tombstone_seconds(self._plan, self._admin)
         outside = self._outside()
@@ -195,13 +198,6 @@ class SparkStream:
             begin = self._first_offsets.of(tp, found[tp], first, end)
             if begin != found[tp]:
                 self._begins[tp] = begin
-
-    def _refuse_rows(self, committed: Mapping[TopicPartition, Position], existing: Collection[str]) -> None:
-        """Raises `TopologyError` for a table with rows, if the group has no offsets, or other offsets than the rows."""
-        counts = {topic: count for topic, count in self._partitions.items() if topic in existing}
-        topics = {topic for topics in self._topics.values() for topic in topics}
-        with_rows = partial(first_with_records, self._plan, KafkaRange(client_of(self._config)))
-        refuse_rows(self._plan, topics, committed, counts, with_rows)
 
     def _ids_now(self) -> dict[str, str]:
         """Kafka's ids of all topics that hold positions or state."""
@@ -375,6 +371,7 @@ class SparkStream:
             self._topic_ids,
             self._tombstones,
             self._proof(),
+            self._with_offsets,
             self._id,
         )
         try:

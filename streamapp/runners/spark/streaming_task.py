@@ -75,6 +75,8 @@ class StreamStage:
     """The time in seconds for which each changelog keeps tombstones (`tombstone_seconds`)."""
     member: bytes
     """The driver's proof of membership, with which the tasks may commit."""
+    with_offsets: frozenset[str]
+    """The inputs in which the group had committed offsets at the start of the run."""
     run_id: str
     """A name of the run, which has the same topology and the same topics in all micro-batches."""
 
@@ -256,6 +258,7 @@ class _Attempt:
             global_stores=self._global_stores(),
             rules=BATCH_RULES,
             topic_ids=stage.topic_ids,
+            with_offsets=stage.with_offsets,
         )
         home = ExecutorDisk(stage.plan, stage.topic_ids)
         logs = {

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer
-
-from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
-from streamapp.broker.librdkafka import opening
+from streamapp.broker.bounded_reads import with_records
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.store_notes import by_task
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics, list_offsets
+from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
 from streamapp.topology.plan import Plan
 
-__all__ = ["check_nothing_left", "tell_left_by_agents", "with_records"]
+__all__ = ["check_nothing_left", "tell_left_by_agents"]
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_SECONDS = 30.0
 
 
 def check_nothing_left(
@@ -42,7 +36,7 @@ def check_nothing_left(
     ]
     partitions = {name: existing[name] for name in names}
     committed = _committed(plan.config, partitions, timeout, of_tasks=True)
-    for tp in sorted(with_records(plan.config, admin, committed)):
+    for tp in sorted(with_records(consumer_settings(plan.config), admin, committed, timeout)):
         raise TopologyError(
             f"the repartition topic {tp.topic} has records of an earlier version, from offset {committed[tp]} of "
             f"partition {tp.partition} on. No operator of this version reads the topic, so the records would be lost. "
@@ -67,7 +61,8 @@ def tell_left_by_agents(
         if name.endswith("-repartition") and not is_read(name)
     }
     committed = _committed(config, counts, timeout, of_tasks=False)
-    left = {tp.topic: tp for tp in sorted(with_records(config, admin, committed), reverse=True)}
+    found = with_records(consumer_settings(config), admin, committed, timeout)
+    left = {tp.topic: tp for tp in sorted(found, reverse=True)}
     for topic, tp in sorted(left.items()):
         logger.warning(
             "the topic %s of group_by has records of an earlier version, from offset %s of partition %s on. No agent "
@@ -92,19 +87,3 @@ def _committed(
         for tp, (offset, metadata) in find_committed(config, partitions, timeout).items()
         if offset >= 0 and by_task(metadata) == of_tasks
     }
-
-
-def with_records(
-    config: StreamsConfig, admin: LastingAdmin, committed: Mapping[TopicPartition, int]
-) -> Iterator[TopicPartition]:
-    """The partitions with a committed record behind the committed offset. The end of a log may be a marker."""
-    starts = list_offsets(admin, committed, latest=False)
-    ends = list_offsets(admin, committed, latest=True)
-    behind = {tp: max(offset, starts[tp]) for tp, offset in committed.items() if ends[tp] > offset}
-    if not behind:
-        return
-    settings = {**consumer_settings(config), **TO_THE_END}
-    with opening(settings) as current, closing(Consumer(current)) as consumer:
-        for tp, offset in behind.items():
-            if next(read_to_end(consumer, {tp: offset}, _SECONDS), None) is not None:
-                yield tp

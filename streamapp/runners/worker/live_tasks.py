@@ -60,6 +60,7 @@ class LiveTasks(dict[TaskId, LiveTask]):
         starts = self._fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
             live.without_offsets = self._fetcher.without_offset.issuperset(live.inputs)
+            live.had_records = any(self._fetcher.ends.get(tp) for tp in live.inputs)
             live.continue_from(
                 {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
             )

@@ -59,6 +59,8 @@ class LiveTask(TaskSession):
         """Both clocks at the start of the task, or at the last `punctuate`, in ms."""
         self.without_offsets: bool = False
         """True: the group has no committed offset in any input of this task."""
+        self.had_records: bool = True
+        """False: the logs of all inputs of this task are those of partitions that never had a record."""
         repartition_topics = {topic.name for topic in subtopology.repartition_topics}
         self.repartitioned: tuple[TopicPartition, ...] = tuple(
             tp for tp in self.inputs if tp.topic in repartition_topics
@@ -108,10 +110,11 @@ class LiveTask(TaskSession):
         """True if the restore of this task raises an error for a row, because the group has lost its offsets.
 
         The task may read topics that are new in this version. But a topic is not new if the group has offsets in other
-        partitions of the topic, or no offsets at all. Topics that only patterns name come and go (`lost_topics`).
+        partitions of the topic, or no offsets at all. Topics that only patterns name come and go (`lost_offsets`). If
+        the inputs of the task never had a record, but other partitions have offsets, punctuators have written the rows.
         """
         topics = {tp.topic for tp in self.inputs if self.task.plan.pattern_of(tp.topic) is None}
-        known = not self._with_offsets or bool(topics & self._with_offsets)
+        known = not self._with_offsets or (self.had_records and bool(topics & self._with_offsets))
         return self.without_offsets and known and bool(self._own_changelogs)
 
     @property

@@ -34,11 +34,10 @@ from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import TaskOpener
 from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
-from streamapp.runners.worker.other_offsets import check_offsets
 from streamapp.runners.worker.pattern_topics import PatternTopics
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.topics import Topics, prepare_topics
+from streamapp.runners.worker.topics import Topics, offset_check, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import EventLoopPlace, HangingError, Place, Watchdog, end_after
 from streamapp.state.directory import StateDirectory
@@ -153,13 +152,8 @@ class StreamsRuntime(WorkerView):
             self._on_failure,
             self.plan.offset_reset,
             topics.first_new,
-            lambda found: check_offsets(
-                self.plan,
-                admin,
-                patterns.topics.partitions,
-                PATIENCE_SECONDS,
-                found,
-                patterns.topics.from_outside,
+            lambda found: offset_check(self.plan, admin, PATIENCE_SECONDS).check_outside(
+                found, patterns.topics.partitions, patterns.topics.from_outside
             ),
             {topic.name for sub in self.plan.subtopologies for topic in sub.repartition_topics},
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
@@ -16,12 +17,12 @@ from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_new_partitions
-from streamapp.runners.worker.clients import find_committed, find_topics
+from streamapp.runners.lost_offsets import OffsetCheck
+from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left
-from streamapp.runners.worker.other_offsets import check_all_offsets
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Topics", "create_topics", "existing_topics", "prepare_topics"]
+__all__ = ["Topics", "create_topics", "existing_topics", "offset_check", "prepare_topics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - No other topic tells the number of partitions of a repartition topic.
     - A changelog is missing although the group has committed offsets of its input.
     - A source topic was deleted and created anew since the group has committed its offsets.
-    - Tables have rows, but another tool has set offsets of the group, or the offsets of a topic are lost.
+    - Tables have rows, but another tool has set offsets of the group, or some offsets are lost.
     - A store would read rows that another definition has written.
     - An earlier version of the application has left records in a repartition topic that no operator reads now.
     """
@@ -81,7 +82,11 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     check_stores(plan, {tp: text for tp, (_, text) in there.items()}, existing)
-    from_outside = check_all_offsets(plan, admin, existing, timeout, there)
+    # A group without any offset may be about to get its first ones (`streamapp offsets reset`). If the group has lost
+    # its offsets, the tasks of a worker notice (`LiveTask`).
+    from_outside: Mapping[TopicPartition, int] = {}
+    if any(offset >= 0 for offset, _ in there.values()):
+        from_outside = offset_check(plan, admin, timeout).check(there, existing)
     known = {**existing, **counts}
     for sub in plan.subtopologies:
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)
@@ -99,6 +104,12 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     with_offsets = frozenset(tp.topic for tp, (offset, _) in positions.items() if offset >= 0)
     first_new = first_new_partitions({tp: offset for tp, (offset, _) in there.items()})
     return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside)
+
+
+def offset_check(plan: Plan, admin: LastingAdmin, timeout: float) -> OffsetCheck:
+    """The check that the rows of tables belong to the offsets of the group."""
+    ask = partial(find_committed, plan.config, seconds=timeout)
+    return OffsetCheck(plan, admin, consumer_settings(plan.config), timeout, ask)
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:

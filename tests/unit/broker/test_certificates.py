@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import OffsetSpec
 from cryptography import x509
 
-from streamapp.broker import KafkaSettings, certificates
+from streamapp.broker import KafkaSettings, bounded_reads, certificates
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
@@ -23,7 +24,8 @@ from streamapp.producer import SyncReliableProducer, idempotent, transactional
 from streamapp.producer.plain_client import PlainClient
 from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.records import OutputRecord, TopicPartition
-from streamapp.runners.worker import leftovers, producer
+from streamapp.runners.worker import producer
+from streamapp.runners.worker.clients import consumer_settings
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.sender import open_sender
 from tests.processes import until
@@ -104,13 +106,16 @@ def test_a_look_for_left_records_in_the_middle_of_a_replacement_has_the_files_be
     config = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties=properties(mine))
     opened(mine)
     shutil.copy(pems[1] / "client.crt", mine)
+    first = OffsetSpec.earliest()
     monkeypatch.setattr(
-        leftovers, "list_offsets", lambda admin, tps, latest: dict.fromkeys(tps, 5 if latest else 0)
+        bounded_reads,
+        "list_offsets",
+        lambda _, tps, spec, **__: dict.fromkeys(tps, 0 if spec == first else 5),
     )
-    monkeypatch.setattr(leftovers, "read_to_end", lambda *_: iter([b"a record"]))
+    monkeypatch.setattr(bounded_reads, "read_to_end", lambda *_: iter([b"a record"]))
     admin: Any = None
     left = TopicPartition("app-old-repartition", 0)
-    assert [*leftovers.with_records(config, admin, {left: 2})] == [left]
+    assert [*bounded_reads.with_records(consumer_settings(config), admin, {left: 2}, 30)] == [left]
 
 
 def test_the_desk_reads_in_the_middle_of_a_replacement(pems: tuple[Path, Path], mine: Path) -> None:

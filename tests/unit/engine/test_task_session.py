@@ -23,6 +23,7 @@ from streamapp.engine.feed import Feed
 from streamapp.engine.metadata import encode_metadata
 from streamapp.engine.runner_ports import InMemory, Position, StateHome, TaskEnvironment
 from streamapp.engine.task_session import Restoration, TaskSession, commit
+from streamapp.engine.topic_notes import note_of_topics, noted_by_task, noted_topics
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch
 from streamapp.serdes import LongSerde
@@ -155,6 +156,20 @@ def test_a_commit_of_very_many_inputs_leaves_out_the_notes_about_stores(
     assert committed == Position(2, encode_metadata(1, {"some stores": 0}))
 
 
+def test_the_first_inputs_of_very_many_keep_their_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All inputs lost their notes, so a topic without offsets was not noticed afterwards."""
+    text = encode_metadata(1, {"all stores": 0, note_of_topics(["in", "other"], ["in", "other"]): 0})
+    positions = {
+        TopicPartition(topic, number): Position(2, text) for topic in ("in", "other") for number in (0, 1)
+    }
+    short = Position(2, encode_metadata(1, {"some stores": 0}))
+    monkeypatch.setattr(task_session, "MOST_METADATA", 4 * len(text) - 1)
+    others = [TopicPartition("other", number) for number in (0, 1)]
+    assert task_session._bounded(positions) == positions | {others[1]: short}
+    monkeypatch.setattr(task_session, "MOST_METADATA", 2 * len(text) + 2 * len(short.metadata))
+    assert task_session._bounded(positions) == positions | dict.fromkeys(others, short)
+
+
 def test_a_task_that_has_read_nothing_commits_where_it_began() -> None:
     """A worker that slept while others had its tasks was not refused: it took the ends of their changelogs for its own."""
     sent = Sent()
@@ -162,7 +177,8 @@ def test_a_task_that_has_read_nothing_commits_where_it_began() -> None:
     session.continue_from({IN: encode_metadata(5, {})}, {IN: 4})
     session.start()
     session.task.commit_needed = True  # as after a punctuator of wall-clock time
-    notes = dict.fromkeys(["store counts: values by key, StringSerde/LongSerde", "all stores"], 5)
+    about_store = ["store counts: values by key, StringSerde/LongSerde", "all stores"]
+    notes = dict.fromkeys([*about_store, note_of_topics(["in"], ["in"])], 5)
     assert session.commit_positions() == {IN: Position(4, encode_metadata(5, notes))}
     with pytest.raises(BrokerError):
         commit([session], steps)
@@ -325,3 +341,50 @@ def test_an_input_that_goes_on_holds_the_others_back(goes_on: bool) -> None:
     assert [record.timestamp for record in sent.records] == ([1, 2] if goes_on else [1, 2, 5])
     feed.close()
     assert (here.closed, there.closed) == (1, 1)
+
+
+def of_two_topics(committed: Mapping[TopicPartition, Position], environment: TaskEnvironment) -> TaskSession:
+    """A session that goes on from these positions, in a process with this environment."""
+    session = TaskSession(environment, environment.plan.subtopologies[0], 0, InMemory())
+    texts = {tp: committed[tp].metadata if tp in committed else "" for tp in (IN, OTHER)}
+    starts = {tp: committed[tp].offset if tp in committed else 0 for tp in (IN, OTHER)}
+    session.continue_from(texts, starts)
+    session.start()
+    return session
+
+
+def test_the_offset_of_an_idle_input_notes_the_first_offset_of_another_input() -> None:
+    """The offset of the other input was deleted. The offset that was left did not know of it."""
+    builder = StreamsBuilder()
+    builder.stream(["in", "other"], **TEXTS).group_by_key().count(materialized=Materialized("counts"))
+    environment = TaskEnvironment(builder.build().plan(StreamsConfig("app")), Sent(), wall_clock_ms=lambda: 0)
+    committed: dict[TopicPartition, Position] = {}
+    for tp, noted in ((IN, {IN}), (OTHER, {IN, OTHER})):
+        session = of_two_topics(committed, environment)
+        session.task.enqueue(tp, records(0))
+        session.task.process()
+        committed |= commit([session], Steps(Sent()))
+        assert noted_by_task({IN: committed[IN].metadata}, [IN, OTHER]) == noted
+        session.task.enqueue(tp, records(1))
+        session.task.process()
+        later = commit([session], Steps(Sent()))
+        assert later.keys() == {tp}  # only the first commit has inputs without a record
+        session.close()
+    assert committed[IN].offset == 1
+
+
+def test_a_task_notes_the_topics_of_all_tasks_of_its_process() -> None:
+    """Before the second start, tasks noted their own topics only."""
+    builder = StreamsBuilder()
+    for topic in ("in", "other"):
+        builder.stream(topic, **TEXTS).group_by_key().count()
+    environment = TaskEnvironment(builder.build().plan(StreamsConfig("app")), Sent(), wall_clock_ms=lambda: 0)
+    noted = []
+    for sub, tp in zip(environment.plan.subtopologies, (IN, OTHER), strict=True):
+        session = TaskSession(environment, sub, 0, InMemory())
+        session.start()
+        session.task.enqueue(tp, records(0))
+        session.task.process()
+        text = commit([session], Steps(Sent()))[tp].metadata
+        noted.append((noted_topics([text], ["in", "other"]), noted_by_task({tp: text}, [IN, OTHER])))
+    assert noted == [({"in"}, {IN}), ({"in", "other"}, {OTHER})]

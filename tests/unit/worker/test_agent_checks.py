@@ -226,7 +226,7 @@ class Seeking(AgentConsumer):
             consumer_generation_id=7,
             topics=SimpleNamespace(acks_enabled_for=lambda _: True),
             agents={},
-            tables=SimpleNamespace(with_rows=None),
+            tables=SimpleNamespace(with_rows=None, values=list),
         )
         self._thread = SimpleNamespace(watch_removals=lambda found, note: None)
         self._member, self._turn, self._batch, self._behind = member, 0, 0, False
@@ -235,7 +235,12 @@ class Seeking(AgentConsumer):
         self._fetching = asyncio.Lock()
         self._active_partitions, self._buffered_partitions = {ORDERS}, set()
         self.not_waiting_next_records, self.can_resume_flow, self.suspend_flow = Event(), Event(), Event()
-        self._looked_for_left, self._with_offsets, self._noted = True, set(), frozenset()
+        self._looked_for_left, self._with_offsets, self._noted, self._bare = (
+            True,
+            set(),
+            frozenset(),
+            frozenset(),
+        )
         self.handed_out: list[int] = []
         self.resume_flow()
 

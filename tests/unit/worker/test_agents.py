@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 from faust.exceptions import ProducerSendError
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP, FutureMessage
+from faust.types import TP, FutureMessage, PendingMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.finished import Progress
-from streamapp.runners.worker.agents.sends import AgentProducer, BoundSends
+from streamapp.runners.worker.agents.sends import WRITTEN, AgentProducer, BoundSends
 from streamapp.runners.worker.agents.taken_batches import note_batch
 from streamapp.runners.worker.agents.topics import regrouped_by_agents
 
@@ -275,7 +275,9 @@ def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
         )
         producer = AgentProducer(app.transport)
         changelog = SimpleNamespace(get_topic_name=lambda: "flights-seen-changelog")
-        producer.send_soon(FutureMessage(SimpleNamespace(channel=changelog, partition=3)))
+        change = FutureMessage(PendingMessage(changelog, b"k", b"1", 3, None, None, None, None, None))
+        producer.send_soon(change)
+        assert change.message.headers == {WRITTEN: b""}  # by which the rows of streamapp are known
 
     if case != "another worker has it":
         asyncio.run(judge())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -55,6 +55,7 @@ class Fetcher:
     at_end = True
     asks = False
     without_offset: frozenset[TopicPartition] = frozenset()
+    ends: Mapping[TopicPartition, int] = {}
     to_commit: frozenset[TopicPartition] = frozenset()
 
     def __init__(self, *_: Any) -> None:

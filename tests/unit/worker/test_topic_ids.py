@@ -20,6 +20,7 @@ from streamapp.engine.metadata import (
     marks_of,
     topic_ids_in,
 )
+from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners import topic_ids
@@ -246,3 +247,22 @@ def test_a_task_of_very_many_inputs_keeps_its_notes() -> None:
     assert decode_metadata(few)[1] == {f"{TOPIC_ID}{'B' * 22}": 0, notes[0]: 6, notes[1]: 6}
     (short,) = topic_ids_in(more)
     assert decode_metadata(more)[1] == {"topic id": int(short.removeprefix("#")), notes[0]: 6, notes[1]: 6}
+
+
+@pytest.mark.parametrize("inputs", [1, 20, 36, 50, 60, 85, 100])
+def test_the_note_of_topics_has_room_with_any_number_of_inputs(inputs: int) -> None:
+    """The ids of 36 to 85 inputs left no room for the note, so the loss of one topic was not seen."""
+    times, topics = RememberedTimes(), [f"topic{number}" for number in range(inputs)]
+    times.remember("KSTREAM-AGGREGATE-0000000001.stream-time", lambda: 7)
+    notes = ["store orders-of-customers: values by key, StringSerde/LongSerde", "all stores"]
+    note = note_of_topics(topics, topics)
+    texts = [times.encode(6, f"{number:022}", notes, inputs, note) for number in range(inputs)]
+    union: dict[str, int] = {}
+    for text in texts:
+        names = decode_metadata(text)[1]
+        assert {*notes, note} <= names.keys()
+        assert noted_topics([text], topics) == noted_as_own([text], topics) == set(topics)
+        union |= names
+    assert len(encode_metadata(6, union)) <= METADATA_LIMIT  # Kafka Streams writes all names with each input
+    whole = topic_ids_in(texts[0]) == {"0" * 22}
+    assert whole == (inputs <= 36)

@@ -122,18 +122,19 @@ def left_retries(survey: Survey) -> Found:
 
 @check(
     "SA408",
-    "tables have rows, and the group has no committed offsets",
+    "tables have rows, and committed offsets are missing",
     "stalls",
     reason="Rows and offsets are committed together, so the offsets have expired (offsets.retention.minutes) or were "
-    "deleted. Or somebody has copied the changelogs from another cluster without the offsets. Workers refuse to start, "
-    "because the tables would count records twice, or lack records.",
+    "deleted. If only one topic or partition lacks them, the other offsets note that there were some. Or somebody has "
+    "copied the changelogs from another cluster without the offsets. Workers refuse to start, because the "
+    "tables would count records twice, or lack records.",
     remedy="Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables, choose the next "
-    "records: `streamapp offsets reset APPLICATION --to-latest --keep-tables --execute`, or with --to-time.",
+    "records: `streamapp offsets reset APPLICATION --to-latest --keep-tables --execute`, or with --to-time. If the "
+    "finding names topics, give them with --topic.",
     page="operations.md#tables-contradict-new-offsets",
 )
 def rows_without_offsets(survey: Survey) -> Found:
-    for topic, count in survey.rows_without_offsets.items():
-        yield topic, f"the log has {counted(count, 'offset')}"
+    yield from survey.rows_without_offsets.items()
 
 
 @check(
@@ -144,7 +145,8 @@ def rows_without_offsets(survey: Survey) -> Found:
     "tables belong to other offsets, so the tables would count records twice, or lack records. Workers refuse to "
     "start.",
     remedy="Stop all workers. To compute all tables anew, run `streamapp reset`. To keep the tables and go on at these "
-    f"offsets, run {KEEP_TABLES}. Use `streamapp offsets reset` to move offsets: the command names such tables first.",
+    f"offsets, run {KEEP_TABLES}. For topics of agents, write --group and the application id in place of APPLICATION. "
+    "Use `streamapp offsets reset` to move offsets: the command names such tables first.",
     page="operations.md#offsets-that-another-tool-has-set",
 )
 def offsets_from_outside(survey: Survey) -> Found:

@@ -26,15 +26,14 @@ from mode import Service
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.engine.metadata import MOST_METADATA, metadata_of
 from streamapp.engine.runner_ports import Position
-from streamapp.engine.topic_notes import note_of_topics, noted_topics
+from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
-from streamapp.runners.lost_offsets import agents_without_offsets
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
-from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import AgentProducer
+from streamapp.runners.worker.agents.table_offsets import check_tables
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
@@ -42,7 +41,6 @@ from streamapp.runners.worker.clients import (
     admin_client,
     cannot_be_read,
     find_committed,
-    find_topics,
     list_offsets,
 )
 from streamapp.runners.worker.group import close_while_joining, watch_membership
@@ -191,7 +189,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._too_early: dict[TP, int] = {}
         """The offset of the first record that was fetched before its partition was set to the group's position."""
         self._begun: dict[TP, int] = {}
-        """The positions at the ends of logs at which reading began, and which the group has not committed yet."""
+        """The positions at which reading began, and which have to be committed: those at the ends of logs, and those
+        without metadata."""
         self._limits: dict[TP, int] | None = None
         """The last positions that may be committed, after a failure or when the worker stops. None: no limits."""
         self._read_offset = _NoOffsets()
@@ -218,6 +217,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """The topics in which the group has committed offsets, as far as this worker knows."""
         self._noted: Set[str] = frozenset()
         """The topics of ``_with_offsets`` that the metadata of each offset of this worker's partitions names."""
+        self._bare: Set[str] = frozenset()
+        """The topics in which the group has offsets without metadata, in partitions of other workers."""
         self._ids: dict[str, str] = {}
         """The ids of the agents' topics when this worker first read them. Commits name these ids."""
         self._looked_for_left = False
@@ -347,9 +348,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
         self._committed_there = {tp: each for tp, each in found.items() if each[0] >= 0}
         topics = {*topics_of_agents(self.app), *(tp.topic for tp in found)}
-        noted = [noted_topics([metadata], topics) for _, metadata in self._committed_there.values()]
-        self._with_offsets = {tp.topic for tp in self._committed_there}.union(*noted)
-        self._noted = self._with_offsets.intersection(*noted)
+        texts = [metadata for _, metadata in self._committed_there.values()]
+        self._with_offsets = {tp.topic for tp in self._committed_there} | noted_topics(texts, topics)
+        self._noted = self._with_offsets.intersection(*(noted_as_own([text], topics) for text in texts))
         return {TP(*tp): offset for tp, (offset, _) in found.items()}
 
     def _compare_topics(self, topics: Set[str]) -> None:
@@ -405,17 +406,18 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self.fail(exc, None)
             return
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
-        tables: AgentTableManager = self.app.tables
-        without = {tp.topic for tp in found} - {tp.topic for tp in committed}
-        if without and (table := tables.with_rows) is not None:
+        outside: dict[TP, int] = {}
+        if changelogs_of_agents(self.app):
             try:
                 # Other workers may have all partitions of another topic, so the topics of all agents count. Topics of
                 # the topology do not count, because their offsets may be there although the others are lost.
                 topics = {*topics_of_agents(self.app), *(tp.topic for tp in found)}
-                await asyncio.to_thread(self._check_offsets, table, topics)
+                bare = await asyncio.to_thread(check_tables, self.app, topics)
             except StreamsError as exc:
                 await self.fail(exc, None)
                 return
+            outside = {tp: offset for tp, offset in committed.items() if TopicPartition(*tp) in bare}
+            self._bare = {tp.topic for tp in bare if TP(*tp) not in outside}
         new = found.keys() - committed.keys()
         async with self._fetching:
             if self._member is not member:
@@ -435,44 +437,13 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._placed.update(found)
             self._turn += 1
             self._seamless = True
-            self._begun = begun
+            self._begun = begun | outside
             if found and not self._looked_for_left:
                 self._looked_for_left = True
                 self.add_future(self._tell_left())
-            if begun:
+            if self._begun:
                 # No record is fetched meanwhile. If the commit fails, the next commit tries again.
                 await self._commit_done(None)
-
-    def _check_offsets(self, table: str, topics: Set[str]) -> None:
-        """Looks for offsets of the group in all partitions of the topics, because a table of agents has rows.
-
-        With exactly_once_v2, raises `TopologyError` if there is no offset at all, because rows and offsets are
-        committed together. Raises the same error if a topic has no offset, although offsets of another topic note that
-        the group has committed there. With at_least_once, logs a warning instead: a worker that was killed before its
-        first commit also leaves rows.
-
-        The rows may also come from an agent that reads a channel in memory, whose messages have no offsets. So in such
-        an application, topics without a record raise no error.
-        """
-        config, admin = self.app.config, admin_client(self.app.config)
-        existing = find_topics(config, admin, PATIENCE_SECONDS).topics
-        wanted = [
-            TopicPartition(topic, number)
-            for topic in topics & existing.keys()
-            for number in existing[topic].partitions
-        ]
-        found = find_committed(config, wanted, PATIENCE_SECONDS)
-        present = {tp.topic for tp, (offset, _) in found.items() if offset >= 0}
-        lost = topics if not present else noted_topics((text for _, text in found.values()), topics) - present
-        if not lost:
-            return
-        in_memory = any(not hasattr(agent.channel, "topics") for agent in self.app.agents.values())
-        if not present and in_memory and not any(list_offsets(admin, wanted, latest=True).values()):
-            return
-        error = agents_without_offsets(config.application_id, table, lost)
-        if config.exactly_once:
-            raise error
-        logger.warning("%s", error)
 
     def _note_removed(self, tp: TP, position: int, begin: int) -> None:
         if self.removed.note(TopicPartition(*tp), position, begin):
@@ -573,7 +544,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return False
         producer: AgentProducer = self.app.producer
         await producer.settle()
-        with_offsets = self._with_offsets | {tp.topic for tp in due}
+        with_offsets = (self._with_offsets | {tp.topic for tp in due}) - self._bare
         due, notes = self._noting(due, with_offsets)
         if self._transactions is None:
             done = await self._commit_alone(due, member, notes)
@@ -606,7 +577,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """
         if not changelogs_of_agents(self.app):
             return due, ()
-        note = note_of_topics(topics)
+        note = note_of_topics(topics, topics)
         most = MOST_METADATA // (len(metadata_of(None, note)) + _OTHER_LETTERS)
         if topics != self._noted:
             every = {tp: at for tp in self._placed if (at := self._committed_offset[tp])} | due

@@ -36,6 +36,7 @@ from streamapp.runners.worker.topics import create_topics
 
 __all__ = [
     "PARTITIONS_OF_TABLE",
+    "WRITTEN",
     "AgentProducer",
     "BoundMessage",
     "BoundSends",
@@ -54,6 +55,8 @@ PARTITIONS_OF_TABLE = (
 """The remedy if a topic of agents has another number of partitions than the changelog of a table."""
 _SMALLER = REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]
 _NO_PARTITION = REMEDIES[KafkaError._UNKNOWN_PARTITION]
+WRITTEN = "streamapp"
+"""The header of each row that agents write into the changelog of a table. Plain Faust writes and reads none."""
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
 
@@ -298,9 +301,12 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         self._failure: BrokerError | None = None
 
     def send_soon(self, fut: FutureMessage) -> None:
-        topic = fut.message.channel.get_topic_name()
-        if topic in self.app.tables.changelog_topics and fut.message.partition is not None:
-            self._check_owner(TP(topic, fut.message.partition))
+        message = fut.message
+        topic = message.channel.get_topic_name()
+        if topic in self.app.tables.changelog_topics:
+            if message.partition is not None:
+                self._check_owner(TP(topic, message.partition))
+            fut.message = message._replace(headers={**dict(message.headers or ()), WRITTEN: b""})
         if not self.app._attachments.take_over(fut):
             self._watch(fut, topic)
             super().send_soon(fut)
