@@ -119,9 +119,13 @@ class App(faust.App):  # type: ignore[misc]
             config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
         check_properties(config.client_properties)
         self.config: StreamsConfig = connected(config)
+        built = None if topology is None else _build(topology, self.config)
         settings |= faust_of(self.config, settings)
-        kept = _AGENT_SETTINGS if topology is None else _TOPOLOGY_SETTINGS
+        kept = _AGENT_SETTINGS if built is None else _TOPOLOGY_SETTINGS
         settings = {**_faust_settings(self.config), **kept, **settings}
+        if built is not None:
+            # The leader is the worker with the first task. Without tasks, Faust finds the leader by a topic of its own.
+            settings.setdefault("topic_disable_leader", bool(built.plan(self.config).subtopologies))
         if datadir is not None:
             settings["datadir"] = str(datadir)
         if topology is not None and settings.get("table_standby_replicas") == 0:
@@ -146,10 +150,10 @@ class App(faust.App):  # type: ignore[misc]
         self._watchdog: Watchdog | None = None
         """Ends the process if the event loop hangs. None in an application with a topology, whose `StreamsRuntime` has
         a watchdog of its own."""
-        if topology is not None:
+        if built is not None:
             self._streams = StreamsRuntime(
                 self,
-                _build(topology, self.config),
+                built,
                 self.config,
                 listeners=listeners,
                 shutdown_timeout=shutdown_timeout,
@@ -306,7 +310,6 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
     "Router": "streamapp.web.router.StreamsRouter",
     "TableManager": StreamsTableManager,
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
-    "topic_disable_leader": True,  # the leader is the worker with the first task
 }
 
 

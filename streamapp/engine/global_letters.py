@@ -24,13 +24,18 @@ TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 def makes_letters(plan: Plan) -> bool:
     """True if records of global topics can become dead letters.
 
-    The result is True if ``dead_letter_queue_topic`` is set, or if a function can make letters for topics of its own.
-    This function may be the handler for deserialization or processing, or ``on_error`` of a global table.
+    The ``on_error`` of a global table decides; without ``on_error``, the handlers for deserialization and processing
+    decide. A function can make letters for topics of its own. Other answers need ``dead_letter_queue_topic``.
     """
     config = plan.config
     handlers = config.deserialization_exception_handler, config.processing_exception_handler
-    answers = (store.source.on_error for store in plan.global_stores)
-    return config.dead_letter_queue_topic is not None or any(map(callable, (*handlers, *answers)))
+    makes = {"continue", "dead_letter"} if config.dead_letter_queue_topic is not None else set()
+    answers = [
+        answer
+        for store in plan.global_stores
+        for answer in (handlers if store.source.on_error is None else (store.source.on_error,))
+    ]
+    return any(callable(answer) or answer in makes for answer in answers)
 
 
 class GlobalLetters:

@@ -163,6 +163,10 @@ def test_a_worker_looks_for_letters_that_only_on_error_makes(describe: Describe)
     bare = StreamsConfig("app")
     assert makes_letters(built(describe, own, bare).plan())
     assert not makes_letters(built(describe, "skip", bare).plan())
+    with_topic = bare.replace(dead_letter_queue_topic="dead", deserialization_exception_handler="continue")
+    assert makes_letters(built(describe, None, with_topic).plan())
+    assert makes_letters(built(describe, "dead_letter", with_topic).plan())
+    assert not makes_letters(built(describe, "skip", with_topic).plan())
 
 
 @GLOBALS
