@@ -122,10 +122,10 @@ class App(faust.App):  # type: ignore[misc]
         built = None if topology is None else _build(topology, self.config)
         settings |= faust_of(self.config, settings)
         kept = _AGENT_SETTINGS if built is None else _TOPOLOGY_SETTINGS
-        settings = {**_faust_settings(self.config), **kept, **settings}
-        if built is not None:
+        if built is not None and not built.plan(self.config).subtopologies:
             # The leader is the worker with the first task. Without tasks, Faust finds the leader by a topic of its own.
-            settings.setdefault("topic_disable_leader", bool(built.plan(self.config).subtopologies))
+            kept = kept | {"topic_disable_leader": False}
+        settings = {**_faust_settings(self.config), **kept, **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
         if topology is not None and settings.get("table_standby_replicas") == 0:
@@ -264,7 +264,8 @@ class App(faust.App):  # type: ignore[misc]
 
     def is_leader(self) -> bool:
         """True in at most one worker of the application, which runs the tasks and timers with ``on_leader=True``."""
-        return self.streams.is_leader() if self._runs_topology else super().is_leader()
+        has_tasks = self._runs_topology and self.streams.plan.subtopologies
+        return self.streams.is_leader() if has_tasks else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:
         """Faust's LiveCheck (end-to-end tests in production) for this application. LiveCheck is a Faust application of
@@ -310,6 +311,7 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
     "Router": "streamapp.web.router.StreamsRouter",
     "TableManager": StreamsTableManager,
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
+    "topic_disable_leader": True,
 }
 
 

@@ -21,3 +21,8 @@ app = App(
     datadir=os.environ["DATADIR"],
     web_port=int(os.environ["WEB_PORT"]),
 )
+
+
+@app.timer(interval=0.5, on_leader=True)
+async def on_leader() -> None:
+    print("leads", flush=True)
