@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from streamapp._base.counted import counted
-from streamapp.engine.global_letters import makes_letters
+from streamapp.engine.global_letters import NO_WRITER, letter_cause
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import ConfigError
 from streamapp.state.files import file_limit, files_needed, raise_file_limit, too_few_files
@@ -39,15 +39,13 @@ def check_timeouts(plan: Plan) -> None:
 
 
 def check_letters(plan: Plan) -> None:
-    """Raises `ConfigError` if a plan without tasks may make dead letters of records of global tables.
+    """Raises `ConfigError` if a plan without tasks makes dead letters of records of global tables.
 
-    The worker with the first task writes these letters (`GlobalLetters`), so nobody would write them.
+    The worker with the first task writes these letters (`GlobalLetters`), so nobody would write them. The answers of a
+    function are not known before a record fails, so `GlobalStores` refuses the letters of a function.
     """
-    if not plan.subtopologies and makes_letters(plan):
-        raise ConfigError(
-            "the topology has global tables only, so no worker has the first task, which would write the dead letters "
-            'of these tables. Give them on_error="skip" or "fail", or add a stream or a table to the topology'
-        )
+    if not plan.subtopologies and (cause := letter_cause(plan)) is not None:
+        raise ConfigError(f"{cause}, but {NO_WRITER}")
 
 
 def check_file_limit(tasks: int) -> None:

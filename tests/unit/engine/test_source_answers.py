@@ -170,6 +170,18 @@ def test_a_worker_looks_for_letters_that_only_on_error_makes(describe: Describe)
 
 
 @GLOBALS
+def test_a_worker_looks_for_letters_of_records_that_global_tables_drop(describe: Describe) -> None:
+    """A worker that did not look would write these letters again after each start."""
+    config = StreamsConfig("app", dead_letter_queue_topic="dead", dead_letter_drops=("null_key",))
+    topology = built(describe, "skip", config)
+    assert makes_letters(topology.plan())
+    if describe is global_table:
+        with TopologyTestDriver(topology) as driver:
+            driver.pipe_raw("rows", None, b"1", 1)
+            assert driver.create_output_topic("dead", TEXT, TEXT).read_values() == ["1"]
+
+
+@GLOBALS
 def test_the_log_does_not_say_that_each_process_sends_the_letter(
     describe: Describe, caplog: pytest.LogCaptureFixture
 ) -> None:
