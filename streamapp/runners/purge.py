@@ -50,6 +50,10 @@ class Purge:
         """Notes the offsets below which no task reads a record again."""
         self._needless.update(needless)
 
+    def forget(self) -> None:
+        """Forgets the noted offsets, because a command may have moved the group back, or deleted its topics."""
+        self._needless.clear()
+
     def ask_if_due(self) -> None:
         """Asks the brokers to delete the noted records if the interval is over. Call this method often, also while
         nothing is committed: otherwise the records of the last commits stay as long as no input arrives."""

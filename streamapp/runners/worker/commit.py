@@ -163,6 +163,10 @@ class Committer:
         self._committed.clear()
         self._outputs.forget_refusals()
 
+    def forget_purge(self) -> None:
+        """Forgets which records no task reads again, because the group was without this worker for a while."""
+        self._purge.forget()
+
     def close(self) -> None:
         self._ledger.close()
         self._outputs.close()
