@@ -119,8 +119,12 @@ class App(faust.App):  # type: ignore[misc]
             config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
         check_properties(config.client_properties)
         self.config: StreamsConfig = connected(config)
+        built = None if topology is None else _build(topology, self.config)
         settings |= faust_of(self.config, settings)
-        kept = _AGENT_SETTINGS if topology is None else _TOPOLOGY_SETTINGS
+        kept = _AGENT_SETTINGS if built is None else _TOPOLOGY_SETTINGS
+        if built is not None and not built.plan(self.config).subtopologies:
+            # The leader is the worker with the first task. Without tasks, Faust finds the leader by a topic of its own.
+            kept = kept | {"topic_disable_leader": False}
         settings = {**_faust_settings(self.config), **kept, **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
@@ -146,10 +150,10 @@ class App(faust.App):  # type: ignore[misc]
         self._watchdog: Watchdog | None = None
         """Ends the process if the event loop hangs. None in an application with a topology, whose `StreamsRuntime` has
         a watchdog of its own."""
-        if topology is not None:
+        if built is not None:
             self._streams = StreamsRuntime(
                 self,
-                _build(topology, self.config),
+                built,
                 self.config,
                 listeners=listeners,
                 shutdown_timeout=shutdown_timeout,
@@ -260,7 +264,8 @@ class App(faust.App):  # type: ignore[misc]
 
     def is_leader(self) -> bool:
         """True in at most one worker of the application, which runs the tasks and timers with ``on_leader=True``."""
-        return self.streams.is_leader() if self._runs_topology else super().is_leader()
+        has_tasks = self._runs_topology and self.streams.plan.subtopologies
+        return self.streams.is_leader() if has_tasks else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:
         """Faust's LiveCheck (end-to-end tests in production) for this application. LiveCheck is a Faust application of
@@ -306,7 +311,7 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
     "Router": "streamapp.web.router.StreamsRouter",
     "TableManager": StreamsTableManager,
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
-    "topic_disable_leader": True,  # the leader is the worker with the first task
+    "topic_disable_leader": True,
 }
 
 

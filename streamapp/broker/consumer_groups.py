@@ -113,7 +113,7 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
     )
     raise StreamsError(
         f"the group {group} has {counted(len(found.members), 'member')} ({members}). Stop them first; a killed "
-        f"member stays in the group for {wait}"
+        f"member, or a stopped one with a group_instance_id, stays in the group for {wait}"
     )
 
 

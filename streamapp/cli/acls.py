@@ -14,6 +14,7 @@ from streamapp.operations.acls import (
     Acl,
     acls_of_agents,
     acls_of_consumers,
+    acls_of_leader,
     acls_of_producer,
     acls_of_relay,
     acls_of_topology,
@@ -90,12 +91,10 @@ def _of_app(app: Any) -> set[Acl]:
 
     found = acls_of_consumers(app.config, app.consumers)
     found |= acls_of_agents(topics_of_agents(app), changelogs_of_agents(app))
+    if not app.conf.topic_disable_leader:
+        found |= acls_of_leader(f"{app.conf.id}-__assignor-__leader")
     if not hasattr(app, "streams"):
-        return found | acls_of_worker(app.config, _leader_topic(app))
+        return found | acls_of_worker(app.config)
     plan = app.streams.plan
     patterns = any(source.pattern for sub in plan.subtopologies for source in sub.sources)
     return found | acls_of_topology(plan, Subject.of_plan(plan).topics if patterns else {})
-
-
-def _leader_topic(app: Any) -> str | None:
-    return None if app.conf.topic_disable_leader else f"{app.conf.id}-__assignor-__leader"

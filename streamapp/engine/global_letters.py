@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from streamapp._base.letter_cycles import MAKES_LETTERS
 from streamapp.engine.collector import NoWayOut, ResultRefused
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.judging import send_letter
@@ -12,10 +13,17 @@ from streamapp.errors import BrokerError
 from streamapp.records import Headers, OutputRecord, TopicPartition, payload_bytes
 from streamapp.topology.plan import Plan
 
-__all__ = ["GlobalLetters", "LetterCollector", "TakeLetter", "makes_letters"]
+__all__ = ["NO_WRITER", "GlobalLetters", "LetterCollector", "TakeLetter", "letter_cause", "makes_letters"]
 
 MAX_BYTES = 16 * 1024 * 1024
 """The limit in bytes of the letters that wait in a process: keys, values and headers."""
+
+NO_WRITER = (
+    "the topology has global tables only, so no worker has the first task, which would write the dead letters of these "
+    'tables. Give the tables on_error="skip" or "fail" and leave dead_letter_drops empty, or add a stream or a table '
+    "to the topology"
+)
+"""The reason why a topology without tasks may have no dead letters, and the remedy."""
 
 TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 """Takes a letter. The arguments are the partition and the offset of its record in the global topic, and the letter."""
@@ -24,13 +32,33 @@ TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 def makes_letters(plan: Plan) -> bool:
     """True if records of global topics can become dead letters.
 
-    The result is True if ``dead_letter_queue_topic`` is set, or if a function can make letters for topics of its own.
-    This function may be the handler for deserialization or processing, or ``on_error`` of a global table.
+    A function as answer can make letters for topics of its own, and `letter_cause` has the other causes.
     """
+    return letter_cause(plan) is not None or any(map(callable, _answers(plan)))
+
+
+def letter_cause(plan: Plan) -> str | None:
+    """The setting by which records of global topics become dead letters. None: only a function makes them, if any.
+
+    The ``on_error`` of a global table decides; without ``on_error``, the handlers for deserialization and processing
+    decide. With ``dead_letter_drops``, records that a store drops become letters, too.
+    """
+    if not plan.global_stores or plan.config.dead_letter_queue_topic is None:
+        return None
+    if plan.config.dead_letter_drops:
+        return f"dead_letter_drops is {plan.config.dead_letter_drops!r}"
+    made = [answer for answer in _answers(plan) if answer in MAKES_LETTERS]
+    return f'an on_error or an exception handler is "{made[0]}"' if made else None
+
+
+def _answers(plan: Plan) -> list[object]:
     config = plan.config
-    handlers = config.deserialization_exception_handler, config.processing_exception_handler
-    answers = (store.source.on_error for store in plan.global_stores)
-    return config.dead_letter_queue_topic is not None or any(map(callable, (*handlers, *answers)))
+    handlers = (config.deserialization_exception_handler, config.processing_exception_handler)
+    return [
+        answer
+        for store in plan.global_stores
+        for answer in (handlers if store.source.on_error is None else (store.source.on_error,))
+    ]
 
 
 class GlobalLetters:

@@ -17,6 +17,7 @@ __all__ = [
     "Acl",
     "acls_of_agents",
     "acls_of_consumers",
+    "acls_of_leader",
     "acls_of_producer",
     "acls_of_relay",
     "acls_of_topology",
@@ -51,11 +52,14 @@ def acls_of_agents(reads: Iterable[str], tables: Iterable[str]) -> set[Acl]:
     }
 
 
-def acls_of_worker(config: StreamsConfig, leader: str | None) -> set[Acl]:
-    """The rights of a worker without a topology. ``leader`` is the topic by which Faust finds a leader, if any."""
+def acls_of_leader(topic: str) -> set[Acl]:
+    """The rights to the topic by which Faust finds a leader."""
+    return {Acl("topic", topic, operation) for operation in ("Read", "Create")}
+
+
+def acls_of_worker(config: StreamsConfig) -> set[Acl]:
+    """The rights of a worker without a topology, except those to the topic of its leader."""
     found = {Acl("group", config.application_id, "Read")} | _of_letters(config)
-    if leader is not None:
-        found |= {Acl("topic", leader, operation) for operation in ("Read", "Create")}
     if config.exactly_once:
         found.add(Acl("transactional-id", f"{config.application_id}-agents-", "Write", "prefixed"))
     return found

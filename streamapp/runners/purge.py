@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 60.0
 
 
 class Purge:
-    """Asks the brokers, at the first commit after each ``interval_ms``, to delete records that no task reads again.
+    """Asks the brokers, once in each ``interval_ms``, to delete records that no task reads again.
 
     The caller never waits for an answer.
     """
@@ -50,16 +50,21 @@ class Purge:
         """Notes the offsets below which no task reads a record again."""
         self._needless.update(needless)
 
+    def forget(self) -> None:
+        """Forgets the noted offsets, because a command may have moved the group back, or deleted its topics."""
+        self._needless.clear()
+
     def ask_if_due(self) -> None:
-        """Asks the brokers to delete the noted records if the interval is over."""
+        """Asks the brokers to delete the noted records if the interval is over. Call this method often, also while
+        nothing is committed: otherwise the records of the last commits stay as long as no input arrives."""
         waited = time.monotonic() - self._last
-        answered = all(future.done() for future in self._asked.values())
-        if waited < self._interval or (not answered and waited < _ANSWER_SECONDS):
+        if waited < self._interval:
+            return
+        if waited < _ANSWER_SECONDS and not all(future.done() for future in self._asked.values()):
             return
         self._last = time.monotonic()
         self._note_answers()
         due = {tp: offset for tp, offset in self._needless.items() if offset > self._purged.get(tp, 0)}
-        self._needless.clear()
         if due:
             below = [RdTopicPartition(*tp, at) for tp, at in due.items()]
             self._asked = self._admin.delete_records(below, request_timeout=NO_TIMEOUT)

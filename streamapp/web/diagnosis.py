@@ -94,7 +94,7 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "The worker restores its tables from their changelogs.",
                 "Each task processes records, and its tables can be read, when its restore is complete.",
             )
-        case state if status.has_topology and is_spare(state, status.tasks, status.standbys):
+        case state if status.has_tasks and is_spare(state, status.tasks, status.standbys):
             yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
 
 

@@ -157,8 +157,8 @@ class WorkerStatus:
     agents_wait_for: str | None = None
     """The address of the leader, while the leader's agents need other topics and the agents here wait. None: they do
     not wait."""
-    has_topology: bool = True
-    """False for an application with agents or consumers only, which never has tasks."""
+    has_tasks: bool = True
+    """False for an application with agents, consumers or global tables only, which never has tasks."""
     lost_records: Mapping[str, int] = field(default_factory=dict)
     """The records of ``dropped_records`` by task, each counted once, although several operators may drop it."""
     processed: int = 0

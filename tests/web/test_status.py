@@ -517,7 +517,7 @@ async def test_agents_that_wait_for_another_version(serve: Serve) -> None:
     """The worker was ready, and neither its findings nor its log said that its agents idled."""
     watched = Watched()
     watched.source.worker = dataclasses.replace(
-        watched.source.worker, agents_wait_for="http://leader:6066", has_topology=False
+        watched.source.worker, agents_wait_for="http://leader:6066", has_tasks=False
     )
     watched.after(1)
     (found,) = watched.found()
@@ -620,21 +620,24 @@ def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None
 
 
 @pytest.mark.parametrize(
-    ("tasks", "standbys", "said"),
+    ("tasks", "standbys", "plan", "said"),
     [
-        ((), (), [SPARE]),
-        ((), (StandbyStatus("0_1", 1, False),), []),
-        ((task(),), (), []),
+        ((), (), None, [SPARE]),
+        ((), (), Mock(subtopologies=()), []),  # global tables only
+        ((), (StandbyStatus("0_1", 1, False),), None, []),
+        ((task(),), (), None, []),
     ],
 )
 async def test_page_and_doctor_agree_on_a_worker_without_a_task(
-    serve: Serve, tasks: Any, standbys: Any, said: list[str]
+    serve: Serve, tasks: Any, standbys: Any, plan: Any, said: list[str]
 ) -> None:
     source = FakeSource()
-    source.worker = WorkerStatus("running", None, "http://worker-1:6066", tasks, standbys)
+    source.worker = WorkerStatus(
+        "running", None, "http://worker-1:6066", tasks, standbys, has_tasks=plan is None
+    )
     client = await serve(source)
     body = await (await client.get("/status")).json()
-    survey = Survey(Mock(plan=None), reports=[WorkerReport("http://worker-1:6066", body)])
+    survey = Survey(Mock(plan=plan), reports=[WorkerReport("http://worker-1:6066", body)])
     assert [finding["message"] for finding in body["findings"]] == said
     assert [found for _, found in idle_workers(survey)] == said
 

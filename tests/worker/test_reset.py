@@ -41,7 +41,7 @@ def test_an_application_is_taken_back_to_its_beginning(
     cluster.counted()
     app = application(cluster)
     admin = LastingAdmin({"bootstrap.servers": cluster.bootstrap})
-    with pytest.raises(StreamsError, match=r"has 1 member \(app-.*Stop them first"):
+    with pytest.raises(StreamsError, match=r"has 1 member \(app-.*Stop them first.*group_instance_id"):
         plan_reset(app, admin)
     assert worker.terminate() == 0
     shutil.copytree(cluster.folder / "data-a", cluster.folder / "data-elsewhere")

@@ -48,6 +48,11 @@ def test_the_status_answers_before_the_worker_runs(app: App) -> None:
     assert not app.is_leader()
 
 
+def test_livecheck_finds_its_leader_by_a_topic_of_its_own(app: App) -> None:
+    assert app.conf.topic_disable_leader
+    assert not app.LiveCheck().conf.topic_disable_leader
+
+
 def test_the_status_names_the_work_on_which_reads_wait(app: App) -> None:
     source = RuntimeSource(app.streams)
     assert source.status().work is None

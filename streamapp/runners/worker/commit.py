@@ -66,7 +66,9 @@ class Committer:
         self._begin_outputs()
 
     def poll(self) -> None:
-        """Raises the errors of `RecordProducer.poll`, for results."""
+        """Deletes records that no task reads again, if their purge is due. Raises the errors of `RecordProducer.poll`,
+        for results."""
+        self._purge.ask_if_due()
         self._outputs.poll()
 
     def send_now(self) -> None:
@@ -116,7 +118,6 @@ class Committer:
         for live in tasks:
             processed = {tp: positions[tp].offset for tp in live.repartitioned if tp in positions}
             self._purge.note(processed | live.task.needless_changes)
-        self._purge.ask_if_due()
         self._begin_outputs()
         self._committed.update(positions)
 
@@ -161,6 +162,10 @@ class Committer:
         """Forgets the committed positions and refused results, because the tasks may belong to other workers now."""
         self._committed.clear()
         self._outputs.forget_refusals()
+
+    def forget_purge(self) -> None:
+        """Forgets which records no task reads again, because the group was without this worker for a while."""
+        self._purge.forget()
 
     def close(self) -> None:
         self._ledger.close()

@@ -522,6 +522,8 @@ class DataPlane(threading.Thread):
         previous, self._member = self._member, member
         # A member of the previous generation has owned its partitions without a break.
         unbroken = previous is not None and member == Member(previous.generation + 1, previous.member_id)
+        if not unbroken:
+            self._committer.forget_purge()
         self.tasks.drop(id for id in self.tasks if not unbroken or id not in wanted)
         self._open(id for id in wanted if id not in self.tasks)
         self.standbys.assign(standbys)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 
 from streamapp._base.counted import counted
+from streamapp.engine.global_letters import NO_WRITER, letter_cause
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import ConfigError
 from streamapp.state.files import file_limit, files_needed, raise_file_limit, too_few_files
 from streamapp.topology.nodes import ProcessorNode
 from streamapp.topology.plan import Plan
 
-__all__ = ["check_file_limit", "check_timeouts"]
+__all__ = ["check_file_limit", "check_letters", "check_timeouts"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,6 +36,16 @@ def check_timeouts(plan: Plan) -> None:
                 f"{config.commit_interval} ms). Give the steps a shorter timeout, or set a longer "
                 "transaction_timeout_ms"
             )
+
+
+def check_letters(plan: Plan) -> None:
+    """Raises `ConfigError` if a plan without tasks makes dead letters of records of global tables.
+
+    The worker with the first task writes these letters (`GlobalLetters`), so nobody would write them. The answers of a
+    function are not known before a record fails, so `GlobalStores` refuses the letters of a function.
+    """
+    if not plan.subtopologies and (cause := letter_cause(plan)) is not None:
+        raise ConfigError(f"{cause}, but {NO_WRITER}")
 
 
 def check_file_limit(tasks: int) -> None:

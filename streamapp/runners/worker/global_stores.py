@@ -18,10 +18,10 @@ from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.broker.requests import LastingAdmin
-from streamapp.engine.global_letters import GlobalLetters, makes_letters
+from streamapp.engine.global_letters import NO_WRITER, GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
-from streamapp.errors import BrokerError, TopologyError
-from streamapp.records import RecordBatch, TopicPartition
+from streamapp.errors import BrokerError, ConfigError, TopologyError
+from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
@@ -68,7 +68,10 @@ class GlobalStores:
         self._committed_at = self._looked_at = time.monotonic()
         self._config, self._admin = plan.config, admin
         self.state: GlobalState = GlobalState(
-            plan, wall_clock_ms=now_ms, rows=rows, letters=self._letters.take
+            plan,
+            wall_clock_ms=now_ms,
+            rows=rows,
+            letters=self._letters.take if plan.subtopologies else _refuse_letter,
         )
         self.removed: RemovedRecords = RemovedRecords()
         self._missing: dict[TopicPartition, int] = {}
@@ -259,6 +262,13 @@ class GlobalStores:
                 batch.offsets[count - 1],
                 count,
             )
+
+
+def _refuse_letter(source: TopicPartition, offset: int, letter: OutputRecord) -> None:
+    """Raises `ConfigError`, which ends the worker: a letter that nobody writes would be lost."""
+    raise ConfigError(
+        f"a function has made a dead letter of the record of {source} at offset {offset}, but {NO_WRITER}"
+    )
 
 
 def _recreated(topic: str) -> BrokerError:

@@ -27,7 +27,7 @@ from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, await_brokers
 from streamapp.runners.worker.dataplane import DataPlane
-from streamapp.runners.worker.demands import check_file_limit, check_timeouts
+from streamapp.runners.worker.demands import check_file_limit, check_letters, check_timeouts
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
 from streamapp.runners.worker.listener_calls import ListenerCalls
@@ -66,6 +66,7 @@ class StreamsRuntime(WorkerView):
     ) -> None:
         super().__init__(app, topology.plan(config))
         check_timeouts(self.plan)
+        check_letters(self.plan)
         self.topology = topology
         self.config = config
         self._listeners = listeners or ListenerCalls()

@@ -163,6 +163,22 @@ def test_a_worker_looks_for_letters_that_only_on_error_makes(describe: Describe)
     bare = StreamsConfig("app")
     assert makes_letters(built(describe, own, bare).plan())
     assert not makes_letters(built(describe, "skip", bare).plan())
+    with_topic = bare.replace(dead_letter_queue_topic="dead", deserialization_exception_handler="continue")
+    assert makes_letters(built(describe, None, with_topic).plan())
+    assert makes_letters(built(describe, "dead_letter", with_topic).plan())
+    assert not makes_letters(built(describe, "skip", with_topic).plan())
+
+
+@GLOBALS
+def test_a_worker_looks_for_letters_of_records_that_global_tables_drop(describe: Describe) -> None:
+    """A worker that did not look would write these letters again after each start."""
+    config = StreamsConfig("app", dead_letter_queue_topic="dead", dead_letter_drops=("null_key",))
+    topology = built(describe, "skip", config)
+    assert makes_letters(topology.plan())
+    if describe is global_table:
+        with TopologyTestDriver(topology) as driver:
+            driver.pipe_raw("rows", None, b"1", 1)
+            assert driver.create_output_topic("dead", TEXT, TEXT).read_values() == ["1"]
 
 
 @GLOBALS

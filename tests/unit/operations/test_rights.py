@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from streamapp import App, StreamsConfig
+from streamapp import App, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.cli import main
 from streamapp.consumer import KafkaOutput, ReliableConsumer
 from streamapp.producer import OutboxRelay, SqliteOutbox, SyncReliableProducer
@@ -123,4 +123,17 @@ def test_an_app_without_a_topology_has_its_group_its_agents_and_its_consumers(ri
         "Read topic shop-seen-changelog litera",
         "Write topic shop-seen-changelog litera",
         "Write transactional-id shop-agents- prefix",
+    ]
+
+
+def test_a_worker_with_global_tables_only_has_a_topic_for_its_leader(rights: Rights) -> None:
+    def prices(builder: StreamsBuilder) -> None:
+        builder.global_table("prices", key_serde=StringSerde(), value_serde=StringSerde())
+
+    assert rights(App("shop", topology=prices)) == [
+        "Read group shop litera",
+        "Read topic prices litera",
+        "Create topic shop-__assignor-__leader litera",
+        "Read topic shop-__assignor-__leader litera",
+        "Write transactional-id shop- prefix",
     ]

@@ -17,6 +17,7 @@ from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError, TopologyError
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
+from streamapp.runners.purge import Purge
 from streamapp.runners.topic_ids import LostTopic
 from streamapp.runners.worker import commit, dataplane, livetask, stalls
 from streamapp.runners.worker.dataplane import DataPlane
@@ -823,6 +824,28 @@ def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeate
     plane._turn()
     plane._commit()
     assert committed[1:] == [{inputs[TWO]: 9}]
+
+
+@pytest.mark.parametrize(("generation", "deleted"), [(2, {("app-x-repartition", 0, 5)}), (3, set())])
+def test_processed_records_are_deleted_while_nothing_is_committed(
+    plane: Plane, generation: int, deleted: set[tuple[str, int, int]]
+) -> None:
+    """After a break, the offsets may be those from before a move of the group or before a reset."""
+    asked: list[tuple[str, int, int]] = []
+
+    def delete_records(partitions: list[Any], **_: Any) -> dict[Any, Future[Any]]:
+        asked.extend((tp.topic, tp.partition, tp.offset) for tp in partitions)
+        return {}
+
+    admin = Anything()
+    admin.delete_records = delete_records
+    plane._committer._purge = Purge(admin, 0)  # type: ignore[arg-type]
+    plane.given(1, ONE)
+    plane._committer._purge.note({TopicPartition("app-x-repartition", 0): 5})
+    plane.given(generation, ONE)
+    plane._turn()
+    assert plane.commits == 0
+    assert set(asked) == deleted
 
 
 def test_nothing_is_processed_while_paused(plane: Plane) -> None:

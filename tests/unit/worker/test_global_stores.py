@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from streamapp import StreamsBuilder, StreamsConfig, StringSerde
+from streamapp import OutputRecord, Response, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.removed_records import RemovedRange
-from streamapp.errors import BrokerError, TopologyError
+from streamapp.errors import BrokerError, ConfigError, TopologyError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners import topic_ids
 from streamapp.runners.worker import global_stores
@@ -99,7 +99,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def opened(
-    cluster: Cluster | None = None, listeners: ListenerCalls | None = None, **config: Any
+    cluster: Cluster | None = None,
+    listeners: ListenerCalls | None = None,
+    with_tasks: bool = True,
+    **config: Any,
 ) -> GlobalStores:
     settings = StreamsConfig(
         "app",
@@ -107,7 +110,8 @@ def opened(
     )
     builder = StreamsBuilder(settings)
     builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
-    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    if with_tasks:
+        builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
     cluster = cluster or Cluster()
     admin: Any = SimpleNamespace(list_offsets=cluster.list_latest, describe_topics=cluster.describe)
@@ -135,6 +139,22 @@ def test_the_worker_with_the_first_task_goes_on_behind_the_position_of_the_group
     assert stores.letters({OTHER}) is None
     stores.letters_written()
     assert stores.letters({FIRST}) is None
+    stores.close()
+
+
+def test_a_letter_of_a_function_that_nobody_would_write_ends_the_worker(cluster: Cluster) -> None:
+    """The letter would wait in memory for a first task, which no worker has."""
+    answers = [Response.resume(), Response.resume(OutputRecord("own", None, b"x", 1))]
+    stores = opened(
+        with_tasks=False,
+        dead_letter_queue_topic=None,
+        deserialization_exception_handler=lambda context, error: answers.pop(0),
+    )
+    read(stores, cluster, 3)
+    with pytest.raises(
+        ConfigError, match="made a dead letter of the record of rates-0 at offset 5.*no worker"
+    ):
+        read(stores, cluster, 5)
     stores.close()
 
 

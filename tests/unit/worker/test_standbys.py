@@ -323,9 +323,9 @@ def test_a_purge_that_brokers_refuse_is_tried_again_and_told_once(
     admin = Purger()
     purger = Purge(admin, 1_000)  # type: ignore[arg-type]
     tp = TopicPartition("app-windows-changelog", 0)
+    purger.note({tp: 5})
     for second in range(2, 8, 2):
         now[0] = second
-        purger.note({tp: 5})
         purger.ask_if_due()
         for future in admin.futures:
             future.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))

@@ -85,6 +85,8 @@ def slow_records(survey: Survey) -> Found:
     page="worker.md",
 )
 def idle_workers(survey: Survey) -> Found:
+    if survey.plan is not None and not survey.plan.subtopologies:
+        return  # workers with global tables only
     for url, status in _statuses(survey):
         if is_spare(status.get("state"), status.get("tasks"), status.get("standbys")):
             yield url, SPARE
