@@ -203,6 +203,12 @@ class Plan:
         topics = [t for sub in self.subtopologies for t in sub.source_topics if t not in internal]
         return tuple(dict.fromkeys(topics + [g.topic for g in self.global_stores]))
 
+    @property
+    def writes(self) -> bool:
+        """True if workers may write a record: a result, a change of a store or a dead letter."""
+        sinks = any(isinstance(node, SinkNode) for sub in self.subtopologies for node in sub.nodes)
+        return sinks or bool(self.internal_topics) or self.config.dead_letter_queue_topic is not None
+
     def offset_reset(self, topic: str) -> OffsetReset:
         """The place at which tasks begin to read a partition of a source topic without a committed offset.
 

@@ -11,9 +11,11 @@ from streamapp.config import StreamsConfig
 from streamapp.operations.acls import Acl, acls_of_topology
 
 from ..operations.guarded import Guarded, allow, forbid
+from ..processes import until
 from ..secured import USER
 from .conftest import Cluster
 from .counting import counting
+from .printing_app import printing
 
 pytestmark = pytest.mark.broker
 PRINCIPAL = f"User:{USER}"
@@ -65,3 +67,16 @@ def test_a_worker_that_loses_a_right_ends_and_names_the_right(
     assert said in last
     assert "streamapp acls" in last
     assert worker.text().count("begin again at the last commit") <= 1, worker.text()
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_topology_that_writes_nothing_needs_no_right_to_write_topics(
+    guarded: Guarded, cluster: Cluster, guarantee: str
+) -> None:
+    plan = printing(cluster.source).plan(StreamsConfig(cluster.id))
+    allow(cluster.bootstrap, [acl.as_dict(PRINCIPAL) for acl in acls_of_topology(plan, ())])
+    worker = cluster.start(app="printing_app", GUARANTEE=guarantee, **guarded.environment("PLAIN"))
+    cluster.feed(100)
+    until(lambda: cluster.committed() == 100, 60, cluster.story)
+    assert "begin again" not in worker.text()
+    assert worker.terminate() == 0

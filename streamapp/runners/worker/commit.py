@@ -34,7 +34,7 @@ class Committer:
     """Commits tasks in the transactions of the producer ``ledger``, which writes changelogs and offsets.
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
-    contain the results.
+    contain the results. A topology that writes nothing has one producer, too.
     """
 
     def __init__(

@@ -123,7 +123,9 @@ class StreamsRuntime(WorkerView):
         self.process_id = self._directory.process_id()
         transactional_id = f"{self.plan.application_id}-{self.process_id}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
-        outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
+        # Brokers refuse a second producer to a user who may write to no topic (KIP-679).
+        one = self.config.exactly_once or not self.plan.writes
+        outputs = ledger if one else RecordProducer(self.config, topics.partitions)
         rows = RowMemory(self.config.memory.rows)
         self._global_stores = GlobalStores(self.plan, admin, topics, rows, self._listeners)
         patterns = PatternTopics(self.plan, admin, topics)
