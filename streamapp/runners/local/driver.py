@@ -47,6 +47,8 @@ V = TypeVar("V")
 
 # Topics have one partition here. A user's partitioner is written for topics in production, so any number is allowed.
 _RULES = TaskRules(any_partition=True, log_each_write=True, one_task=True)
+_MOST_RETURNS = 100_000
+"""The number of results of one call that the topology may read again. A topology that feeds itself never ends."""
 
 
 class TopologyTestDriver:
@@ -80,6 +82,7 @@ class TopologyTestDriver:
         self._unread: defaultdict[str, deque[OutputRecord]] = defaultdict(deque)
         self._wall_clock = initial_wall_clock_ms
         self._fresh: deque[OutputRecord] = deque()
+        self._returns = 0
         self._coroutines = Coroutines()
         self._offsets: dict[str, int] = {}
         # Kafka Streams' driver has one task, too, whose nodes have the order in which they were added.
@@ -181,8 +184,8 @@ class TopologyTestDriver:
     ) -> None:
         """Writes one record as bytes and processes it completely.
 
-        Raises `StreamsError` if the topology does not read the topic. Raises `TypeError` if the timestamp is not an int
-        (ms), or if the headers are not pairs.
+        Raises `StreamsError` if the topology does not read the topic, or reads its own results without an end. Raises
+        `TypeError` if the timestamp is not an int (ms), or if the headers are not pairs.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
@@ -353,6 +356,7 @@ class TopologyTestDriver:
         return True
 
     def _complete(self) -> None:
+        self._returns = 0
         self._redeliver()
         # A call without waiting records would let the wait of max_task_idle_ms begin before the first record is there.
         while not self._task.idle and self._task.process(1, self._task.buffered):
@@ -374,4 +378,11 @@ class TopologyTestDriver:
             record = self._fresh.popleft()
             self.produced.setdefault(record.topic, []).append(record)
             self._unread[record.topic].append(record)
-            self._deliver(record.topic, record.key, record.value, record.timestamp or 0, record.headers)
+            if self._deliver(record.topic, record.key, record.value, record.timestamp or 0, record.headers):
+                self._returns += 1
+                if self._returns > _MOST_RETURNS:
+                    raise StreamsError(
+                        f"one call has given more than {_MOST_RETURNS:,} results that the topology reads again, the "
+                        f"last one from topic {record.topic}. The topology probably feeds itself without an end: let "
+                        "a filter before the sink end the loop, or write to another topic"
+                    )
