@@ -11,6 +11,7 @@ import pytest
 from streamapp import (
     AvroSerde,
     JsonSchemaSerde,
+    JsonSerde,
     Materialized,
     Need,
     ProtobufSerde,
@@ -19,6 +20,8 @@ from streamapp import (
     StringSerde,
     compare_topologies,
 )
+from streamapp.errors import SerializationError
+from streamapp.serdes.json_changes import json_misfit
 from streamapp.topology.snapshot import snapshot
 
 ID: dict[str, Any] = {"name": "id", "type": "string"}
@@ -173,3 +176,103 @@ def test_a_snapshot_with_one_schema_for_each_subject_is_taken(several: bool) -> 
         for schemas in new["schemas"].values():
             schemas.append({**schemas[0], "name": "Bill", "schema": bill("string").schema})
     assert compare_topologies(old, new).need is Need.RESET
+
+
+class Row(msgspec.Struct):
+    number: int
+    lines: list[int] = []
+
+
+class WithNote(msgspec.Struct):
+    number: int
+    note: str
+
+
+class WithText(msgspec.Struct):
+    number: str
+    lines: list[int] = []
+
+
+class Wider(msgspec.Struct):
+    number: float | None
+    lines: list[int | str] = []
+    note: str = ""
+
+
+class Tree(msgspec.Struct):
+    value: int
+    branches: list[Tree] = []
+    parent: Tree | None = None
+
+
+def needs(old: Any, new: Any) -> dict[str, tuple[Need, str]]:
+    findings = compare_topologies(version(old), version(new)).findings
+    return {each.subject: (each.need, each.why) for each in findings}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (Row, WithText, "values: number: integer was written, and string is read"),
+        (Row, WithNote, "values: note: this field was not written, and has no default"),
+        (list[Row], list[WithText], "values: [].number: integer was written, and string is read"),
+        (dict[str, int | None], dict[str, int], "values: any key: null was written, and integer is read"),
+        (tuple[int, str], list[int], "values: [1]: string was written, and integer is read"),
+    ],
+)
+def test_json_that_a_new_type_cannot_read_needs_a_reset(old: Any, new: Any, why: str) -> None:
+    """The command said that nothing was needed, and the worker ended at the first old row."""
+    need, said = needs(JsonSerde(old), JsonSerde(new))["store last"]
+    assert (need, said) == (Need.RESET, f"the new version cannot read its {why}")
+    with pytest.raises(SerializationError):
+        JsonSerde(new).deserialize(_written(old))
+
+
+def _written(type_: Any) -> bytes:
+    row = Row(1, [2])
+    values = {Row: row, list[Row]: [row], dict[str, int | None]: {"a": None}, tuple[int, str]: (1, "a")}
+    return JsonSerde(type_).serialize(values[type_])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(Row, Row), (Row, Wider), (Row, dict), (None, Row), (Row, None), (Row, Row | None), (Tree, Tree)],
+)
+def test_json_that_a_new_type_can_read_needs_nothing(old: Any, new: Any) -> None:
+    assert needs(JsonSerde(old), JsonSerde(new))["store last"] == (Need.NOTHING, "unchanged")
+
+
+def test_json_in_a_repartition_topic_counts_too() -> None:
+    def regrouped(type_: Any) -> dict[str, Any]:
+        builder = StreamsBuilder(StreamsConfig("app"))
+        rows = builder.stream("in", key_serde=StringSerde(), value_serde=JsonSerde(type_))
+        rows.group_by(lambda key, row: key, key_serde=StringSerde(), name="by").count(
+            materialized=Materialized("counts")
+        )
+        written: dict[str, Any] = json.loads(json.dumps(snapshot(builder.build().plan())))
+        return written
+
+    found = compare_topologies(regrouped(Row), regrouped(WithText)).findings[0]
+    assert (found.need, found.subject) == (Need.RESET, "repartition topic app-by-repartition")
+
+
+def test_a_description_without_json_types_is_compared_without_them() -> None:
+    old = version(JsonSerde(Row))
+    del old["stores"]["last"]["json"]
+    assert compare_topologies(old, version(JsonSerde(WithText))).need is Need.NOTHING
+
+
+def test_a_json_schema_that_a_new_type_cannot_read_needs_a_reset() -> None:
+    changes = found(JsonSchemaSerde(type=Row), JsonSchemaSerde(type=WithText))
+    assert changes["schema app-last-changelog-value"][0] is Need.RESET
+    assert found(JsonSchemaSerde(type=Row), JsonSchemaSerde(type=Wider))["schema app-last-changelog-value"][
+        0
+    ] is (Need.NOTHING)
+
+
+def test_schemas_that_refer_to_themselves_are_compared_in_bounded_time() -> None:
+    loop = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
+    assert json_misfit(loop, loop) is None
+    node = {"type": ["object", "null"], "properties": {name: {"$ref": "#/$defs/n"} for name in "abcdef"}}
+    tree = {"$ref": "#/$defs/n", "$defs": {"n": node}}
+    assert json_misfit(tree, json.loads(json.dumps(tree))) is None
