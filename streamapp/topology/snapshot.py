@@ -124,10 +124,14 @@ def _read_as_json(topic: str, sub: Subtopology) -> dict[str, Any]:
 
 def _json(key_serde: Serde[Any] | None, value_serde: Serde[Any] | None) -> dict[str, Any]:
     """The types of `JsonSerde` for keys and values; None for other serdes, and for JSON without a type."""
-    return {
-        part: json_form(serde.type) if isinstance(serde, JsonSerde) and serde.type is not None else None
-        for part, serde in (("key", key_serde), ("value", value_serde))
-    }
+    return {"key": _json_type(key_serde), "value": _json_type(value_serde)}
+
+
+def _json_type(serde: Serde[Any] | None) -> dict[str, Any] | None:
+    # A subclass with a deserialize of its own may read more than its type tells.
+    if not isinstance(serde, JsonSerde) or type(serde).deserialize is not JsonSerde.deserialize:
+        return None
+    return None if serde.type is None else json_form(serde.type)
 
 
 def _topics_above(node: Node, by_name: Mapping[str, Node]) -> set[str]:
