@@ -33,7 +33,8 @@ _MOST_MS = 1_000
 the inputs."""
 
 _SHORT_MS = 1_000
-"""A service that answers again within this time gets no line in the log: some services fail for every tenth request."""
+"""A service that is asked again within this time, and answers, gets no line in the log: some services fail for every
+tenth request."""
 
 _AT_ONCE = 32
 """The largest number of records that a task takes before it reads ``room`` again, because each may be parked."""
@@ -312,17 +313,17 @@ class _Waiting:
         circuit = self._circuit
         if circuit is None:
             circuit = self._circuit = _Circuit(now, "", 0, 0, name)
-        if not circuit.logged and now - circuit.since >= _SHORT_MS:
+        circuit.error, circuit.lane = short(error), name
+        circuit.attempts += 1
+        circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
+        if not circuit.logged and circuit.due - circuit.since > _SHORT_MS:
             circuit.logged = True
             logger.warning(
                 "%s (task %s): a service fails (%s); no further record is taken until it answers",
                 self._name,
                 self._task.task_id,
-                short(error),
+                circuit.error,
             )
-        circuit.error, circuit.lane = short(error), name
-        circuit.attempts += 1
-        circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
 
     def _close_circuit(self, now: int) -> None:
         """Closes the circuit breaker when the service answers. Records that have waited for the service are due now."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamapp import (
+    Backoff,
     ConfigError,
     LongSerde,
     OutputRecord,
@@ -186,6 +187,18 @@ def test_the_log_has_a_service_that_stays_down_once_and_no_single_failure(
     service.down = None
     bench.wait(100)
     assert "the service answers after 3." in caplog.messages[1]
+
+
+def test_the_log_has_a_failure_at_once_if_the_next_attempt_is_far_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The task took no record for the minute until the second attempt, and no line said why."""
+    caplog.set_level("INFO", "streamapp.engine.operators.parking")
+    service = Service()
+    bench = Bench(service, Retry.by_key(times=1, backoff=Backoff(60_000)))
+    service.down = ServiceDown("503")
+    bench.pipe("a:1")
+    assert "a service fails (ServiceDown: 503)" in caplog.text
 
 
 @pytest.mark.parametrize("answer", ["skip", "dead_letter"])
