@@ -19,6 +19,7 @@ from streamapp.broker.requests import (
     broker_error,
     describe_topic_settings,
     list_offsets,
+    unreachable,
 )
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
@@ -54,8 +55,9 @@ class KafkaAdmin:
     """
 
     def __init__(self, settings: KafkaSettings, *, timeout: float = 30.0) -> None:
-        self._client = LastingAdmin({**settings.librdkafka(), "client.id": "streamapp", "log_level": 0})
+        self._settings = settings.librdkafka()
         self._servers = settings.bootstrap_servers
+        self._client = LastingAdmin({**self._settings, "client.id": "streamapp", "log_level": 0})
         self._timeout = timeout
 
     def ensure_topics(self, topics: Iterable[TopicSpec | tuple[str, int, Mapping[str, str]]]) -> None:
@@ -183,11 +185,7 @@ class KafkaAdmin:
         try:
             return self._patient_metadata()
         except KafkaException as error:
-            raise BrokerError(
-                f"Kafka at {self._servers} does not answer ({error.args[0].str()}). Start a local Kafka with "
-                "`streamapp broker start`, or set STREAMAPP_BOOTSTRAP_SERVERS and the security settings to "
-                "those of a running cluster."
-            ) from error
+            raise unreachable(self._settings, error.args[0]) from error
 
     def _patient_metadata(self) -> Any:
         if self._timeout <= _QUIET_SECONDS:

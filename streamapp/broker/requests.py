@@ -42,6 +42,7 @@ __all__ = [
     "describe_topic_settings",
     "list_offsets",
     "refusal",
+    "unreachable",
     "until_coordinated",
 ]
 
@@ -153,6 +154,20 @@ def broker_error(
     kind = AuthorizationError if error.code() in _NO_RIGHT else BrokerError
     hint = advice(error, remedies)
     return kind(f"{text.removesuffix('.')}{hint}" if hint else text)
+
+
+def unreachable(settings: Mapping[str, Any], error: KafkaError) -> BrokerError:
+    """The exception for a cluster that no client reaches, from the client's settings and its last error.
+
+    >>> error = KafkaError(KafkaError._TRANSPORT)
+    >>> str(unreachable({"bootstrap.servers": "kafka:9092"}, error))[:79]
+    'Kafka cannot be reached at kafka:9092 with PLAINTEXT (Local: Broker transport f'
+    """
+    servers, protocol = settings["bootstrap.servers"], settings.get("security.protocol", "PLAINTEXT")
+    return BrokerError(
+        f"Kafka cannot be reached at {servers} with {protocol} ({error.str()}). {CHECK_KAFKA} This command starts a "
+        "local Kafka: streamapp broker start"
+    )
 
 
 class LastingAdmin:

@@ -18,6 +18,7 @@ from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStrea
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
+from streamapp.serdes.primitives import VoidSerde
 from streamapp.state import kinds, operator_kinds
 from streamapp.state.formats import LeftOrRightSerde
 from streamapp.state.spec import StoreSpec
@@ -125,7 +126,8 @@ def join_streams(
         shared = "-outer-shared-join" if right_outer else "-left-shared-join"
         number = this_generated.rpartition("-")[2]
         outer_name = f"{base}{shared}" if base else f"KSTREAM-OUTERSHARED-{number}"
-        outer_store = stores.outer(outer_name, left_serde, right_serde)
+        # A left join keeps no record of the right side.
+        outer_store = stores.outer(outer_name, left_serde, right_serde if right_outer else VoidSerde())
     for store in (this_store, other_store, outer_store):
         if store is not None:
             context.stores[store.name] = store

@@ -310,7 +310,9 @@ class ConfluentSchemaRegistry:
             if refusal.status == 409:
                 raise SchemaRegistryError(
                     f"the schema registry refuses the new schema of {subject}, which is not compatible with earlier "
-                    f"versions ({refusal.said}). {self._difference(subject, text, format)}"
+                    f"versions ({refusal.said}). {self._difference(subject, text, format)}. Change the schema so that "
+                    "it fits, or set another compatibility level for the subject. `streamapp schema check` compares "
+                    "schemas before a deployment"
                 ) from refusal
             if refusal.status == 422 and refusal.code != _NOT_PERMITTED:
                 raise SchemaRegistryError(

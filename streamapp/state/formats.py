@@ -145,7 +145,8 @@ def prefix_end(prefix: bytes) -> bytes | None:
 class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
     """The serde of ``(is_left, value)``, a value of one of the two sides of a join.
 
-    The first byte is 1 for the left side and 0 for the right side. The bytes of the value follow.
+    The first byte is 1 for the left side and 0 for the right side. The bytes of the value follow. The right serde is
+    bound to a name of its own. So a schema registry does not take the schemas of the two sides for versions of one.
     """
 
     persistent_name = "LeftOrRightSerde"
@@ -168,7 +169,7 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
         return False, self.right.deserialize(data[1:])
 
     def bind(self, topic: str, is_key: bool) -> LeftOrRightSerde:
-        return LeftOrRightSerde(self.left.bind(topic, is_key), self.right.bind(topic, is_key))
+        return LeftOrRightSerde(self.left.bind(topic, is_key), self.right.bind(f"{topic}-right", is_key))
 
 
 def pack_list(entries: Iterable[bytes]) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 
 from streamapp.errors import ConfigError
 from streamapp.serdes.avro import full_name, unresolvable
+from streamapp.serdes.json_changes import JsonMisfit, json_misfit
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import Versioned, same_changelog
@@ -212,7 +213,7 @@ def _changed_schema(subject: str, earlier: Sequence[Snapshot], after: Snapshot) 
                 Need.RESET if after["internal"] else Need.MIGRATION,
                 subject,
                 f"the new version cannot read what the old one has written: {why or 'another format'} ({lines})",
-                "Give new fields defaults (Protobuf: new numbers), keep the types of old ones, or reset",
+                _KEEP_TYPES,
             )
         if why is not None:
             lines = summary(before["schema"], after["schema"])
@@ -234,7 +235,30 @@ def _unreadable(before: Snapshot, after: Snapshot) -> str | None:
         return unresolvable(before["schema"], after["schema"])
     if formats == {"PROTOBUF"} and after.get("derived"):
         return renumbered(after["schema"], before["schema"]) or None
+    if formats == {"JSON"} and isinstance(before["schema"], Mapping) and isinstance(after["schema"], Mapping):
+        misfit = json_misfit(before["schema"], after["schema"], formats=False)
+        return misfit.why if misfit is not None and misfit.always else None
     return None
+
+
+_KEEP_TYPES = "Give new fields defaults (Protobuf: new numbers), keep the types of old ones, or reset"
+
+
+_MAKE_SURE = "Make sure that no old value is like this, or reset"
+
+
+def _unreadable_json(before: Snapshot, after: Snapshot) -> Iterator[tuple[Need, str, str]]:
+    """The keys and values of the old types of `JsonSerde` that the new types cannot read."""
+    # Snapshots from before 28 November 2026 have no "json".
+    types, now = before.get("json", {}), after.get("json", {})
+    for part in ("key", "value"):
+        if not types.get(part) or not now.get(part):
+            continue
+        match json_misfit(types[part], now[part]):
+            case JsonMisfit(why, always=True):
+                yield Need.RESET, f"the new version cannot read its {part}s: {why}", _KEEP_TYPES
+            case JsonMisfit(why):
+                yield Need.MIGRATION, f"the new version cannot read some {part}s: {why}", _MAKE_SURE
 
 
 # ---------------------------------------------------------------------- stores
@@ -351,6 +375,7 @@ def _changes(
             f"its {what}s were written by {old[part]} and would be read by {new[part]}",
             _REBUILD,
         )
+    yield from _unreadable_json(old, new)
     if old["kind"] != new["kind"]:
         if same_changelog(old["kind"], new["kind"]):
             yield (
@@ -491,7 +516,10 @@ def _repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 "removed: records in it that have not been processed are lost",
                 "Stop what writes to the application's inputs, wait until its lag is 0, then deploy",
             )
-        elif before[name] != after[name]:
+            continue
+        for need, why, remedy in _unreadable_json(before[name], after[name]):
+            yield Finding(need, f"repartition topic {name}", why, remedy)
+        if before[name]["partitions"] != after[name]["partitions"]:
             yield Finding(
                 Need.RESET,
                 f"repartition topic {name}",

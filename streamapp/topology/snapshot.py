@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamapp._base.names import persistent_serde_name
+from streamapp.serdes.base import Serde
+from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.json_changes import json_form
 from streamapp.state.backend import STATE_FORMAT
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -35,7 +38,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "state_format": STATE_FORMAT,
         "subtopologies": {str(sub.id): _subtopology(sub) for sub in plan.subtopologies},
         "repartition_topics": {
-            topic.name: {"partitions": topic.partitions}
+            topic.name: {"partitions": topic.partitions, "json": _read_as_json(topic.name, sub)}
             for sub in plan.subtopologies
             for topic in sub.repartition_topics
         },
@@ -87,6 +90,7 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
     by_name = {node.name: node for node in sub.nodes}
     return {
         **_layout(spec),
+        "json": _json(spec.key_serde, spec.value_serde),
         "subtopology": sub.id,
         "operators": sorted({node.operator_name for node in owners}),
         "reads": sorted({topic for node in owners for topic in _topics_above(node, by_name)}),
@@ -111,6 +115,23 @@ def _layout(spec: StoreSpec) -> dict[str, Any]:
         "persistent": spec.persistent,
         **spec.kind.remembered,
     }
+
+
+def _read_as_json(topic: str, sub: Subtopology) -> dict[str, Any]:
+    source = next(each for each in sub.sources if topic in each.topics)
+    return _json(source.key_serde, source.value_serde)
+
+
+def _json(key_serde: Serde[Any] | None, value_serde: Serde[Any] | None) -> dict[str, Any]:
+    """The types of `JsonSerde` for keys and values; None for other serdes, and for JSON without a type."""
+    return {"key": _json_type(key_serde), "value": _json_type(value_serde)}
+
+
+def _json_type(serde: Serde[Any] | None) -> dict[str, Any] | None:
+    # A subclass with a deserialize of its own may read more than its type tells.
+    if not isinstance(serde, JsonSerde) or type(serde).deserialize is not JsonSerde.deserialize:
+        return None
+    return None if serde.type is None else json_form(serde.type)
 
 
 def _topics_above(node: Node, by_name: Mapping[str, Node]) -> set[str]:

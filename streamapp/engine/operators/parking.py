@@ -32,6 +32,10 @@ _MOST_MS = 1_000
 """The time after which a call of the punctuator begins no further attempt, so that many waiting records do not hold up
 the inputs."""
 
+_SHORT_MS = 1_000
+"""A service that is asked again within this time, and answers, gets no line in the log: some services fail for every
+tenth request."""
+
 _AT_ONCE = 32
 """The largest number of records that a task takes before it reads ``room`` again, because each may be parked."""
 
@@ -75,6 +79,7 @@ class _Circuit:
     due: int
     lane: bytes
     """The lane whose first record is used to ask the service again."""
+    logged: bool = False
 
 
 class _Waiting:
@@ -307,23 +312,28 @@ class _Waiting:
     def _open_circuit(self, name: bytes, error: Exception, now: int) -> None:
         circuit = self._circuit
         if circuit is None:
-            logger.warning(
-                "%s (task %s): a service fails (%s); no further record is taken until it answers",
-                self._name,
-                self._task.task_id,
-                short(error),
-            )
             circuit = self._circuit = _Circuit(now, "", 0, 0, name)
         circuit.error, circuit.lane = short(error), name
         circuit.attempts += 1
         circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
+        if not circuit.logged and circuit.due - circuit.since > _SHORT_MS:
+            circuit.logged = True
+            logger.warning(
+                "%s (task %s): a service fails (%s); no further record is taken until it answers",
+                self._name,
+                self._task.task_id,
+                circuit.error,
+            )
 
     def _close_circuit(self, now: int) -> None:
         """Closes the circuit breaker when the service answers. Records that have waited for the service are due now."""
         if self._circuit is None:
             return
-        seconds = (now - self._circuit.since) / 1000
-        logger.info("%s (task %s): the service answers after %.1f s", self._name, self._task.task_id, seconds)
+        if self._circuit.logged:
+            seconds = (now - self._circuit.since) / 1000
+            logger.info(
+                "%s (task %s): the service answers after %.1f s", self._name, self._task.task_id, seconds
+            )
         until, self._circuit = self._circuit.due, None
         for lane in self._records:
             if lane.due <= until:

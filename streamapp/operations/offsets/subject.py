@@ -11,11 +11,11 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
-from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, unreachable
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import CHOSEN, metadata_of
-from streamapp.errors import BrokerError, ConfigError
+from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
 from streamapp.runners.lost_offsets import fed_changelogs
@@ -109,9 +109,7 @@ class Subject:
         try:
             return self.admin.list_topics(timeout=REQUEST_SECONDS)
         except KafkaException as exc:
-            raise BrokerError(
-                f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). {CHECK_KAFKA}"
-            ) from exc
+            raise unreachable(self.client, exc.args[0]) from exc
 
     @cached_property
     def topics(self) -> Mapping[str, int]:

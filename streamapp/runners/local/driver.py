@@ -47,6 +47,8 @@ V = TypeVar("V")
 
 # Topics have one partition here. A user's partitioner is written for topics in production, so any number is allowed.
 _RULES = TaskRules(any_partition=True, log_each_write=True, one_task=True)
+_MOST_IN_LOOPS = 100_000
+"""The number of results of one call that may go around a loop of topics. A topology that feeds itself never ends."""
 
 
 class TopologyTestDriver:
@@ -80,6 +82,10 @@ class TopologyTestDriver:
         self._unread: defaultdict[str, deque[OutputRecord]] = defaultdict(deque)
         self._wall_clock = initial_wall_clock_ms
         self._fresh: deque[OutputRecord] = deque()
+        self._rounds: dict[tuple[str, int], int] = {}
+        """Topic and offset -> through how many topics a record of this call has come. Records that a test writes are
+        left out."""
+        self._in_loops = 0
         self._coroutines = Coroutines()
         self._offsets: dict[str, int] = {}
         # Kafka Streams' driver has one task, too, whose nodes have the order in which they were added.
@@ -181,8 +187,8 @@ class TopologyTestDriver:
     ) -> None:
         """Writes one record as bytes and processes it completely.
 
-        Raises `StreamsError` if the topology does not read the topic. Raises `TypeError` if the timestamp is not an int
-        (ms), or if the headers are not pairs.
+        Raises `StreamsError` if the topology does not read the topic, or reads its own results without an end. Raises
+        `TypeError` if the timestamp is not an int (ms), or if the headers are not pairs.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
@@ -353,11 +359,17 @@ class TopologyTestDriver:
         return True
 
     def _complete(self) -> None:
-        self._redeliver()
+        self._rounds.clear()
+        self._in_loops = 0
+        self._redeliver(1)
         # A call without waiting records would let the wait of max_task_idle_ms begin before the first record is there.
         while not self._task.idle and self._task.process(1, self._task.buffered):
             self._commit()
-            self._redeliver()
+            if (
+                self._fresh
+            ):  # the record that was processed has caused them all, also those of punctuators and caches
+                cause = str(self._task.topic), self._task.offset
+                self._redeliver(self._rounds.get(cause, 0) + 1)
 
     def _commit(self) -> None:
         while not self._task.drained():
@@ -365,13 +377,27 @@ class TopologyTestDriver:
             self._task.process(0)
         self._session.commit_alone()
 
-    def _redeliver(self) -> None:
+    def _redeliver(self, rounds: int) -> None:
         """Hands each newly written record to the test, and feeds back the records that the topology itself reads.
 
-        The topology reads records of repartition topics, and of a sink's topic that is also a source.
+        The topology reads records of repartition topics, and of a sink's topic that is also a source. ``rounds`` is the
+        number of topics through which the records have come.
         """
         while self._fresh:
             record = self._fresh.popleft()
-            self.produced.setdefault(record.topic, []).append(record)
-            self._unread[record.topic].append(record)
-            self._deliver(record.topic, record.key, record.value, record.timestamp or 0, record.headers)
+            topic = record.topic
+            self.produced.setdefault(topic, []).append(record)
+            self._unread[topic].append(record)
+            if not self._deliver(topic, record.key, record.value, record.timestamp or 0, record.headers):
+                continue
+            self._rounds[topic, self._offsets[topic] - 1] = rounds
+            if rounds > len(
+                self._offsets
+            ):  # more rounds than topics: the records have come through a topic twice
+                self._in_loops += 1
+                if self._in_loops > _MOST_IN_LOOPS:
+                    raise StreamsError(
+                        f"in one call, more than {_MOST_IN_LOOPS:,} results have gone around a loop of topics, the "
+                        f"last one through topic {topic}. The topology probably feeds itself without an end: let a "
+                        "filter before the sink end the loop, or write to another topic"
+                    )

@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 from streamapp.broker.bounded_reads import TO_THE_END
 from streamapp.broker.consumer import ConsumerEvent, passes
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import LastingAdmin, list_offsets
+from streamapp.broker.requests import LastingAdmin, list_offsets, unreachable
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
@@ -167,17 +167,13 @@ class KafkaRange:
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._settings = client
         self._client = LastingAdmin({**client, "log_level": 0})
-        self._servers = client["bootstrap.servers"]
 
     def partition_counts(self) -> dict[str, int]:
         """All topics of the cluster with their numbers of partitions; raises `BrokerError` if Kafka does not answer."""
         try:
             topics = self._client.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
-            raise BrokerError(
-                f"Kafka at {self._servers} does not answer ({error.args[0].str()}): is it running, and is "
-                "bootstrap_servers right?"
-            ) from error
+            raise unreachable(self._settings, error.args[0]) from error
         return {name: len(found.partitions) for name, found in topics.items()}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, goes_away
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import CHECK_KAFKA, SOON_SECONDS, LastingAdmin, broker_error, refusal
+from streamapp.broker.requests import SOON_SECONDS, LastingAdmin, broker_error, refusal, unreachable
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.broker.transacting import WRITE_ON_ID
 from streamapp.config import StreamsConfig
@@ -146,7 +146,7 @@ async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
             await loop.run_in_executor(None, admin.list_topics, None, seconds)
             return
         except KafkaException as exc:
-            error = unreachable(config, exc)
+            error = unreachable(client_of(config), exc.args[0])
             if loop.time() > deadline:
                 raise error from exc
             if loop.time() - said >= _SAY_SECONDS:
@@ -154,16 +154,6 @@ async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
                 said = loop.time()
         # Each request has a new client. Slow brokers may need more than the first time for its connections.
         seconds = min(2 * seconds, max(_ASK_SECONDS, deadline - loop.time()))
-
-
-def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
-    """The error for a broker that does not answer."""
-    error: KafkaError = exc.args[0]
-    protocol = config.client_properties.get("security.protocol", "PLAINTEXT")
-    return BrokerError(
-        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). {CHECK_KAFKA} "
-        "This command starts a local Kafka: streamapp broker start"
-    )
 
 
 _GONE = (
@@ -212,7 +202,7 @@ def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> A
             return admin.list_topics(timeout=min(seconds, patience))
         except KafkaException as exc:
             if time.monotonic() > deadline:
-                raise unreachable(config, exc) from exc
+                raise unreachable(client_of(config), exc.args[0]) from exc
         patience *= 2  # slow brokers may need more than the first time for the connections of the next client
 
 

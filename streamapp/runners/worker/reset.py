@@ -11,13 +11,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest, look_at_group, read_committed_offsets
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, unreachable
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, regrouped_by_agents, topics_of_agents
-from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import delete_state
 from streamapp.topology.plan import Plan
 
@@ -120,7 +119,7 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
     try:
         existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as exc:
-        raise unreachable(config, exc) from exc
+        raise unreachable(client_of(config), exc.args[0]) from exc
     check_at_rest(admin, group, config.session_timeout_ms)
     left = plan is not None and look_at_group(admin, plan.backfill_group).state != "dead"
     every = [TopicPartition(name, p) for name, topic in existing.items() for p in topic.partitions]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamapp import (
+    Backoff,
     ConfigError,
     LongSerde,
     OutputRecord,
@@ -161,6 +162,43 @@ def test_a_service_that_is_down_costs_no_record_and_no_attempt() -> None:
     assert bench.out == ["a:1", "b:2", "a:3"]
     assert not bench.driver.parked[0].closed
     assert bench.driver.drops == {}
+
+
+def test_the_log_has_a_service_that_stays_down_once_and_no_single_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A service that failed for every tenth request gave two lines for each failure."""
+    caplog.set_level("INFO", "streamapp.engine.operators.parking")
+    service = Service()
+    bench = Bench(service, Retry.by_key(times=1, backoff=QUICK))
+    for number in range(10):
+        service.down = ServiceDown("503")
+        bench.pipe(f"a:{number}")
+        service.down = None
+        bench.wait(100)
+    assert len(bench.out) == 10
+    assert caplog.messages == []
+    service.down = ServiceDown("503")
+    bench.pipe("a:10")
+    for _ in range(30):
+        bench.wait(100)
+    (line,) = caplog.messages
+    assert "a service fails (ServiceDown: 503)" in line
+    service.down = None
+    bench.wait(100)
+    assert "the service answers after 3." in caplog.messages[1]
+
+
+def test_the_log_has_a_failure_at_once_if_the_next_attempt_is_far_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The task took no record for the minute until the second attempt, and no line said why."""
+    caplog.set_level("INFO", "streamapp.engine.operators.parking")
+    service = Service()
+    bench = Bench(service, Retry.by_key(times=1, backoff=Backoff(60_000)))
+    service.down = ServiceDown("503")
+    bench.pipe("a:1")
+    assert "a service fails (ServiceDown: 503)" in caplog.text
 
 
 @pytest.mark.parametrize("answer", ["skip", "dead_letter"])

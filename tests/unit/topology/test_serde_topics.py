@@ -147,7 +147,8 @@ CASES: dict[str, tuple[Callable[[StreamsBuilder], Any], set[Use]]] = {
         }
         | {("in value", "app-j-outer-this-join-store-changelog", False)}
         | {("other value", "app-j-outer-other-join-store-changelog", False)}
-        | {(f"{side} value", "app-j-outer-shared-join-store-changelog", False) for side in ("in", "other")},
+        | {("in value", "app-j-outer-shared-join-store-changelog", False)}
+        | {("other value", "app-j-outer-shared-join-store-changelog-right", False)},
     ),
     "a foreign-key join": (
         by_foreign_key,
