@@ -249,7 +249,7 @@ _MAKE_SURE = "Make sure that no old value is like this, or reset"
 
 def _unreadable_json(before: Snapshot, after: Snapshot) -> Iterator[tuple[Need, str, str]]:
     """The keys and values of the old types of `JsonSerde` that the new types cannot read."""
-    # Snapshots from before 28 November 2026 have no "json".
+    # Snapshots of earlier versions have no "json".
     types, now = before.get("json", {}), after.get("json", {})
     for part in ("key", "value"):
         if not types.get(part) or not now.get(part):
