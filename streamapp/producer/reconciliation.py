@@ -288,7 +288,10 @@ def _settled_ends(admin: KafkaAdmin, partitions: Sequence[TopicPartition]) -> di
 def _records(
     settings: KafkaSettings, topic: str, from_ms: int | None, ranges: dict[int, tuple[int, int]]
 ) -> Iterator[Message]:
-    """The committed records of a topic up to its present end. Puts the offsets of each partition into ``ranges``."""
+    """The committed records of a topic, from the first record at ``from_ms`` or later up to the present end.
+
+    Puts the first offset and the end offset of each partition into ``ranges``.
+    """
     admin = KafkaAdmin(settings)
     count = admin.partition_counts([topic]).get(topic)
     if count is None:

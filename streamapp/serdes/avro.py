@@ -425,7 +425,8 @@ def full_name(schema: Any) -> str | None:
 def _as_json(schema: Schema) -> Any:
     """The schema as parsed JSON (dicts, lists, strings), in a new object that the caller may change.
 
-    The argument is parsed JSON or text. Raises `ConfigError` if the argument is not JSON.
+    The argument is parsed JSON, a text of JSON, or the name of a type. Raises `ConfigError` for a text of broken JSON,
+    for objects that JSON does not have, and for a schema beyond the limits.
     """
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):

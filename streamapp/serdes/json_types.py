@@ -35,7 +35,7 @@ _OBJECTS = mi.StructType | mi.DataclassType | mi.NamedTupleType | mi.EnumType
 
 
 def unmade(type_: Any) -> type | None:
-    """A class in the type that the JSON parser cannot make, such as a model of pydantic; None if there is none.
+    """A class whose objects the JSON parser cannot make, found in the type, such as a model of pydantic; else None.
 
     >>> class Plain: ...
     >>> unmade(dict[str, list[Plain]]).__name__, unmade(list[object])

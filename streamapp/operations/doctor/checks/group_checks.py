@@ -30,10 +30,10 @@ def deleted_unread(survey: Survey) -> Found:
     "the group is beyond the end of the log",
     "loses",
     reason="The topic was deleted and created again, or its brokers have lost records. A worker whose topology reads "
-    "the topic ends with an error. Agents, and functions of App.consume, also end if their offsets name the id of a "
-    "deleted topic (SA406). Otherwise agents, consumers and other clients go on at the first or the last offset, and "
-    "so may read records again, or leave records out. The setting auto.offset.reset of the client decides (agents: "
-    "consumer_auto_offset_reset).",
+    "the topic ends with an error. A worker with agents or functions of App.consume ends, too, if their offsets name "
+    "the id of a deleted topic (SA406). Otherwise agents, consumers and other clients go on at the first or the last "
+    "offset, and so may read records again, or leave records out. The setting auto.offset.reset of the client decides "
+    "(agents: consumer_auto_offset_reset; functions of App.consume: auto_offset_reset).",
     remedy="To compute all tables again, run `streamapp reset`. To keep the tables and go on with the first record "
     "of the topic, run `streamapp offsets reset --to-earliest --keep-tables` for the topic. Kept tables may count a "
     "record twice that the topic has again.",

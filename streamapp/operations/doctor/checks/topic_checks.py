@@ -267,9 +267,10 @@ def compacted_versions(survey: Survey) -> Found:
     "an internal topic does not exist",
     "stalls",
     reason="The group has committed offsets of the inputs. So somebody has deleted the topic, or this version of the "
-    "application has not run yet. In both cases, each start of a worker fails until every table of the topology has "
-    "its changelog. A running worker ends when somebody deletes such a changelog. The records of a deleted repartition "
-    "topic are lost. Without the changelog of a Faust table, the table begins empty.",
+    "application has not run yet. In both cases, each start of a worker fails while a table of the topology lacks its "
+    "changelog. The worker does not create the changelog, because the table would begin empty in the middle of its "
+    "input. A running worker ends when somebody deletes such a changelog. The records of a deleted repartition topic "
+    "are lost. Without the changelog of a Faust table, the table begins empty.",
     remedy="Restore the topic. Or compute all tables anew: stop all workers, and run `streamapp reset`. A "
     "table of the topology may be new in this version, and may begin empty. Then create its changelog with the command "
     "in the worker's error. A worker itself creates a new repartition topic, and the changelog of a new Faust table.",

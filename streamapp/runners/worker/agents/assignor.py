@@ -171,7 +171,8 @@ class AgentAssignor(PartitionAssignor):
     def _ask_anew(self) -> None:
         """Asks the group for a new assignment.
 
-        A broker starts no rebalance for an unchanged subscription. The number ``moved`` changes the subscription.
+        A broker starts no rebalance if a member other than the leader joins with an unchanged subscription. So each
+        call raises the number ``moved`` in the subscription.
         """
         self._moved += 1
         self._rejoin()
