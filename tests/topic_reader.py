@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, Message
 
 from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.records import TopicPartition
+from streamapp.runners.spark.batch_source import KafkaRange
 
-__all__ = ["TopicReader", "read_topic"]
+__all__ = ["TopicReader", "read_settled", "read_topic"]
 
 _SECONDS = 30
 
@@ -55,3 +56,11 @@ def read_topic(bootstrap: str, topic: str, **settings: Any) -> list[Message]:
     """All committed records of a topic, partition by partition in order."""
     with closing(TopicReader(bootstrap, **settings)) as reader:
         return sorted(reader.read(topic), key=lambda message: message.partition() or 0)
+
+
+def read_settled(bootstrap: str, topic: str) -> list[Message]:
+    """As `read_topic`, after the end of all transactions. A commit returns before all partitions know of it."""
+    with closing(TopicReader(bootstrap)) as reader:
+        partitions = [TopicPartition(topic, number) for number in reader.partitions(topic)]
+    assert not KafkaRange({"bootstrap.servers": bootstrap}).settle(partitions, _SECONDS)
+    return read_topic(bootstrap, topic)
