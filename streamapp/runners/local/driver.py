@@ -361,7 +361,7 @@ class TopologyTestDriver:
     def _complete(self) -> None:
         self._rounds.clear()
         self._in_loops = 0
-        self._redeliver(1)
+        self._redeliver()
         # A call without waiting records would let the wait of max_task_idle_ms begin before the first record is there.
         while not self._task.idle and self._task.process(1, self._task.buffered):
             self._commit()
@@ -377,7 +377,7 @@ class TopologyTestDriver:
             self._task.process(0)
         self._session.commit_alone()
 
-    def _redeliver(self, rounds: int) -> None:
+    def _redeliver(self, rounds: int = 1) -> None:
         """Hands each newly written record to the test, and feeds back the records that the topology itself reads.
 
         The topology reads records of repartition topics, and of a sink's topic that is also a source. ``rounds`` is the

@@ -83,11 +83,14 @@ def test_a_clean_up_that_tells_of_lost_work_is_heard(run: Callable[[click.Comman
 
 def test_handlers_that_a_library_sets_do_not_stay() -> None:
     """With PySpark's handler, Ctrl-C ended a command with a traceback."""
-    before = signal.getsignal(signal.SIGINT)
-    with without_clean_up():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-        signal.signal(signal.SIGINT, lambda number, frame: None)
-    assert signal.getsignal(signal.SIGINT) is before
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore the signal
+    try:
+        with without_clean_up():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+            signal.signal(signal.SIGINT, lambda number, frame: None)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
