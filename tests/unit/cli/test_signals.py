@@ -83,7 +83,8 @@ def test_a_clean_up_that_tells_of_lost_work_is_heard(run: Callable[[click.Comman
 
 def test_handlers_that_a_library_sets_do_not_stay() -> None:
     """With PySpark's handler, Ctrl-C ended a command with a traceback."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore the signal
+    # Programs in the background of a script ignore the signal, also these tests.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with without_clean_up():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
