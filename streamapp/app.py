@@ -120,9 +120,10 @@ class App(faust.App):  # type: ignore[misc]
         check_properties(config.client_properties)
         self.config: StreamsConfig = connected(config)
         built = None if topology is None else _build(topology, self.config)
+        plan = None if built is None else built.plan(self.config)
         settings |= faust_of(self.config, settings)
-        kept = _AGENT_SETTINGS if built is None else _TOPOLOGY_SETTINGS
-        if built is not None and not built.plan(self.config).subtopologies:
+        kept = _AGENT_SETTINGS if plan is None else _TOPOLOGY_SETTINGS
+        if plan is not None and not plan.subtopologies:
             # The leader is the worker with the first task. Without tasks, Faust finds the leader by a topic of its own.
             kept = kept | {"topic_disable_leader": False}
         settings = {**_faust_settings(self.config), **kept, **settings}
@@ -150,11 +151,11 @@ class App(faust.App):  # type: ignore[misc]
         self._watchdog: Watchdog | None = None
         """Ends the process if the event loop hangs. None in an application with a topology, whose `StreamsRuntime` has
         a watchdog of its own."""
-        if built is not None:
+        if built is not None and plan is not None:
             self._streams = StreamsRuntime(
                 self,
                 built,
-                self.config,
+                plan,
                 listeners=listeners,
                 shutdown_timeout=shutdown_timeout,
             )

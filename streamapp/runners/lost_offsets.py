@@ -111,17 +111,11 @@ def agents_without_offsets(group: str, table: str, topics: Collection[str]) -> T
 
 def agents_of_other_offsets(group: str, table: str, moved: Mapping[TopicPartition, int]) -> TopologyError:
     """The error for a table of agents with rows if another tool has set offsets of the agents."""
-    return TopologyError(
-        f"the table {table} has rows, but another tool than streamapp has set offsets of the group {group}: "
-        f"{_listed(moved)}. The table would count records twice, or lack records. Stop all workers. To compute the "
-        "tables anew, run `streamapp reset`. To keep the tables and go on at these offsets, for example because plain "
-        f"Faust has run in between: `streamapp offsets reset --group {group} --shift-by 0 --keep-tables --execute`"
+    keep = (
+        "for example because plain Faust has run in between: "
+        f"`streamapp offsets reset --group {group} --shift-by 0 --keep-tables --execute`"
     )
-
-
-def _listed(offsets: Mapping[TopicPartition, int]) -> str:
-    named = ", ".join(f"{offset} of {tp}" for tp, offset in islice(sorted(offsets.items()), _MOST_NAMED))
-    return named + (f" and {len(offsets) - _MOST_NAMED} more" if len(offsets) > _MOST_NAMED else "")
+    return _of_other_offsets(group, table, moved, "the tables", keep)
 
 
 def set_ahead(
@@ -177,11 +171,19 @@ def fed_changelogs(
 
 def rows_of_other_offsets(group: str, store: str, outside: Mapping[TopicPartition, int]) -> TopologyError:
     """The error for a store with rows if another tool has set offsets of its inputs."""
+    keep = f"for example if the topics are new in this version, run {KEEP_TABLES}"
+    return _of_other_offsets(group, store, outside, "all tables", keep)
+
+
+def _of_other_offsets(
+    group: str, table: str, offsets: Mapping[TopicPartition, int], tables: str, keep: str
+) -> TopologyError:
+    named = ", ".join(f"{offset} of {tp}" for tp, offset in islice(sorted(offsets.items()), _MOST_NAMED))
+    more = f" and {len(offsets) - _MOST_NAMED} more" if len(offsets) > _MOST_NAMED else ""
     return TopologyError(
-        f"the table {store} has rows, but another tool than streamapp has set offsets of the group {group}: "
-        f"{_listed(outside)}. The table would count records twice, or lack records. Stop all workers. To compute all "
-        "tables anew, run `streamapp reset`. To keep the tables and go on at these offsets, for example if the topics "
-        f"are new in this version, run {KEEP_TABLES}"
+        f"the table {table} has rows, but another tool than streamapp has set offsets of the group {group}: "
+        f"{named}{more}. The table would count records twice, or lack records. Stop all workers. To compute {tables} "
+        f"anew, run `streamapp reset`. To keep the tables and go on at these offsets, {keep}"
     )
 
 

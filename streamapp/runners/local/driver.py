@@ -365,9 +365,8 @@ class TopologyTestDriver:
         # A call without waiting records would let the wait of max_task_idle_ms begin before the first record is there.
         while not self._task.idle and self._task.process(1, self._task.buffered):
             self._commit()
-            if (
-                self._fresh
-            ):  # the record that was processed has caused them all, also those of punctuators and caches
+            if self._fresh:
+                # The processed record is the cause of all new records, also of those from punctuators and caches.
                 cause = str(self._task.topic), self._task.offset
                 self._redeliver(self._rounds.get(cause, 0) + 1)
 
@@ -391,9 +390,8 @@ class TopologyTestDriver:
             if not self._deliver(topic, record.key, record.value, record.timestamp or 0, record.headers):
                 continue
             self._rounds[topic, self._offsets[topic] - 1] = rounds
-            if rounds > len(
-                self._offsets
-            ):  # more rounds than topics: the records have come through a topic twice
+            if rounds > len(self._offsets):
+                # With more rounds than topics, the records have come through a topic twice.
                 self._in_loops += 1
                 if self._in_loops > _MOST_IN_LOOPS:
                     raise StreamsError(

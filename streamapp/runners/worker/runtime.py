@@ -42,7 +42,7 @@ from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import EventLoopPlace, HangingError, Place, Watchdog, end_after
 from streamapp.state.directory import StateDirectory
 from streamapp.state.row_memory import RowMemory
-from streamapp.topology import Topology
+from streamapp.topology import Plan, Topology
 from streamapp.topology.compat import Need, compare_topologies
 from streamapp.topology.snapshot import snapshot
 
@@ -59,16 +59,16 @@ class StreamsRuntime(WorkerView):
         self,
         app: Any,
         topology: Topology,
-        config: StreamsConfig,
+        plan: Plan,
         *,
         listeners: ListenerCalls | None = None,
         shutdown_timeout: float = 30.0,
     ) -> None:
-        super().__init__(app, topology.plan(config))
+        super().__init__(app, plan)
         check_timeouts(self.plan)
         check_letters(self.plan)
         self.topology = topology
-        self.config = config
+        self.config: StreamsConfig = app.config
         self._listeners = listeners or ListenerCalls()
         self._shutdown_timeout = shutdown_timeout
         self._admin: LastingAdmin | None = None
