@@ -18,14 +18,15 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.refused import NO_TOPIC, is_refusal
+from streamapp.broker.requests import broker_error
 from streamapp.broker.transacting import abandon_transaction, open_transactions
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import AuthorizationError, BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.refusals import Failure, Refusals, refusal
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
+from streamapp.runners.worker.clients import GRANTS, PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Sender, open_sender
 from streamapp.runners.worker.transactions import (
@@ -75,6 +76,17 @@ class ChangelogRefused(ProductionError):
             f"have every change, so no exception handler is asked. {remedy}"
         )
         self.changelog = changelog
+
+
+def _denied(topic: str, error: KafkaError) -> AuthorizationError | None:
+    """The error for a topic that this client may not write to, or None.
+
+    Brokers tell the missing right in three ways: with the topic's metadata, with the topic's partition in a
+    transaction, and with a record. The way depends on the moment. So no way leads to a question about one record, and
+    all of them name the rights of the worker.
+    """
+    found = broker_error(f"no record could be written to {topic}: {error.str()}", error, GRANTS)
+    return found if isinstance(found, AuthorizationError) else None
 
 
 class RecordProducer:
@@ -368,6 +380,10 @@ class RecordProducer:
 
     def _failed(self, failed: Failure) -> None:
         error, topic, partition, key, value, timestamp = failed
+        if (denied := _denied(topic, error)) is not None:
+            # Replaces an earlier failure of the transaction: without the right, each attempt would fail.
+            self._failure = denied
+            return
         if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._refusals.spare(failed)
             return  # the record is sent again after the rollback, with the refused records
@@ -392,9 +408,12 @@ class RecordProducer:
     def _not_taken(self, failed: Failure) -> None:
         """Handles a record that librdkafka refused before sending it, so that the transaction does not fail.
 
-        The refusal of a result or of a dead letter is raised at once, in the call that knows its record.
+        The refusal of a result or of a dead letter is raised at once, in the call that knows its record. A missing
+        right is raised at once, too.
         """
         error, topic, _, key, value, timestamp = failed
+        if (denied := _denied(topic, error)) is not None:
+            raise denied
         if is_refusal(error) and topic not in self._stores:
             raise refusal(error, key, value, timestamp)
         self._failed(failed)
@@ -405,7 +424,7 @@ class RecordProducer:
         if (lost := self._refusals.lost_letter()) is not None:
             error, topic, partition, key, value, timestamp = lost
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
-        if isinstance(self._failure, ProductionError):
+        if isinstance(self._failure, (ProductionError, AuthorizationError)):
             raise self._failure
         if not wait and (story := self._refusals.take()) is not None:
             raise ResultsRefused(story)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
-from streamapp.errors import BrokerError
+from streamapp.errors import AuthorizationError, BrokerError
 from streamapp.runners.refusals import Failure
 from streamapp.runners.worker import producer
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
@@ -184,7 +184,6 @@ def test_a_batch_that_is_too_large_is_sent_in_smaller_ones_before_anybody_is_bla
 @pytest.mark.parametrize(
     ("code", "final"),
     [
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
         (KafkaError.TOPIC_EXCEPTION, True),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, False),
     ],
@@ -200,6 +199,36 @@ def test_what_is_refused_for_its_topic_is_so_whatever_is_in_it(
         outputs.send("out", b"other", b"other", 1)
     assert caught.value.final is final
     outputs.send("elsewhere", b"k", b"v", 500)
+
+
+@pytest.mark.parametrize("topic", ["out", "dead", "app-counts-changelog"])
+@pytest.mark.parametrize("transactional_id", [None, "app-1"])
+def test_a_missing_right_is_named_whichever_way_brokers_tell_it(
+    monkeypatch: pytest.MonkeyPatch, topic: str, transactional_id: str | None
+) -> None:
+    """If the producer learned it with a record, the worker rolled back, and blamed the record of the input."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right")
+    config = CONFIG.replace(production_exception_handler="continue", dead_letter_queue_topic="dead")
+    stores = {"app-counts-changelog": "counts"}
+    said = f"no record could be written to {topic}: no right. .*WRITE on its results and changelogs"
+
+    def opened() -> RecordProducer:
+        return RecordProducer(config, {}, transactional_id, stores)
+
+    outputs = opened()
+    outputs._on_failure(Failure(KafkaError(KafkaError._STATE, "aborted"), topic, 0, b"k", b"v", 500))
+    outputs._on_failure(Failure(error, topic, 0, b"k", b"v", 500))
+    with pytest.raises(AuthorizationError, match=said):
+        outputs.poll()
+    outputs = opened()
+
+    def refuse(*record: object) -> None:
+        raise KafkaException(error)
+
+    outputs._produce = refuse
+    with pytest.raises(AuthorizationError, match=said):
+        outputs.send(topic, b"k", b"v", 500)
 
 
 def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
