@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -12,14 +11,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigSource, NewTopic, OffsetSpec, TopicMetadata
 
 from streamapp.broker.requests import (
-    NO_ANSWER,
     LastingAdmin,
     ask,
     ask_controller,
     broker_error,
     describe_topic_settings,
+    find_cluster,
     list_offsets,
-    unreachable,
 )
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
@@ -28,12 +26,9 @@ from streamapp.records import TopicPartition
 __all__ = ["KafkaAdmin", "TopicSpec"]
 
 _BROKER_DEFAULT = -1
-_QUIET_SECONDS = 3.0
-"""The time without an answer after which a user learns that the program waits for Kafka."""
 _UNKNOWN_SECONDS = 5.0
 _RIGHTS = {"create": "CREATE", "delete": "DELETE", "describe": "DESCRIBE_CONFIGS", "list": "DESCRIBE"}
 _OFFSETS = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client DESCRIBE on the topic"}
-_logger = logging.getLogger("streamapp.kafka")
 
 
 class TopicSpec(NamedTuple):
@@ -182,22 +177,7 @@ class KafkaAdmin:
         )
 
     def _metadata(self) -> Any:
-        try:
-            return self._patient_metadata()
-        except KafkaException as error:
-            raise unreachable(self._settings, error.args[0]) from error
-
-    def _patient_metadata(self) -> Any:
-        if self._timeout <= _QUIET_SECONDS:
-            return self._client.list_topics(timeout=self._timeout)
-        try:
-            return self._client.list_topics(timeout=_QUIET_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() not in NO_ANSWER:
-                raise
-        rest = self._timeout - _QUIET_SECONDS
-        _logger.warning("Kafka at %s does not answer yet. Trying again for %g s", self._servers, rest)
-        return self._client.list_topics(timeout=rest)
+        return find_cluster(self._client, self._settings, seconds=self._timeout)
 
     def _each(self, verb: str, answers: Mapping[Any, Future[Any]], *fine: int) -> dict[Any, Any]:
         results, problems = {}, dict[str, KafkaError]()

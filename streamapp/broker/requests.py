@@ -31,6 +31,7 @@ __all__ = [
     "NO_TIMEOUT",
     "REQUEST_SECONDS",
     "SOON_SECONDS",
+    "FirstAnswer",
     "LastingAdmin",
     "advice",
     "ask",
@@ -40,7 +41,9 @@ __all__ = [
     "committed_of_stranger",
     "describe_brokers",
     "describe_topic_settings",
+    "find_cluster",
     "list_offsets",
+    "reach",
     "refusal",
     "unreachable",
     "until_coordinated",
@@ -71,10 +74,19 @@ REQUEST_SECONDS = 10.0
 """The time after which a request without an answer is made again, with a new client (`LastingAdmin`), if its caller
 repeats requests."""
 
+_SOON_KNOWN_SECONDS = 1.0
+"""The time after which a client looks for the reason why no broker answers. A closed port refuses a client at once."""
+_QUIET_SECONDS = 3.0
+"""The time without an answer and without a reason after which a user learns that the program waits for Kafka."""
+_REPEAT_SECONDS = 20.0
+"""The time after which the log says once more that the program waits for Kafka."""
+
 _SAY_SECONDS = 10.0
 """The time after which the log has the partitions of a request that is repeated."""
 
-NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+_NO_CONNECTION = (KafkaError._TRANSPORT, KafkaError._RESOLVE)
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, *_NO_CONNECTION)
 """The errors of a request that no broker answers."""
 
 _PASSING = (
@@ -182,10 +194,14 @@ class LastingAdmin:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         refusals = self._refusals = deque[KafkaError](maxlen=1)
         """The brokers' objection to this client, as long as no broker lets the client in."""
+        faults = self._faults = deque[KafkaError](maxlen=1)
+        """The last failure of a connection since the last answer."""
 
         def note(error: KafkaError) -> None:  # no method: the client would keep this object alive
-            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            if error.code() in _NOT_LET_IN:
                 refusals.append(error)
+            elif error.code() in _NO_CONNECTION:
+                faults.append(error)
 
         self._settings = {"error_cb": note, **settings}
         self._files = CertificateFiles(settings)  # before the client, which may get older files
@@ -194,9 +210,11 @@ class LastingAdmin:
         self._lock = threading.Lock()
 
     def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> Any:
+        """As the method of `AdminClient`. The error of a request without an answer has the reason, if it is known."""
         with self._lock:
             self._follow_files()
             client = self._client
+        self._faults.clear()
         try:
             found = client.list_topics(topic, timeout)
         except KafkaException as exc:
@@ -204,7 +222,9 @@ class LastingAdmin:
             with self._lock:
                 if client is self._client:
                     self._reopen()
-            raise next(map(KafkaException, [*self._refusals]), exc) from None
+            unanswered = exc.args[0].code() in NO_ANSWER
+            reasons = [*self._refusals, *(self._faults if unanswered else ())]
+            raise next(map(KafkaException, reasons), exc) from None
         self._refusals.clear()
         return found
 
@@ -244,6 +264,62 @@ class LastingAdmin:
     def _reopen(self) -> None:
         self._client = self._open()
         self._asked = []
+
+
+class FirstAnswer:
+    """The wait for the first answer of a cluster, which may be starting.
+
+    The log names the address and the reason after a second if no address takes a connection, and otherwise later. Each
+    attempt has a new client.
+    """
+
+    def __init__(self, admin: LastingAdmin, settings: Mapping[str, Any], seconds: float) -> None:
+        self._admin, self._settings = admin, settings
+        now = time.monotonic()
+        self._deadline, self._say_at = now + seconds, now + _QUIET_SECONDS
+        self._said = False
+        self._patience = min(_SOON_KNOWN_SECONDS, seconds)
+        self.error: KafkaError | None = None
+        """The error of the last attempt without an answer."""
+
+    def attempt(self) -> Any:
+        """The metadata of all topics. None: there is no answer yet. Raises `BrokerError` when the time is over."""
+        try:
+            return self._admin.list_topics(timeout=self._patience)
+        except KafkaException as exc:
+            error, now = exc.args[0], time.monotonic()
+            failed, left = unreachable(self._settings, error), self._deadline - now
+            if left <= 0:
+                raise failed from exc
+            self.error = error
+            refused = error.code() in _NO_CONNECTION
+            if now >= self._say_at or (refused and not self._said):
+                logger.warning("%s. Trying again for %.0f s", failed, left)
+                self._said, self._say_at = True, now + _REPEAT_SECONDS
+            # A closed port refuses a client at once. Slow brokers may need more than the first time for connections.
+            self._patience = min(left, _SOON_KNOWN_SECONDS if refused else 3 * self._patience)
+        return None
+
+
+def find_cluster(admin: LastingAdmin, settings: Mapping[str, Any], *, seconds: float) -> Any:
+    """The metadata of all topics, as soon as a broker answers. The log tells of a longer wait (`FirstAnswer`).
+
+    Raises `BrokerError` after ``seconds`` without an answer, and at once if brokers refuse the login.
+    """
+    first = FirstAnswer(admin, settings, seconds)
+    while (found := first.attempt()) is None:
+        if first.error is not None and first.error.code() not in NO_ANSWER:
+            raise unreachable(settings, first.error)
+    return found
+
+
+def reach(settings: Mapping[str, Any]) -> None:
+    """Returns as soon as a broker answers a client with these settings. Raises the errors of `find_cluster`.
+
+    Commands call this function before long work. They wait for ten seconds, in which a local broker can start.
+    """
+    admin = LastingAdmin({**settings, "client.id": "streamapp", "log_level": 0})
+    find_cluster(admin, settings, seconds=REQUEST_SECONDS)
 
 
 def ask(

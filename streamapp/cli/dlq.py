@@ -15,6 +15,7 @@ import click
 from streamapp._base.counted import counted
 from streamapp._base.printable import printable
 from streamapp._base.utc import utc
+from streamapp.broker.requests import reach
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.finite_range import FiniteRange
 from streamapp.cli.text_table import TextTable
@@ -26,6 +27,7 @@ from streamapp.desk.marks import Marks
 from streamapp.desk.readers import readers_of
 from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import runs_of
+from streamapp.runners.connection import client_of
 
 __all__ = ["dlq_group"]
 
@@ -44,8 +46,15 @@ def dlq_group() -> None:
     """
 
 
-def _desk(application: str) -> FailureDesk:
+def _reached(application: str) -> Any:
+    """The application. Raises `BrokerError` if its cluster does not answer soon."""
     app = load(application, topology=False)
+    reach(client_of(app.config))
+    return app
+
+
+def _desk(application: str) -> FailureDesk:
+    app = _reached(application)
     return FailureDesk(app.config, readers_of(app))
 
 
@@ -90,7 +99,7 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     Applications with the same dead-letter topic share one list.
     """
     with clear_errors():
-        letters, marks = FailureDesk(load(application, topology=False).config).scan()
+        letters, marks = FailureDesk(_reached(application).config).scan()
         matches = _filter(**filters).matches
         others = 0
 
@@ -179,7 +188,7 @@ def export(application: str, **filters: Any) -> None:
     Keys, values and headers are base64.
     """
     with clear_errors():
-        letters, marks = FailureDesk(load(application, topology=False).config).scan()
+        letters, marks = FailureDesk(_reached(application).config).scan()
         for letter in filter(_filter(**filters).matches, letters):
             fields = described(letter, marks) | {
                 "key": _base64(letter.key),
@@ -232,6 +241,7 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
     """Run LETTER through the topology in this process, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
+        reach(client_of(app.config))
         desk = FailureDesk(app.config)
         found, _ = desk.letter(letter)
         record = desk.whole(found).replayed(desk.topic)
@@ -273,7 +283,7 @@ def replay(
     chooser = _filter(**filters)
     matches = chooser.matches
     with clear_errors():
-        app = load(application, topology=False)
+        app = _reached(application)
         desk = FailureDesk(app.config)
         letters, marks = desk.scan()
         count, done, examples, topics = 0, 0, list[str](), set[str]()
@@ -329,7 +339,7 @@ def discard(application: str, everything: bool, why: str, **filters: Any) -> Non
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     chooser = _filter(**filters)
     with clear_errors():
-        desk = FailureDesk(load(application, topology=False).config)
+        desk = FailureDesk(_reached(application).config)
         count = desk.discard(chooser.matches, why, named=chooser.ids)
     click.echo(f"{counted(count, 'letter')} discarded")
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from streamapp.broker.requests import reach
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.finite_range import FiniteRange
@@ -128,9 +129,11 @@ def reconcile_command(
         span = Span(begin, end)
         if window_ms is not None:
             span.check_windows(window_ms)
-        sent = None
         if on_spark:
             identity_of(identity)  # a wrong one is refused before Spark starts
+        reach(KafkaSettings.from_env().librdkafka())
+        sent = None
+        if on_spark:
             result = _on_spark(topic, source, identity, window_ms, span, gap, master, conf)
         else:
             result, sent = _here(topic, Path(source), identity, window_ms, span, gap, per_second)

@@ -23,6 +23,7 @@ from streamapp._base.counted import counted
 from streamapp._base.utc import utc
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.bounded_reads import TO_THE_END, next_message, read_to_end
+from streamapp.broker.requests import reach
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
 from streamapp.cli.spark_options import pairs
@@ -58,7 +59,7 @@ def topic_group() -> None:
 def list_topics(everything: bool) -> None:
     """List the topics with their numbers of partitions and replicas."""
     with clear_errors():
-        found = ClusterTopics(KafkaSettings.from_env()).names()
+        found = ClusterTopics(_settings()).names()
     table = TextTable("topic", "partitions", "replicas")
     for name, (partitions, replicas) in found.items():
         if everything or not name.startswith("__"):
@@ -78,7 +79,7 @@ def describe(name: str) -> None:
     shown.
     """
     with clear_errors():
-        topics = ClusterTopics(KafkaSettings.from_env())
+        topics = ClusterTopics(_settings())
         partitions, settings, readings = topics.partitions(name), topics.settings(name), topics.readings(name)
     table = TextTable("partition", "first", "end", "leader", "replicas", "in sync")
     for each in partitions:
@@ -107,7 +108,7 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
     Kafka's own topics cannot be deleted, nor internal topics of an application that runs.
     """
     with clear_errors():
-        topics = ClusterTopics(KafkaSettings.from_env())
+        topics = ClusterTopics(_settings())
         for name in names:
             partitions = topics.partitions(name)
             topics.check_deletable(name)
@@ -151,7 +152,7 @@ def create(name: str, partitions: int, config: dict[str, str]) -> None:
     with an error.
     """
     with clear_errors():
-        admin = KafkaAdmin(KafkaSettings.from_env())
+        admin = KafkaAdmin(_settings())
         exists = name in admin.partition_counts([name])
         admin.ensure_topics([TopicSpec(name, partitions, config)])
         if exists and config:
@@ -176,7 +177,7 @@ def write(name: str, separator: str) -> None:
         raise click.UsageError("--separator cannot be empty: give the text between key and value")
     split, refused, number = os.fsencode(separator), _Refused(), 0
     with clear_errors():
-        settings = KafkaSettings.from_env()
+        settings = _settings()
         _partitions(settings, name)
         producer = Producer(
             {
@@ -217,7 +218,7 @@ def read(name: str, follow: bool, place: bool) -> None:
     Bytes that are not UTF-8 text are escaped.
     """
     with clear_errors():
-        settings = KafkaSettings.from_env()
+        settings = _settings()
         starts = {TopicPartition(name, number): OFFSET_BEGINNING for number in _partitions(settings, name)}
         consumer = Consumer(
             {
@@ -239,6 +240,13 @@ def read(name: str, follow: bool, place: bool) -> None:
             sys.exit(0)
         finally:
             consumer.close()
+
+
+def _settings() -> KafkaSettings:
+    """The settings of the cluster. Raises `BrokerError` if the cluster does not answer soon."""
+    settings = KafkaSettings.from_env()
+    reach(settings.librdkafka())
+    return settings
 
 
 def _follow(consumer: Consumer, topic: str, starts: Mapping[TopicPartition, int]) -> Iterator[Message]:

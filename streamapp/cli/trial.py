@@ -9,12 +9,14 @@ from contextlib import contextmanager
 
 import click
 
+from streamapp.broker.requests import reach
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.desk.desk import read_record
 from streamapp.desk.shown import shown
 from streamapp.desk.trial import Trial, runs_of, tried
 from streamapp.engine.judging import ProcessingFailed
 from streamapp.records import OutputRecord
+from streamapp.runners.connection import client_of
 
 __all__ = ["show_trial", "try_one"]
 
@@ -29,6 +31,7 @@ def try_one(application: str, topic: str, partition: int, offset: int, debug: bo
     """Run one record of a topic through the topology of APPLICATION, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
+        reach(client_of(app.config))
         found = read_record(app.config, topic, partition, offset)
     record = OutputRecord(topic, found.key, found.value, found.timestamp, found.headers)
     show_trial(runs_of(app.streams.topology, app.config, record), debug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -54,11 +55,20 @@ def test_workers_that_start_together_may_all_create(admin: KafkaAdmin, topic: st
 def test_a_user_who_waits_for_kafka_learns_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamapp.broker.admin._QUIET_SECONDS", 0.25)
+    """A closed port is the reason that both texts name."""
+    monkeypatch.setattr("streamapp.broker.requests._SOON_KNOWN_SECONDS", 0.25)
     nowhere = KafkaAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout=0.75)
-    with pytest.raises(BrokerError, match=r"cannot be reached at 127\.0\.0\.1:1 .*streamapp broker start"):
+    said = r"cannot be reached at 127\.0\.0\.1:1 .*Connection refused.*streamapp broker start"
+    with pytest.raises(BrokerError, match=said):
         nowhere.partition_counts(["any"])
-    assert caplog.messages == ["Kafka at 127.0.0.1:1 does not answer yet. Trying again for 0.5 s"]
+    (line,) = caplog.messages
+    assert re.search(rf"{said}\. Trying again for \d s", line)
+
+
+def test_a_host_that_does_not_exist_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = KafkaAdmin(KafkaSettings(bootstrap_servers="kafka.invalid:9092"), timeout=0.5)
+    with pytest.raises(BrokerError, match=r"Failed to resolve 'kafka\.invalid:9092'.*Check that Kafka runs"):
+        nowhere.partition_counts(["any"])
 
 
 def test_a_setting_that_kafka_refuses_is_named(admin: KafkaAdmin, topic: str) -> None:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import KafkaException
-
 from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, unreachable
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, find_cluster
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import CHOSEN, metadata_of
@@ -106,10 +104,7 @@ class Subject:
 
     @cached_property
     def _metadata(self) -> Any:
-        try:
-            return self.admin.list_topics(timeout=REQUEST_SECONDS)
-        except KafkaException as exc:
-            raise unreachable(self.client, exc.args[0]) from exc
+        return find_cluster(self.admin, self.client, seconds=REQUEST_SECONDS)
 
     @cached_property
     def topics(self) -> Mapping[str, int]:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.bounded_reads import TO_THE_END
 from streamapp.broker.consumer import ConsumerEvent, passes
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import LastingAdmin, list_offsets, unreachable
+from streamapp.broker.requests import LastingAdmin, find_cluster, list_offsets
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
@@ -170,10 +170,7 @@ class KafkaRange:
 
     def partition_counts(self) -> dict[str, int]:
         """All topics of the cluster with their numbers of partitions; raises `BrokerError` if Kafka does not answer."""
-        try:
-            topics = self._client.list_topics(timeout=TIMEOUT_SECONDS).topics
-        except KafkaException as error:
-            raise unreachable(self._settings, error.args[0]) from error
+        topics = find_cluster(self._client, self._settings, seconds=TIMEOUT_SECONDS).topics
         return {name: len(found.partitions) for name, found in topics.items()}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import socket
 import time
@@ -16,7 +15,14 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, goes_away
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import SOON_SECONDS, LastingAdmin, broker_error, refusal, unreachable
+from streamapp.broker.requests import (
+    SOON_SECONDS,
+    FirstAnswer,
+    LastingAdmin,
+    broker_error,
+    refusal,
+    unreachable,
+)
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.broker.transacting import WRITE_ON_ID
 from streamapp.config import StreamsConfig
@@ -56,8 +62,6 @@ _UNKNOWN_SECONDS = 30.0
 _START_SECONDS = 60.0
 """The time for which a starting worker waits for a first answer of brokers: as long as Kafka's own clients wait by
 default (``default.api.timeout.ms``)."""
-_ASK_SECONDS = 5.0
-_SAY_SECONDS = 20.0
 
 
 def client_id(config: StreamsConfig, role: str | None = None) -> str:
@@ -138,22 +142,9 @@ def brokers_answer(admin: LastingAdmin) -> bool:
 async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
     """Waits for brokers that start after the worker. Raises `BrokerError` after a minute without an answer."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _START_SECONDS
-    said = -math.inf
-    seconds = _ASK_SECONDS
-    while True:
-        try:
-            await loop.run_in_executor(None, admin.list_topics, None, seconds)
-            return
-        except KafkaException as exc:
-            error = unreachable(client_of(config), exc.args[0])
-            if loop.time() > deadline:
-                raise error from exc
-            if loop.time() - said >= _SAY_SECONDS:
-                logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
-                said = loop.time()
-        # Each request has a new client. Slow brokers may need more than the first time for its connections.
-        seconds = min(2 * seconds, max(_ASK_SECONDS, deadline - loop.time()))
+    first = FirstAnswer(admin, client_of(config), _START_SECONDS)
+    while await loop.run_in_executor(None, first.attempt) is None:
+        pass
 
 
 _GONE = (

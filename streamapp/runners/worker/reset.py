@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest, look_at_group, read_committed_offsets
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, unreachable
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, find_cluster
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -116,10 +116,7 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
     config: StreamsConfig = app.config
     plan: Plan | None = app.streams.plan if hasattr(app, "streams") else None
     group = config.application_id
-    try:
-        existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
-    except KafkaException as exc:
-        raise unreachable(client_of(config), exc.args[0]) from exc
+    existing = find_cluster(admin, client_of(config), seconds=REQUEST_SECONDS).topics
     check_at_rest(admin, group, config.session_timeout_ms)
     left = plan is not None and look_at_group(admin, plan.backfill_group).state != "dead"
     every = [TopicPartition(name, p) for name, topic in existing.items() for p in topic.partitions]

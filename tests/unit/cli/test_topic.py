@@ -25,6 +25,7 @@ def half_led(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(
         KafkaAdmin, "topics", lambda self: {"flights": SimpleNamespace(partitions=partitions)}
     )
+    monkeypatch.setattr("streamapp.cli.topic.reach", lambda settings: None)
     monkeypatch.setattr(KafkaAdmin, "partition_counts", lambda self, topics: {"flights": 2})
     monkeypatch.setattr(KafkaAdmin, "log_start_offsets", lambda self, asked: dict.fromkeys(asked, 0))
     monkeypatch.setattr(KafkaAdmin, "log_end_offsets", lambda self, asked: {tp: offsets[tp] for tp in asked})
