@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,9 +44,31 @@ def obstacle(path: Path) -> str | None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """The opened file, in UTF-8. An error of the disk ends the command with the name of the file."""
+    """The opened file, in UTF-8. An error of the disk ends the command with the name of the file.
+
+    Other errors of the block pass through, also those of other files and of connections.
+    """
+    with _naming(path):
+        disk = _Disk(path, "w")
+    with TextIOWrapper(BufferedWriter(disk), encoding="utf-8") as file:
+        yield file
+
+
+class _Disk(FileIO):
+    """A file whose errors name the file."""
+
+    def write(self, data: Any, /) -> int:
+        with _naming(self.name):
+            return super().write(data)
+
+    def close(self) -> None:
+        with _naming(self.name):
+            super().close()
+
+
+@contextmanager
+def _naming(path: Any) -> Iterator[None]:
     try:
-        with path.open("w", encoding="utf-8") as file:
-            yield file
+        yield
     except OSError as error:
         raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None

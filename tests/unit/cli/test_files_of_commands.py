@@ -63,3 +63,9 @@ def test_offsets_that_are_not_text_are_refused(tmp_path: Path) -> None:
 def test_more_partitions_than_a_topic_may_have_are_refused() -> None:
     refused = CliRunner().invoke(main, ["topic", "create", "t", "--partitions", "100001"])
     assert (refused.exit_code, "100001 is not in the range" in refused.output) == (2, True)
+
+
+def test_an_error_of_something_else_does_not_blame_the_file(tmp_path: Path) -> None:
+    """Each `OSError` of the block was an error of the file, for example that of a connection."""
+    with pytest.raises(ConnectionResetError, match="by the peer"), writing(tmp_path / "out"):
+        raise ConnectionResetError(104, "reset by the peer")
