@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
+from streamapp.errors import StreamsError
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
 from streamapp.producer.parcel import Parcel
@@ -16,6 +18,56 @@ __all__ = ["SyncReliableProducer", "SyncTransaction"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class _Reporting(threading.local):
+    """The producer whose report this thread delivers now, or None."""
+
+    core: Core | None = None
+
+
+_reporting = _Reporting()
+
+
+class _Report(Future[DeliveryReport]):
+    """The future of a report. A callback that waits for another report of its producer gets an error, because the
+    thread that would deliver the other report runs the callback."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__()
+        self._core = core
+        self.set_running_or_notify_cancel()
+
+    def settle(self, reports: Future[tuple[DeliveryReport, ...]]) -> None:
+        before, _reporting.core = _reporting.core, self._core
+        try:
+            error = reports.exception()
+            if error is None:
+                self.set_result(reports.result()[0])
+            else:
+                self.set_exception(error)
+        finally:
+            _reporting.core = before
+
+    def result(self, timeout: float | None = None) -> DeliveryReport:
+        self._check(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check(timeout)
+        return super().exception(timeout)
+
+    def _check(self, timeout: float | None) -> None:
+        if timeout != 0 and not self.done():
+            _check_may_wait(self._core)
+
+
+def _check_may_wait(core: Core) -> None:
+    if _reporting.core is core:
+        raise StreamsError(
+            f"a callback of a report waits for the producer {core.options.name}, which waits for the end of the "
+            "callback. Call send_soon in the callback, or wait in another thread"
+        )
 
 
 class SyncReliableProducer(ProducerFace[K, V]):
@@ -54,7 +106,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         Raises `DeliveryError` if the record was not confirmed, and `SerializationError` if a serde refuses key or
         value. Raises `BufferFull` if the buffer has no space and the call does not wait (``when_full``), or if the
         record is larger than the buffer. Raises `SchemaRegistryError` if the registry of a serde does not answer.
+        Raises `StreamsError` in a callback of a report (`send_soon`).
         """
+        _check_may_wait(self._core)
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         return _deliver(self._core, parcel).result()[0]
 
@@ -72,19 +126,14 @@ class SyncReliableProducer(ProducerFace[K, V]):
 
         If one thread makes the calls, the records of a partition arrive in the order of the calls. If the buffer is
         full, the call waits for space, or raises `BufferFull` with ``when_full="refuse"``.
+
+        A callback of the future runs in the thread that delivers reports, so the callback cannot wait for the producer.
+        There, a call that would wait for a report raises `StreamsError`, and this method raises `BufferFull` if the
+        buffer is full.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
-        report: Future[DeliveryReport] = Future()
-        report.set_running_or_notify_cancel()
-
-        def settle(reports: Future[tuple[DeliveryReport, ...]]) -> None:
-            error = reports.exception()
-            if error is None:
-                report.set_result(reports.result()[0])
-            else:
-                report.set_exception(error)
-
-        _deliver(self._core, parcel).add_done_callback(settle)
+        report = _Report(self._core)
+        _deliver(self._core, parcel).add_done_callback(report.settle)
         return report
 
     def partition_count(self, topic: str) -> int:
@@ -117,8 +166,10 @@ class SyncReliableProducer(ProducerFace[K, V]):
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
-        Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit).
+        Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit). Raises
+        `StreamsError` in a callback of a report (`send_soon`).
         """
+        _check_may_wait(self._core)
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 
 
@@ -136,12 +187,16 @@ class SyncTransaction(TransactionFace[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._records:
+            _check_may_wait(self._core)
             self.reports: tuple[DeliveryReport, ...] = _deliver(
                 self._core, self._core.parcel(self._records)
             ).result()
 
 
 def _deliver(core: Core, parcel: Parcel) -> Future[tuple[DeliveryReport, ...]]:
-    core.reserve(parcel).result()
+    if _reporting.core is core:
+        core.reserve_now(parcel)
+    else:
+        core.reserve(parcel).result()
     core.put(parcel)
     return parcel.future

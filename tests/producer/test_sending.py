@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from streamapp import BrokerError, ConfigError, JsonSerde, SerializationError, S
 from streamapp._base.partitioning import partition_for
 from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.broker.requests import LastingAdmin
+from streamapp.errors import StreamsError
 from streamapp.producer import (
     BufferFull,
     DeliveryError,
@@ -136,6 +139,37 @@ def test_a_known_count_outlives_the_brokers_answers(topics: Topics, monkeypatch:
     counts._admin = LastingAdmin({"bootstrap.servers": NOWHERE, "log_level": 0})
     monkeypatch.setattr(partition_counts, "_TIMEOUT_SECONDS", 0.1)
     assert counts.of(topic) == PARTITIONS
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=["idempotent", "transactions"])
+def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way: dict[str, Any]) -> None:
+    """The callback runs in the thread that reports. The thread waited for itself, so the producer stood still."""
+    topic = topics.create()
+    with SyncReliableProducer(
+        "orders", bootstrap_servers=topics.bootstrap, linger_ms=1_000, buffer_records=2, **way
+    ) as producer:
+        refused: list[BaseException] = []
+        told = threading.Event()
+
+        def pay(order: Future[Any]) -> None:
+            assert order.result().topic == topic
+            payment = producer.send_soon(topic, value=b"payment")
+            full = partial(producer.send_soon, topic, value=b"payment")
+            for call in (payment.result, payment.exception, producer.flush, full, full):
+                try:
+                    call()
+                except StreamsError as error:
+                    refused.append(error)
+            told.set()
+
+        producer.send_soon(topic, value=b"order").add_done_callback(
+            pay
+        )  # before the report: the record lingers
+        assert told.wait(60)
+        assert producer.flush()
+    assert [type(error) for error in refused] == [StreamsError, StreamsError, StreamsError, BufferFull]
+    assert "Call send_soon in the callback" in str(refused[0])
+    assert sorted(map(bytes, filter(None, topics.values(topic)))) == [b"order", b"payment", b"payment"]
 
 
 @ways
