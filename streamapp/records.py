@@ -72,10 +72,11 @@ def check_timestamp(timestamp: object) -> None:
     Traceback (most recent call last):
     ...
     TypeError: a timestamp is an int, ms since the epoch, not 1.5
+    >>> check_timestamp(-(2**63))
     """
     if not isinstance(timestamp, int):
         raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
-    if not -MAX_LONG <= timestamp <= MAX_LONG:
+    if not -MAX_LONG - 1 <= timestamp <= MAX_LONG:
         raise ValueError(f"a timestamp has at most 64 bits, ms since the epoch, so {timestamp} is none")
 
 
