@@ -411,6 +411,7 @@ def list_offsets(
     seconds: float,
     unknown_seconds: float = 0.0,
     may_go: Callable[[str], bool] = lambda topic: False,
+    wait_for_leaders: bool = True,
     remedies: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[TopicPartition, int]:
     """Offsets in the logs of many partitions, with one request to each broker.
@@ -421,7 +422,8 @@ def list_offsets(
     Requests are repeated while brokers do not answer, and while partitions have no leader. After ten seconds, a warning
     in the log names the partitions. Raises `BrokerError` after ``seconds``. For an unknown topic, the error comes after
     ``unknown_seconds`` and not at once, because some brokers may not know a new topic yet. If the topic ``may_go``, the
-    result lacks its partitions instead. ``remedies`` are as in `advice`.
+    result lacks its partitions instead. Without ``wait_for_leaders``, the result lacks partitions that have no leader.
+    ``remedies`` are as in `advice`.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -465,16 +467,20 @@ def list_offsets(
                 logger.warning(
                     "the offsets of %s are not known yet: %s. The request is repeated", listed, reason
                 )
-            time.sleep(0.1)
             # librdkafka keeps its leader epoch, which a restarted broker refuses for ever. New metadata replaces it.
             missing = set()
             with suppress(KafkaException):
                 topics = admin.list_topics(timeout=min(seconds, REQUEST_SECONDS)).topics
-                missing = {
-                    tp
+                known = {
+                    tp: topics[tp.topic].partitions[tp.partition]
                     for tp in wanted
-                    if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions
+                    if tp.topic in topics and tp.partition in topics[tp.topic].partitions
                 }
+                missing = wanted.keys() - known.keys()
+                if not wait_for_leaders:
+                    wanted = {tp: spec for tp in wanted if tp in missing or known[tp].leader >= 0}
+        if wanted:
+            time.sleep(0.1)
     return found
 
 

@@ -340,6 +340,7 @@ class DataPlane(threading.Thread):
     def _work(self) -> None:
         self._global_stores.poll(0 if self._global_stores.ready else _IDLE_SECONDS)
         runs = bool(self.tasks.running)
+        self.restorer.look_for_leaders()
         if self.restorer.active:
             self.restorer.poll(0 if runs else _IDLE_SECONDS)
         elif self.suspended or self.paused or not runs:

@@ -389,7 +389,10 @@ class RecordProducer:
             return  # the record is sent again after the rollback, with the refused records
         if not is_refusal(error):
             if self._transactional or error.code() in _OUT_OF_STEP:
-                failure: StreamsError = TransactionAborted(f"the producer has failed: {error.str()}")
+                where = topic if partition < 0 else str(TopicPartition(topic, partition))
+                failure: StreamsError = TransactionAborted(
+                    f"the producer has failed: {error.str()} (a record for {where})"
+                )
             else:
                 failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
             self._failure = self._failure or failure

@@ -19,12 +19,13 @@ from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets, pass_over
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 
-__all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
+__all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "Spans"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -33,6 +34,21 @@ BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
 _AT_A_TIME = 3
 """The most changelogs that are restored at a time. Tasks are then ready one after another, not all at the end."""
 _LOG_SECONDS = 10.0
+_LEADER_SECONDS = 1.0
+"""The time between two looks for the leaders of changelogs that have none."""
+Spans = Mapping[TopicPartition, tuple[int, int]]
+"""The first offset and the end of each changelog partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaderless:
+    """The changelog partitions of a task that have no leader."""
+
+    partitions: tuple[TopicPartition, ...]
+    since: float
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.partitions))
 
 
 @dataclass(slots=True)
@@ -90,6 +106,9 @@ class ChangelogReader:
         self._admin = admin
         self._listeners = listeners
         self._open: dict[TopicPartition, RestoreProgress] = {}
+        self._leaderless: dict[LiveTask, _Leaderless] = {}
+        """The tasks that wait, because brokers know no leader of a changelog."""
+        self._looked_at = 0.0
 
     @cached_property
     def _consumer(self) -> LastingConsumer:
@@ -104,8 +123,55 @@ class ChangelogReader:
     def active(self) -> bool:
         return bool(self._open)
 
+    @property
+    def leaderless(self) -> str | None:
+        """The tasks that wait for leaders of their changelogs. None: no task waits. Any thread may ask."""
+        waiting = sorted((live.id, str(lack)) for live, lack in list(self._leaderless.items()))
+        return "; ".join(f"task {id} waits for a leader of {lack}" for id, lack in waiting) or None
+
+    def _spans(self, tasks: Iterable[LiveTask]) -> dict[LiveTask, Spans]:
+        """The spans of the changelogs of each task. A task with a changelog that has no leader waits, and has none.
+
+        As in Kafka Streams, other tasks go on meanwhile. Raises `BrokerError` for a task that has waited for five
+        minutes.
+        """
+        tasks = list(tasks)
+        partitions = [tp for task in tasks for tp in task.changelogs]
+        first = list_offsets(self._admin, partitions, latest=False, wait_for_leaders=False)
+        end = list_offsets(self._admin, first, latest=True, wait_for_leaders=False)
+        self._looked_at = time.monotonic()
+        found: dict[LiveTask, Spans] = {}
+        for task in tasks:
+            if lacking := tuple(tp for tp in task.changelogs if tp not in end):
+                self._wait_for_leader(task, lacking)
+                continue
+            if self._leaderless.pop(task, None) is not None:
+                logger.info("the changelogs of task %s have leaders again", task.id)
+            found[task] = {tp: (first[tp], end[tp]) for tp in task.changelogs}
+        return found
+
+    def _wait_for_leader(self, task: LiveTask, partitions: tuple[TopicPartition, ...]) -> None:
+        known = self._leaderless.get(task)
+        lack = _Leaderless(partitions, self._looked_at if known is None else known.since)
+        self._leaderless[task] = lack
+        if known is None:
+            logger.warning("task %s waits for a leader of %s. Other tasks go on", task.id, lack)
+        seconds = self._looked_at - lack.since
+        if seconds > PATIENCE_SECONDS:
+            raise BrokerError(
+                f"the changelogs of task {task.id} cannot be read: {lack} has had no leader for {seconds:.0f} s. Start "
+                "the brokers that have its replicas"
+            )
+
+    def _led_again(self) -> dict[LiveTask, Spans]:
+        """The tasks that have waited for leaders, as soon as there are leaders."""
+        if not self._leaderless or time.monotonic() - self._looked_at < _LEADER_SECONDS:
+            return {}
+        return self._spans(list(self._leaderless))
+
     def close(self) -> None:
         self._open.clear()
+        self._leaderless.clear()
         if "_consumer" in vars(self):
             self._consumer.close()
 
@@ -220,16 +286,22 @@ class Restorer(ChangelogReader):
         changelog. Or the changelog, with ``cleanup.policy=compact``, begins after this offset, so that records are lost
         which the local state lacks.
         """
-        tasks = list(tasks)
-        partitions = [tp for task in tasks for tp in task.changelogs]
+        self._queue(lambda: self._spans(tasks))
+
+    def look_for_leaders(self) -> None:
+        """Begins to restore the tasks whose changelogs have leaders again. Raises the errors of `add`."""
+        if self._leaderless:
+            self._queue(self._led_again)
+
+    def _queue(self, look: Callable[[], dict[LiveTask, Spans]]) -> None:
         self.asks = True
         try:
-            first = list_offsets(self._admin, partitions, latest=False)
-            end = list_offsets(self._admin, partitions, latest=True)
+            found = look()
         finally:
             self.asks = False
-        for task in tasks:
-            spans = {tp: (first[tp], end[tp]) for tp in task.changelogs}
+        if not found:
+            return
+        for task, spans in found.items():
             self._queued += (
                 RestoreProgress(task, store, tp, start, until, start)
                 for tp, store, start, until in task.restorations(spans)
@@ -247,6 +319,7 @@ class Restorer(ChangelogReader):
         gone = set(tasks)
         for task in gone:
             self._restored.pop(task, None)
+            self._leaderless.pop(task, None)
         self._queued = [progress for progress in self._queued if progress.task not in gone]
         suspended = [progress for progress in self._open.values() if progress.task in gone]
         self._end([progress.partition for progress in suspended])
@@ -257,7 +330,7 @@ class Restorer(ChangelogReader):
     @property
     def restoring(self) -> set[LiveTask]:
         """The tasks whose restore has not ended."""
-        return {each.task for each in self.progress}
+        return {each.task for each in self.progress} | self._leaderless.keys()
 
     def finished(self, task: LiveTask) -> int:
         """The number of records that were restored for a task, over all its stores. A second call gives 0."""

@@ -16,12 +16,12 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.restore_listeners import SuspendReason
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.offsets import committed_offsets
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.restore import BATCH_BESIDE_OTHERS, ChangelogReader, RestoreProgress
+from streamapp.runners.worker.restore import BATCH_BESIDE_OTHERS, ChangelogReader, RestoreProgress, Spans
 
 __all__ = ["Standbys"]
 
@@ -67,17 +67,18 @@ class Standbys(ChangelogReader):
         for id in new:
             self.tasks[id] = self._open_task(id)
         opened = [self.tasks[id] for id in new]
-        partitions = [tp for live in opened for tp in live.changelogs]
-        first = list_offsets(self._admin, partitions, latest=False)
-        end = list_offsets(self._admin, partitions, latest=True)
-        for live in opened:
-            local = live.task.changelog_offsets
-            for tp, store in live.changelogs.items():
-                start = live.restore_start(tp, local.get(store, 0), first[tp], end[tp])
-                self._begin([RestoreProgress(live, store, tp, start, end[tp], start)])
+        self._follow(self._spans(opened))
         if opened:
             logger.info("keeping copies of tasks %s", ", ".join(map(str, sorted(self.tasks))))
         self._refresh(self._bounded(opened))
+
+    def _follow(self, found: Mapping[LiveTask, Spans]) -> None:
+        for live, spans in found.items():
+            local = live.task.changelog_offsets
+            for tp, store in live.changelogs.items():
+                first, end = spans[tp]
+                start = live.restore_start(tp, local.get(store, 0), first, end)
+                self._begin([RestoreProgress(live, store, tp, start, end, start)])
 
     def reopen(self) -> None:
         """Closes all copies, and opens them again."""
@@ -117,6 +118,7 @@ class Standbys(ChangelogReader):
             self._last_read = now
         if now - self._last_refresh >= _REFRESH_SECONDS:
             self._last_refresh = now
+            self._follow(self._led_again())
             self._refresh(self._bounded(self.tasks.values()))
             if self.warmups and self.warmups <= self.warm():
                 logger.info(
@@ -141,6 +143,7 @@ class Standbys(ChangelogReader):
 
     def _remove(self, id: TaskId) -> LiveTask:
         live = self.tasks.pop(id)
+        self._leaderless.pop(live, None)
         self._end([progress.partition for progress in self._of(live)])
         return live
 

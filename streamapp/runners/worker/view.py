@@ -93,9 +93,11 @@ class WorkerView:
 
     @property
     def reason(self) -> str | None:
-        """The reason why the worker has failed or is stuck. None: the worker works."""
+        """The reason why the worker has failed or is stuck, or why a task is not restored. None: the worker works."""
         failure = self.failure
-        return self._stuck if failure is None else f"{type(failure).__name__}: {failure}"
+        if failure is not None:
+            return f"{type(failure).__name__}: {failure}"
+        return self._stuck or (None if self._plane is None else self._plane.restorer.leaderless)
 
     @property
     def work(self) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,8 +32,11 @@ EVENTS = [TopicPartition("events", 0), TopicPartition("events", 1)]
 class FakeAdmin:
     """Answers with what ``answers`` has for a partition: offsets, or the code of an error, one after the other."""
 
-    def __init__(self, answers: dict[int, list[int | KafkaError]]) -> None:
+    def __init__(
+        self, answers: dict[int, list[int | KafkaError]], leaders: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         self.answers = answers
+        self.leaders = leaders
         self.asked: list[list[int]] = []
 
     def list_offsets(self, partitions: Any, **_: Any) -> dict[Any, Future[Any]]:
@@ -41,7 +45,8 @@ class FakeAdmin:
 
     def list_topics(self, **_: Any) -> Any:
         """Leaders are looked up anew before partitions are asked for again."""
-        return SimpleNamespace(topics={"events": SimpleNamespace(partitions=self.answers)})
+        partitions = {number: SimpleNamespace(leader=self.leaders.get(number, 1)) for number in self.answers}
+        return SimpleNamespace(topics={"events": SimpleNamespace(partitions=partitions)})
 
     @staticmethod
     def _answer(answer: int | KafkaError) -> Future[Any]:
@@ -51,6 +56,14 @@ class FakeAdmin:
         else:
             future.set_exception(KafkaException(answer))
         return future
+
+
+def test_partitions_without_a_leader_are_left_out_if_nobody_waits_for_them() -> None:
+    gone = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    admin: Any = FakeAdmin({0: [7], 1: [gone]}, leaders={0: 1, 1: -1})
+    assert list_offsets(admin, EVENTS, latest=True, wait_for_leaders=False) == {EVENTS[0]: 7}
+    moving: Any = FakeAdmin({0: [7], 1: [gone, 9]}, leaders={0: 1, 1: 2})
+    assert list_offsets(moving, EVENTS, latest=True, wait_for_leaders=False) == {EVENTS[0]: 7, EVENTS[1]: 9}
 
 
 def test_partitions_that_are_asked_for_again_for_long_are_named(

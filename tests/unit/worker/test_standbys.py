@@ -18,7 +18,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
-from streamapp.errors import TaskCorruptedError
+from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners import purge
 from streamapp.runners.purge import Purge
@@ -43,6 +43,8 @@ class Broker:
         self.committed: dict[TopicPartition, int] = {}
         self.assigned: dict[TopicPartition, int] = {}
         self.added: list[dict[TopicPartition, int]] = []
+        self.unled: set[TopicPartition] = set()
+        """The partitions without a leader."""
         self.last_fetch: dict[TopicPartition, int] | None = None
         """The ends that the consumer knows. None: they are those of the brokers."""
 
@@ -127,11 +129,14 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
         restore, "open_consumer", lambda settings, ends: LastingConsumer(lambda: broker, ends=ends)
     )  # type: ignore[arg-type, return-value]
 
-    def list_offsets(admin: Any, partitions: Any, *, latest: bool) -> dict[TopicPartition, int]:
-        return {tp: broker.ends[tp] if latest else 0 for tp in partitions}
+    def list_offsets(
+        admin: Any, partitions: Any, *, latest: bool, wait_for_leaders: bool = True
+    ) -> dict[TopicPartition, int]:
+        assert not (wait_for_leaders and broker.unled)
+        return {tp: broker.ends[tp] if latest else 0 for tp in partitions if tp not in broker.unled}
 
     monkeypatch.setattr(restore, "list_offsets", list_offsets)
-    monkeypatch.setattr(standby, "list_offsets", list_offsets)
+    monkeypatch.setattr(restore, "_LEADER_SECONDS", -1.0)
     monkeypatch.setattr(
         standby,
         "committed_offsets",
@@ -387,19 +392,63 @@ def test_a_restore_of_which_nothing_arrives_is_fetched_anew(broker: Broker, cloc
     assert live not in restorer.restoring
 
 
+def test_only_the_task_of_a_changelog_without_a_leader_waits(broker: Broker, clock: Any) -> None:
+    """The look-up of the ends waited for the leader, and no task of the worker went on."""
+    world = World(broker)
+    led, unled = world.open(HOME), world.open(TaskId(0, 1))
+    ((first,), (second,)) = led.changelogs, unled.changelogs
+    broker.ends = {first: 5, second: 5}
+    broker.unled = {second}
+    restorer = Restorer(world.config, broker, ListenerCalls())  # type: ignore[arg-type]
+    restorer.add([unled, led])
+    assert broker.assigned == {first: 0}
+    assert restorer.restoring == {led, unled}
+    assert restorer.leaderless == f"task 0_1 waits for a leader of {second}"
+    clock(300, restorer.look_for_leaders)
+    assert broker.assigned == {first: 0}
+    with pytest.raises(BrokerError, match=f"{second} has had no leader for 301 s"):
+        clock(1, restorer.look_for_leaders)
+    broker.unled.clear()
+    restorer.look_for_leaders()
+    assert broker.assigned == {first: 0, second: 0}
+    assert restorer.leaderless is None
+
+
+def test_a_task_that_leaves_waits_for_no_leader(broker: Broker) -> None:
+    world = World(broker)
+    live = world.open(HOME)
+    broker.unled = set(live.changelogs)
+    restorer = Restorer(world.config, broker, ListenerCalls())  # type: ignore[arg-type]
+    restorer.add([live])
+    restorer.drop([live])
+    assert (restorer.restoring, restorer.leaderless) == (set(), None)
+
+
+def test_a_copy_without_a_leader_of_its_changelog_follows_later(broker: Broker) -> None:
+    world = World(broker)
+    broker.ends[world.changelog] = 5
+    broker.unled = {world.changelog}
+    world.standbys.assign({HOME: True})
+    world.standbys.poll()
+    assert (broker.assigned, world.standbys.warm()) == ({}, set())
+    broker.unled.clear()
+    world.standbys.poll()
+    assert broker.assigned == {world.changelog: 0}
+
+
 def test_a_copy_whose_changelogs_are_looked_up_is_not_warm(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The member of the group tells the leader about warm copies in a thread of its own, at any time."""
     world = World(broker)
     broker.ends[world.changelog] = 10
-    list_offsets, told = standby.list_offsets, []
+    list_offsets, told = restore.list_offsets, []
 
-    def while_others_ask(admin: Any, partitions: Any, *, latest: bool) -> Any:
+    def while_others_ask(admin: Any, partitions: Any, *, latest: bool, wait_for_leaders: bool) -> Any:
         told.append(world.standbys.warm())
-        return list_offsets(admin, partitions, latest=latest)
+        return list_offsets(admin, partitions, latest=latest, wait_for_leaders=wait_for_leaders)
 
-    monkeypatch.setattr(standby, "list_offsets", while_others_ask)
+    monkeypatch.setattr(restore, "list_offsets", while_others_ask)
     world.standbys.assign({HOME: True})
     assert told == [set(), set()]
 
