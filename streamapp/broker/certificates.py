@@ -62,6 +62,8 @@ class CertificateFiles:
             self._refused = seen
             logger.warning("%s The clients keep their certificates until the files change again.", error)
             return False
+        if stamps(*self._paths) != seen:
+            return False  # the files have changed meanwhile, so the next look decides
         self._used = seen
         logger.info("the certificates have changed: a client connects anew")
         return True

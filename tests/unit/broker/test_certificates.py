@@ -62,6 +62,24 @@ def test_files_have_changed_when_they_belong_together(
     assert KEY_PASSWORD not in caplog.text
 
 
+def test_a_file_that_changes_during_the_look_is_one_change(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key came between the look at the files and their reading, so the client connected anew twice."""
+    files, context_of = CertificateFiles(properties(mine)), certificates.context_of
+
+    def late_key(*given: Any) -> ssl.SSLContext:
+        shutil.copy(pems[1] / "client.key", mine)
+        return context_of(*given)
+
+    shutil.copy(pems[1] / "client.crt", mine)
+    monkeypatch.setattr(certificates, "context_of", late_key)
+    looks = [files.changed()]
+    monkeypatch.setattr(certificates, "context_of", context_of)
+    looks += [files.changed() for _ in range(2)]
+    assert looks == [False, True, False]
+
+
 def test_a_client_without_files_never_changes() -> None:
     assert not CertificateFiles({"sasl.password": "x"}).changed()
 
@@ -236,7 +254,7 @@ def test_a_reliable_producer_connects_anew_and_loses_no_record(
         for file in ("client.crt", "client.key"):
             shutil.copy(pems[1] / file, mine)
         offsets += [producer.send("delays", partition=0).offset for _ in range(5)]
-        until(lambda: len(opened) == 2, 10, lambda: "no new client")
+        until(lambda: len(opened) == 2, 60, lambda: "no new client")
         offsets += [producer.send("delays", partition=0).offset for _ in range(2)]
     assert len(opened) == 2
     assert offsets == list(range(9))
