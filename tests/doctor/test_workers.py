@@ -86,7 +86,7 @@ def test_a_worker_without_tasks(patient: Patient, start: Start) -> None:
     # One worker is asked, and it names the others.
     until(
         lambda: "SA604" in _codes(patient.report("--worker", url)),
-        60,
+        180,
         lambda: patient.report("--worker", url),
     )
 
