@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -11,10 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["EndedBySignal", "cleaning_up", "signal_behind", "stopping", "without_clean_up"]
+__all__ = [
+    "EndedBySignal",
+    "cleaning_up",
+    "signal_behind",
+    "stopping",
+    "unlogged_signals",
+    "without_clean_up",
+]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _UNHANDLED = (signal.SIG_DFL, signal.default_int_handler)
+_PY4J_LOGGERS = (None, "py4j.java_gateway", "py4j.clientserver")
+"""The loggers of PySpark's connection to Java. None: the root logger."""
 _TWICE_SECONDS = 0.1
 """A second signal within this time is no second wish: `timeout` signals the process, and then its process group."""
 
@@ -87,6 +97,26 @@ def without_clean_up() -> Iterator[None]:
         for each, handler in earlier.items():
             if handler is not None:  # else not set by Python
                 signal.signal(each, handler)
+
+
+@contextmanager
+def unlogged_signals() -> Iterator[None]:
+    """Within the block, PySpark's connection to Java logs no traceback of a signal.
+
+    The connection logs the Ctrl-C that interrupts a call, and errors of its own end, before the command ends.
+    """
+    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
+    for each in loggers:
+        each.addFilter(_is_no_signal)
+    try:
+        yield
+    finally:
+        for each in loggers:
+            each.removeFilter(_is_no_signal)
+
+
+def _is_no_signal(record: logging.LogRecord) -> bool:
+    return signal_behind(record.exc_info[1] if record.exc_info else None) is None
 
 
 def signal_behind(error: BaseException | None) -> EndedBySignal | None:

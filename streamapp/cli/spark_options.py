@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from streamapp._base.counted import counted
-from streamapp._base.signals import without_clean_up
+from streamapp._base.signals import unlogged_signals, without_clean_up
 from streamapp.records import TopicPartition
 
 __all__ = ["begin_late", "pairs", "session", "spark_options"]
@@ -74,10 +74,11 @@ def session(name: str, master: str, conf: dict[str, str]) -> Iterator[Any]:
     # that cleans up while the JVM starts would leave the JVM running.
     with without_clean_up():
         spark = spark_session(name, master=master, settings=settings)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with unlogged_signals():
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def begin_late(late: Mapping[TopicPartition, int]) -> str:

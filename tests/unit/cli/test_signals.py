@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from streamapp import cli
-from streamapp._base.signals import EndedBySignal, cleaning_up, signal_behind, without_clean_up
+from streamapp._base.signals import (
+    EndedBySignal,
+    cleaning_up,
+    signal_behind,
+    unlogged_signals,
+    without_clean_up,
+)
 
 CLEANS_UP = """
 import os, sys, time
@@ -92,6 +99,22 @@ def test_handlers_that_a_library_sets_do_not_stay() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("name", [None, "py4j.java_gateway", "py4j.clientserver"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EndedBySignal(signal.SIGTERM)])
+def test_the_traceback_of_a_signal_is_not_logged(
+    caplog: pytest.LogCaptureFixture, error: BaseException, name: str | None
+) -> None:
+    """PySpark logged the traceback of Ctrl-C, and `streamapp sql` ended with this text."""
+    for block in (unlogged_signals(), nullcontext()):
+        with block:
+            try:
+                raise error
+            except BaseException:
+                logging.getLogger(name).exception("a signal while sending command.")
+            logging.getLogger(name).error("another error")
+    assert caplog.messages == ["another error", "a signal while sending command.", "another error"]
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
