@@ -251,7 +251,10 @@ class StreamsConfig:
     default_timestamp_extractor: Callable[..., int] | None = None
     """A function ``extractor(record, partition_time)`` that returns the timestamp of a record in ms. Sources without an
     extractor of their own use this function. A negative result drops the record. If the function raises, the worker
-    ends, and no exception handler is asked. Default: the timestamp of the record in Kafka."""
+    ends, and no exception handler is asked. Default: the timestamp of the record in Kafka.
+
+    Records of global topics, repartition topics and retry topics keep their timestamps. The internal topics of a
+    foreign-key join use this function, as in Kafka Streams."""
 
     deserialization_exception_handler: ExceptionHandler = "fail"
     """The answer to a record of an input topic whose bytes the serdes cannot decode."""

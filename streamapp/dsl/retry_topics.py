@@ -12,6 +12,7 @@ from streamapp.dsl.steps import Fixed
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.staged import Delayed, ParkedRecordSerde, Staged, partition_it_came_from
 from streamapp.engine.operators.stateless import PassThrough
+from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.on_error import OnError
 from streamapp.serdes import BytesSerde
 from streamapp.serdes.base import Serde
@@ -109,4 +110,4 @@ def _sink(name: str, topic: str) -> SinkNode:
 
 
 def _source(topic: str) -> SourceNode:
-    return SourceNode(f"{topic}-source", (topic,), _KEYS, _ROWS)
+    return SourceNode(f"{topic}-source", (topic,), _KEYS, _ROWS, fail_on_invalid_timestamp)

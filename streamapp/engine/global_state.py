@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from streamapp.engine.global_letters import LetterCollector, TakeLetter
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment, TaskRules
 from streamapp.engine.task_session import TaskSession
+from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
@@ -40,7 +42,10 @@ class GlobalState:
             environment = TaskEnvironment(
                 plan, collector, wall_clock_ms=wall_clock_ms, rows=rows, rules=TaskRules(punctuators=False)
             )
-            sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
+            # As in Kafka Streams, the default extractor is only for topics that tasks read.
+            extractor = store.source.timestamp_extractor or fail_on_invalid_timestamp
+            source = replace(store.source, timestamp_extractor=extractor)
+            sub = Subtopology(-1, (source, store.processor), (store.spec,), (), {})
             session = TaskSession(environment, sub, -1, InMemory(), inputs=())
             collector.record = session.task
             session.start()

@@ -13,9 +13,9 @@ __all__ = ["placing_bytes"]
 def placing_bytes(serde: Serde[Any] | None, data: bytes) -> bytes:
     """The bytes that Kafka's default partitioner gets for a key, whose bytes by ``serde`` are ``data``.
 
-    A windowed key is placed by its inner key. So all windows of a key are in one partition, as in Kafka Streams
-    (``WindowedStreamPartitioner``). For a key without a window, ``schema_id_in="header"`` leaves out the id of the
-    schema, because the record has the id in a header.
+    A windowed key is placed by its inner key, so all windows of a key are in one partition. Kafka Streams does so in
+    ``KStream.to`` only (``WindowedStreamPartitioner``). For a key without a window, ``schema_id_in="header"`` leaves
+    out the id of the schema, because the record has the id in a header.
 
     >>> from streamapp.records import Windowed
     >>> from streamapp.serdes import StringSerde

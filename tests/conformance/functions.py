@@ -416,6 +416,7 @@ BUILT_IN_EXTRACTORS: dict[str, Callable[[Any, int], int]] = {
     "log_and_skip": log_and_skip_on_invalid_timestamp,
     "use_partition_time": use_partition_time_on_invalid_timestamp,
     "wallclock": wallclock_timestamp,
+    "second_later": lambda record, partition_time: record.timestamp + 1000,
 }
 
 

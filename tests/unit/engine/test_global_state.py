@@ -102,6 +102,16 @@ class Bench:
         return [key for key, _ in self.state.stores["rates"].all()]
 
 
+@pytest.mark.parametrize("describe", [table, store])
+def test_the_default_extractor_is_not_for_global_topics(
+    describe: Callable[[StreamsConfig], Topology],
+) -> None:
+    """It dropped rows whose values it does not know, as a negative time drops a record of a task."""
+    bench = Bench(describe, "fail", default_timestamp_extractor=lambda record, partition_time: -1)
+    bench.process(RecordBatch([b"a"], [b"1"], [5], [7]))
+    assert bench.keys == ["a"]
+
+
 @pytest.mark.parametrize("handler", ["continue", "dead_letter", lambda context, error: "dead_letter"])
 @pytest.mark.parametrize(
     ("describe", "operator", "what"),

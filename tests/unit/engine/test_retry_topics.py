@@ -50,6 +50,21 @@ def test_a_record_waits_in_each_topic_and_all_others_go_on() -> None:
     assert bench.dead == []
 
 
+def test_the_default_extractor_sees_no_record_that_waits() -> None:
+    """The extractor knows the values of inputs. It raised for the records of retry topics, so the worker ended."""
+
+    def first_letter(record: Any, partition_time: int) -> int:
+        return ord(record.value[0])
+
+    config = CONFIG.replace(default_timestamp_extractor=first_letter)
+    bench = Bench(Service(bad=2), RETRY, config)
+    bench.pipe("b:bad")
+    bench.wait(SECOND)
+    bench.wait(MINUTE)
+    assert bench.out == ["b:BAD"]
+    assert bench.driver.produced["out"][0].timestamp == ord("b")
+
+
 def test_the_last_attempt_ends_with_a_letter_of_the_record_as_it_came() -> None:
     service = Service(bad=-1)
     bench = Bench(service, RETRY)
