@@ -64,6 +64,8 @@ def try_record(
         )
     if not masked:
         config = config.replace(show_record=None)
+    # No other input has a record here, so the record would wait for them without end.
+    config = config.replace(max_task_idle_ms=0)
     with TopologyTestDriver(topology, config, initial_wall_clock_ms=max(0, timestamp)) as driver:
         driver.pipe_raw(topic, key, value, timestamp, headers)
         internal = {each.name for each in driver.plan.internal_topics} | {

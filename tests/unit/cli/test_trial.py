@@ -8,7 +8,8 @@ import pytest
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.cli.trial import show_trial
-from streamapp.desk.trial import try_record
+from streamapp.desk.trial import runs_of, tried, try_record
+from streamapp.records import OutputRecord
 
 TEXT = StringSerde()
 CONFIG = StreamsConfig("app", dead_letter_queue_topic="dead")
@@ -78,3 +79,18 @@ def test_no_debugger_opens_for_a_record_that_works(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     show_trial(lambda raises: try_record(topology, CONFIG, "in", b"k", b"UA1", 5, raises=raises), True)
     assert capsys.readouterr() == ("out\tk\tUA1\n", "")
+
+
+def test_a_trial_waits_for_no_other_input() -> None:
+    builder = StreamsBuilder(CONFIG)
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT).map_values(int, name="number")
+    shown = stream.map(lambda key, number: (key, str(number)))
+    shown.repartition(key_serde=TEXT, value_serde=TEXT).to("out", key_serde=TEXT, value_serde=TEXT)
+    builder.stream("other", key_serde=TEXT, value_serde=TEXT).foreach(print)
+    topology, config = builder.build(), CONFIG.replace(max_task_idle_ms=1_000)
+    assert [each.value for each in tried(runs_of(topology, config, record(b"007"))).outputs] == [b"7"]
+    assert "ValueError" in (tried(runs_of(topology, config, record(b"?"))).exception or "")
+
+
+def record(value: bytes) -> OutputRecord:
+    return OutputRecord("in", b"k", value, 5)
