@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from streamapp._base.counted import counted
-from streamapp.broker.requests import reach
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import begin_late, session, spark_options
 from streamapp.cli.text_table import TextTable
@@ -52,9 +51,10 @@ def replay(
     if not (to_parquet or to_topic or diff):
         raise click.UsageError("say where the result goes: add --diff, --to-parquet PATH or --to-topic TOPIC")
     app = load(application)
-    with clear_errors():
-        reach(client_of(app.config))
-    with clear_errors(), session(app.config.application_id, master, conf) as spark:
+    with (
+        clear_errors(),
+        session(app.config.application_id, master, conf, client=client_of(app.config)) as spark,
+    ):
         from streamapp.runners.spark.replay import Replay
 
         config, topology = app.config, app.streams.topology

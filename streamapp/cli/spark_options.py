@@ -11,6 +11,7 @@ import click
 
 from streamapp._base.counted import counted
 from streamapp._base.signals import unlogged_signals, without_clean_up
+from streamapp.broker.requests import reach
 from streamapp.records import TopicPartition
 
 __all__ = ["begin_late", "pairs", "session", "spark_options"]
@@ -63,11 +64,18 @@ def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, 
 
 
 @contextmanager
-def session(name: str, master: str, conf: dict[str, str]) -> Iterator[Any]:
-    """A Spark session that stops at the end of the ``with`` block."""
+def session(
+    name: str, master: str, conf: dict[str, str], *, client: Mapping[str, Any] | None = None
+) -> Iterator[Any]:
+    """A Spark session that stops at the end of the ``with`` block.
+
+    With the settings of a Kafka ``client``, Spark starts only if a broker answers. Raises the errors of `reach`.
+    """
     from streamapp.runners.spark import spark_session
     from streamapp.runners.spark.package import archive_settings
 
+    if client is not None:
+        reach(client)
     archive = click.get_current_context().meta.get(ARCHIVE)
     settings = {**(archive_settings(archive) if archive else {}), **conf}
     # PySpark sets a handler for Ctrl-C that calls Spark amid the interrupted call, and both calls then fail. A Python

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from streamapp.broker.requests import reach
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import begin_late, session, spark_options
 from streamapp.cli.text_table import TextTable
@@ -50,9 +49,10 @@ def sql(
         streamapp sql agents "select key, value.minutes / value.flights from airport_delays"
     """
     app = load(application)
-    with clear_errors():
-        reach(client_of(app.config))
-    with clear_errors(), session(app.config.application_id, master, conf) as spark:
+    with (
+        clear_errors(),
+        session(app.config.application_id, master, conf, client=client_of(app.config)) as spark,
+    ):
         from pyspark.errors import AnalysisException, PySparkException
         from pyspark.logger import PySparkLogger
 

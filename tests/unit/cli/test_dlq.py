@@ -34,7 +34,9 @@ def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter] | Iterator[Letter
         texts=LetterTexts(StreamsConfig("flights")),
     )
     monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
-    monkeypatch.setattr(dlq, "load", lambda application, topology=True: SimpleNamespace(config=None))
+    app = SimpleNamespace(config=StreamsConfig("flights"))
+    monkeypatch.setattr(dlq, "load", lambda application, topology=True: app)
+    monkeypatch.setattr(dlq, "reach", lambda client: None)
     monkeypatch.setenv("COLUMNS", "110")
     return CliRunner().invoke(dlq.dlq_group, [*arguments], catch_exceptions=False, color=True)
 
@@ -119,10 +121,11 @@ def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytes
         "replayed",
         lambda self, topic, only_group: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
     )
-    app = SimpleNamespace(config=None, consumers=consumers)
+    app = SimpleNamespace(config=StreamsConfig("shop"), consumers=consumers)
     desk = SimpleNamespace(scan=lambda: (iter([found]), Marks()), whole=lambda each: each, topic="dead")
     monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
     monkeypatch.setattr(dlq, "load", lambda application, topology=True: app)
+    monkeypatch.setattr(dlq, "reach", lambda client: None)
     result = CliRunner().invoke(
         dlq.dlq_group, ["replay", "shop", "--all", "--dry-run"], catch_exceptions=False
     )

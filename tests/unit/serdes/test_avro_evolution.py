@@ -115,7 +115,10 @@ def changed(draw: st.DrawFn, schema: Any) -> Any:
                 return [each for each in ("boolean", "double", "long") if each != new] + [new]
         return new
     if isinstance(schema, list):
-        if draw(st.integers(0, 3)) == 0:
+        # fastavro converts by the logical type of the writer. streamapp and Java convert by that of the reader, so no
+        # branch is read as another one with or without a logical type.
+        logical = any("logicalType" in each for each in schema if isinstance(each, dict))
+        if draw(st.integers(0, 3)) == 0 and not logical:
             return changed(draw, draw(st.sampled_from(schema)))
         branches = [changed(draw, each) if isinstance(each, dict) else each for each in schema]
         kept = [old if isinstance(new, list) else new for old, new in zip(schema, branches, strict=True)]
