@@ -53,9 +53,11 @@ another, and the fourth when a look at the tables of agents takes more than 0.2 
 _SOON_OVER = re.compile(
     r"Group Coordinator Request failed: .*GroupCoordinatorNotAvailableError"
     r"|Topic \S+ not found in cluster metadata"
+    r"|Failed fetch offsets from \S+: .*NotLeaderForPartitionError"
 )
 """Errors of a first start, after which aiokafka tries again. On a new cluster, brokers first create the topic of
-committed offsets. Brokers may not know a topic that the worker has just created, such as the changelog of a table."""
+committed offsets. Brokers may not know a topic that the worker has just created, such as the changelog of a table. Or
+they know the topic, and its partitions have no leader yet."""
 _SOON_SECONDS = 10.0
 _NO_TURN = "Thread keepalive is not responding..."
 """The end of a line by a thread of Faust that has run nothing for 3 s. The thread looks every second."""
