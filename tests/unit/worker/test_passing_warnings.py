@@ -72,7 +72,11 @@ def test_errors_of_the_first_seconds_are_shown_if_they_last() -> None:
 
     away = ("Group Coordinator Request failed: %s", "[Error 15] GroupCoordinatorNotAvailableError")
     missing = ("Topic %s not found in cluster metadata", "shop-seen-changelog")
-    unled = ("Failed fetch offsets from %s: %s", 1, "[Error 6] NotLeaderForPartitionError: shop-seen-repartition")
+    unled = (
+        "Failed fetch offsets from %s: %s",
+        1,
+        "[Error 6] NotLeaderForPartitionError: shop-seen-repartition",
+    )
     assert not any(shown(*each) for each in (away, missing, unled))
     assert shown("Failed fetch offsets from %s: %s", 1, "[Error 29] TopicAuthorizationFailedError: shop")
     assert shown("Group Coordinator Request failed: %s", "[Error 30] GroupAuthorizationFailedError")
