@@ -111,7 +111,7 @@ def test_sql_shows_the_fields(
     app: App, streamed: None, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def running(*_: object) -> Iterator[SparkSession]:
+    def running(*_: object, **options: object) -> Iterator[SparkSession]:
         yield spark
 
     monkeypatch.setattr(import_module("streamapp.cli.sql"), "session", running)

@@ -54,7 +54,7 @@ def ask(sold: None, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask
     """Gives the command its arguments behind the application; it takes the session of the tests."""
 
     @contextmanager
-    def running(*_: object) -> Iterator[SparkSession]:
+    def running(*_: object, **options: object) -> Iterator[SparkSession]:
         yield spark
 
     # The name is the command's, too, so an import statement would find the command.
