@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Types the commands of the README and of the tutorial as a new user does, and prints the seconds that each takes.
 
-python -m scripts.stopwatch    # needs the wheels of `scripts/build-wheels`, Chromium, and the ports 9092, 6066 and 6067
+python -m scripts.stopwatch    # needs the wheels of `scripts/build-wheels`, Chromium, free ports 9092, 6066 and 6067
 
+Commands of the README from "See it work" on need a checkout, and are left out.
 The wheel stands in for the package's name. Each page has an empty folder and an empty virtual environment. The caches
 of pip and of streamapp are empty at the beginning of the README, and the tutorial finds them filled.
 """

@@ -269,8 +269,10 @@ class App(faust.App):  # type: ignore[misc]
         return self.streams.is_leader() if has_tasks else super().is_leader()
 
     def LiveCheck(self, **kwargs: Any) -> Any:
-        """Faust's LiveCheck (end-to-end tests in production) for this application. LiveCheck is a Faust application of
-        its own, without a topology."""
+        """Makes Faust's LiveCheck for this application, which runs end-to-end tests in production.
+
+        LiveCheck is a separate Faust application, and has no topology.
+        """
         theirs = {
             name: setting.default for name, setting in Settings.SETTINGS.items() if name in _TOPOLOGY_SETTINGS
         }

@@ -73,9 +73,17 @@ class ErrorContext:
     """The record that failed, and the operator in which it failed; the first argument of an exception handler.
 
     ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``headers``, ``key`` and ``value`` (bytes) belong to the
-    source record. ``processor`` is the name of the operator, and ``task_id`` its task, for example ``0_3`` (empty for
-    an agent). ``attempt`` is the number of calls of the function for the record, without the calls that ended because a
-    service failed. If a punctuator has raised, ``topic`` is empty.
+    source record. ``processor`` is the name of the operator, agent or consumer.
+
+    ``task_id`` is the task, for example ``0_3``. For a consumer, ``task_id`` consists of its name and the partition,
+    for example ``charge_3``. For an agent, ``task_id`` is empty.
+
+    ``attempt`` counts the calls of the operator's function for the record, the failed call included. With a `Retry`,
+    calls that ended because a service failed do not count.
+
+    A punctuator has no source record, and an agent may fail outside of a record. Then ``topic`` is empty, ``partition``
+    and ``offset`` are -1, and ``key`` and ``value`` are None. A row of a `ColumnSource` (Spark) has a topic, but no
+    task, partition or offset, and ``value`` is its text.
     """
 
     topic: str

@@ -43,7 +43,7 @@ GOALS = {
     ("W3", "kafka"): 120_000,
     ("W2", "native"): 1_000_000,
 }
-"""Events per second on two quiet cores."""
+"""Events per second on two otherwise idle cores."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,8 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Any
 def stores_of(supplier: Any, given: Any) -> tuple[Any, ...]:
     """The stores that a processor brings along: the attribute ``stores`` of its supplier, or of the processor itself.
 
-    ``given`` is the result of `check_supplier`. The supplier is not called, because a processor may open connections.
+    The attribute of the supplier comes first. ``given`` is the object or the class that `check_supplier` has returned
+    for the supplier. `stores_of` does not call the supplier, because a new processor may open connections.
 
     >>> from streamapp import Processor, Stores, StringSerde
     >>> class Remember(Processor):

@@ -14,12 +14,13 @@ def letters_of_letters(reader: str, topic: str, cause: str) -> str:
     ``cause`` is the setting of the reader that makes the letters.
 
     >>> print(letters_of_letters("the agent alert", "dead", 'the answer "continue"'))
-    the agent alert reads dead, the dead-letter topic of the application, and makes new letters of letters that fail \
-(the answer "continue"). Each new letter would fail again, without end. Answer with "skip" or "fail" there, or read \
-the letters in an application with another dead_letter_queue_topic. A pattern may leave the topic out
+    the agent alert reads dead, the dead-letter topic of the application, and a letter that fails there \
+becomes a new letter (the answer "continue"). Each new letter would fail again, without end. Answer with "skip" or \
+"fail" there, or read the letters in an application with another dead_letter_queue_topic. A pattern may leave the \
+topic out
     """
     return (
-        f"{reader} reads {topic}, the dead-letter topic of the application, and makes new letters of letters that fail"
-        f' ({cause}). Each new letter would fail again, without end. Answer with "skip" or "fail" there, or read the '
-        "letters in an application with another dead_letter_queue_topic. A pattern may leave the topic out"
+        f"{reader} reads {topic}, the dead-letter topic of the application, and a letter that fails there becomes "
+        f'a new letter ({cause}). Each new letter would fail again, without end. Answer with "skip" or "fail" there, '
+        "or read the letters in an application with another dead_letter_queue_topic. A pattern may leave the topic out"
     )

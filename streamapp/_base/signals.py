@@ -42,9 +42,9 @@ def cleaning_up() -> Iterator[None]:
     """Within the block, Ctrl-C raises `KeyboardInterrupt`, and SIGTERM and SIGHUP raise `EndedBySignal`. After an
     `EndedBySignal`, the process ends by this signal.
 
-    So callers such as a shell see the signal and no exit code. A second signal ends the process at once. A signal that
-    the caller ignores stays ignored, as under nohup. A command may set other handlers, for example to stop slowly.
-    Only the main thread can set handlers, so the block changes nothing in other threads.
+    So callers such as a shell see the signal and no exit code. A second signal, more than 0.1 s later, ends the
+    process at once. A signal that the caller ignores stays ignored, as under nohup. A command may set other handlers,
+    for example to stop slowly. Only the main thread can set handlers, so the block changes nothing in other threads.
     """
     if not _in_main_thread():
         yield
@@ -70,8 +70,11 @@ def cleaning_up() -> Iterator[None]:
 
 
 def stopping(stop: Callable[[], object]) -> None:
-    """From now on, Ctrl-C or SIGTERM calls `stop`, for commands that run until they are stopped. A second signal ends
-    the process at once."""
+    """Sets handlers of Ctrl-C and SIGTERM that call `stop`, for commands that run until they are stopped.
+
+    The handlers stay until the process ends. A second signal ends the process at once, unless it follows the first one
+    within 0.1 s (`_TWICE_SECONDS`).
+    """
     numbers = (signal.SIGINT, signal.SIGTERM)
     handler = _first(numbers, lambda number: stop())
     for each in numbers:
@@ -147,7 +150,8 @@ def signal_behind(error: BaseException | None) -> EndedBySignal | None:
 def _first(
     numbers: Iterable[signal.Signals], act: Callable[[int], object]
 ) -> Callable[[int, FrameType | None], None]:
-    """A handler that acts on the first of several signals. A second one ends the process at once."""
+    """A handler that acts on the first of several signals. A second one ends the process at once, but a second one
+    within `_TWICE_SECONDS` does not count."""
     seen: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

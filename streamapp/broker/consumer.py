@@ -114,7 +114,7 @@ class Client(RecordConsumer, Protocol):
         """True if no broker could be reached at some time since the last call of this method."""
 
     def defer(self, partitions: Collection[TopicPartition], most: int) -> None:
-        """From now on, `poll` gives the records of these (deferred) partitions after the records of all other
+        """From this call on, `poll` gives the records of these (deferred) partitions after the records of all other
         partitions.
 
         A poll gives at most ``most`` records of deferred partitions. If other partitions have enough records to fill

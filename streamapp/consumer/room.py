@@ -37,8 +37,8 @@ class Room:
         return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
 
     def change(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions to pause, and the partitions to resume. From now on, this object counts them as paused and
-        resumed, so the caller must do both."""
+        """The partitions to pause, and the partitions to resume. From this call on, the object counts the partitions as
+        paused and resumed, so the caller must do both."""
         each = max(1, len(self._partitions))
         most = max(1, self._options.buffer_records // each)
         most_bytes = max(1, self._options.buffer_bytes // each)

@@ -51,9 +51,11 @@ class Ledger:
             raise state_error(self._path, error) from error
 
     def expect(self, name: str, times: int = 1) -> None:
+        """Counts a name of the source."""
         self._add(name, times, 0)
 
     def find(self, name: str, times: int = 1) -> None:
+        """Counts a name of the topic."""
         self._add(name, 0, times)
 
     def is_missing(self, name: str) -> bool:

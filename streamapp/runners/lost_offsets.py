@@ -193,8 +193,8 @@ class OffsetCheck:
     ``ask`` gives committed offsets with their metadata. Partitions without an offset may be missing there. Clients with
     the settings ``reader``, of a consumer with a ``group.id``, look for rows, and wait at most ``seconds`` for brokers.
 
-    Other workers may begin at the same time: the first one commits offsets of other tools anew, and later come the
-    first rows. So the check asks the group once more before each error.
+    Other workers may begin at the same time. The first one commits offsets of other tools again, with metadata, and
+    later come the first rows. So the check asks the group once more before each error.
     """
 
     def __init__(

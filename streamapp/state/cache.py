@@ -115,11 +115,10 @@ class CachedStore(WriteBehindStore):
         self._listener, self._of_table, self._send_old = listener, True, send_old
 
     def let_through(self) -> None:
-        """Called if no operator downstream listens to the flushes of the cache. Writes then go directly to the store
-        below, with two exceptions.
+        """Called if no operator downstream gets the updates of a flush. Writes then go directly to the store below.
 
-        A store that logs each write keeps the cache, because the cache delays its changelog records. A store in the
-        headers format keeps the cache, too.
+        There are two exceptions. A store in the headers format keeps the cache. With ``log_each_write``
+        (`TopologyTestDriver`), a store with a changelog keeps the cache, because the flush writes the changelog.
         """
         self._of_table = True
         self._silent = not self._log_at_flush and not self.spec.headers_format
@@ -413,5 +412,6 @@ class ShowingCachedStore(CachedStore):
     """
 
     def let_through(self) -> None:
-        """Called if the store has no listener. Writes still go through the cache, because reads show its rows."""
+        """Called if no operator downstream gets the updates of a flush. Writes still go through the cache, because
+        reads show its rows."""
         self._of_table = True

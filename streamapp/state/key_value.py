@@ -25,13 +25,13 @@ class KeyValueStore(WriteBehindStore):
 
     - ``get(key)``: the value, or None.
     - ``put(key, value, timestamp=None)``: sets the value; None deletes the key. The timestamp is written to the
-      changelog. Its default is the timestamp of the current record.
-    - ``put_if_absent(key, value, timestamp=None)``: sets the value if the key has none. Returns the value before.
-    - ``delete(key, timestamp=None)``: deletes the key. Returns the old value.
+      changelog. Its default is the timestamp of the current record, or in a punctuator the time of the call.
+    - ``put_if_absent(key, value, timestamp=None)``: sets the value if the key has none. Returns the previous value.
+    - ``delete(key, timestamp=None)``: deletes the key. Returns the previous value.
     - ``range(low=None, high=None, reverse=False)``, ``all(reverse=False)``: (key, value) in the order of the key bytes.
       Bounds are inclusive, and None means no bound.
-    - ``prefix_scan(prefix)``: (key, value) of the keys whose bytes begin with the prefix. The prefix is bytes, or a key
-      that the key serde turns into bytes.
+    - ``prefix_scan(prefix)``: (key, value) of the keys whose bytes begin with the prefix. A prefix of bytes is
+      taken as it is. The key serde turns any other prefix into bytes.
     """
 
     timestamped = False

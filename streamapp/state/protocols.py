@@ -79,7 +79,8 @@ class ReadOnlyKeyValueStore(Protocol[K, V_co]):
 class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
     """A store with one value for each key, made by `Stores.key_value` or `Stores.lru`. (``KeyValueStore``)
 
-    The ``timestamp`` of a write goes only to the changelog. Its default is the timestamp of the current record.
+    The ``timestamp`` of a write goes only to the changelog. Its default is the timestamp of the current record, or in a
+    punctuator the time of the call.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
@@ -97,7 +98,7 @@ class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol
 
     Tables of the DSL without windows and versions have such stores, and `Stores.timestamped_key_value` makes them.
     Reads give ``(value, timestamp)``, with the timestamp -1 if the table keeps none. Writes take value and timestamp as
-    two arguments; the default timestamp is that of the current record.
+    two arguments. The default timestamp is that of the current record, or in a punctuator the time of the call.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:

@@ -33,10 +33,11 @@ def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
 
 
 def check_cycles(nodes: Iterable[Node], config: StreamsConfig) -> None:
-    """Raises `ConfigError` if the application reads its own dead letters, and makes new letters of those that fail.
+    """Raises `ConfigError` if the application reads its own dead letters, and a letter that fails becomes a new letter.
 
-    With ``dead_letter_drops``, each node with a store may make letters, too. A function as ``on_error`` or as handler
-    is not checked, because its answers are not known before a record fails.
+    With ``dead_letter_drops``, records that a node with a store drops may become letters, too. A function as
+    ``on_error``, or as exception handler of the configuration, is not checked. The answers of a function are not known
+    before a record fails.
     """
     letters = config.dead_letter_queue_topic
     if letters is None:

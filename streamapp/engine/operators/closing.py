@@ -17,9 +17,11 @@ _LONGEST_CHECK_MS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class LateOutput(Operator):
-    """The base of operators that hand late records to the child named ``late``, each of them once.
+    """The base of operators that can hand late records to a child, each record once.
 
-    A record is late for an aggregation if at least one of its windows is closed.
+    ``late`` is the name of this child; None: there is no such child. A record is late for an aggregation if at least
+    one of its windows is closed. The aggregation still adds the record to its open windows. A record is late for a join
+    if its window is closed.
     """
 
     late: str | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from streamapp.operations.doctor.survey import Survey
 
-__all__ = ["CHECKS", "Check", "Finding", "Threat", "check", "examine"]
+__all__ = ["CHECKS", "Check", "Finding", "Threat", "alter_topic", "check", "examine"]
 
 Threat = Literal["loses", "doubles", "starves", "stalls", "costs"]
 Found = Iterator[tuple[str, str]]
@@ -41,6 +41,19 @@ class Finding:
     def key(self) -> tuple[str, str]:
         """Code and subject, which identify the finding in a baseline."""
         return self.check.code, self.subject
+
+
+def alter_topic(settings: str) -> str:
+    """The command that changes settings of a topic, for a remedy. The command is set as code, so its end is visible.
+
+    >>> alter_topic("min.insync.replicas=2")
+    'Run `kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config \
+min.insync.replicas=2`'
+    """
+    return (
+        "Run `kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+        f"{settings}`"
+    )
 
 
 CHECKS: dict[str, Check] = {}

@@ -94,11 +94,14 @@ class Topic:
 
 
 class Survey:
-    """The state of a group and its cluster. The application may be down for ``outage_ms`` without losing a record.
+    """The state of a group and its cluster, for the checks of the doctor.
 
-    The survey keeps nearly all facts after the first question to Kafka. ``unseen`` lists the facts that could not be
-    seen, mostly for lack of a right. So the doctor can name the parts that nobody has checked. If Kafka does not
-    answer, most questions raise `BrokerError`, and some note the fact in ``unseen``.
+    ``outage_ms`` is the outage that the application has to survive without the loss of a record (``--outage``). Checks
+    compare the settings of topics and brokers with this time.
+
+    The survey asks Kafka for most facts only once, and keeps the answers. ``unseen`` lists the facts that the survey
+    could not see, mostly for lack of a right (ACL). So the doctor can name the facts that no check has looked at. If
+    Kafka does not answer, most methods raise `BrokerError`, and some note the missing fact in ``unseen``.
     """
 
     def __init__(
@@ -335,7 +338,7 @@ class Survey:
         }
         with_rows = self._with_records(frozenset().union(*fed.values())) if fed else {}
         found = [each for each, changelogs in fed.items() if with_rows.keys() & changelogs]
-        # Asked again: a worker that begins with such offsets commits them anew before the first row.
+        # Asked again: a worker that begins with such offsets commits them again, with metadata, before the first row.
         still = offsets_from_outside(self.subject.committed()) if found else {}
         return [each for each in found if each.partition in still]
 

@@ -40,8 +40,11 @@ class OutputTopic:
     """The records of a batch for one topic.
 
     ``frame`` has the columns topic, partition, key, value, timestamp, headers, mx, src and seq. ``mx`` is the stream
-    time of the task that sent the record, ``src`` the task's partition, and ``seq`` the task's count of records. The
-    records of a partition are in the order of mx, then src, then seq. `publish` and `write_archive` take this frame.
+    time of the task when it sent the record (the maximum of its timestamps). ``src`` is the task's partition, or -1 for
+    a dead letter that no task has sent. ``seq`` is a number that rises with each record of the task.
+
+    The frame is not sorted: mx, then src, then seq give the order of the records in a partition. `publish` and
+    `write_archive` take this frame.
     """
 
     name: str

@@ -56,7 +56,8 @@ class Sender(Protocol):
         headers: Headers,
         /,
     ) -> None:
-        """Takes a record. Partition -1: the key decides. Raises `BufferError` when librdkafka's queue is full."""
+        """Puts a record into librdkafka's queue. Partition -1: the key decides. Raises `BufferError` if the queue is
+        full."""
 
     def produce_rows(
         self,
@@ -69,9 +70,11 @@ class Sender(Protocol):
         end: int,
         /,
     ) -> int:
-        """Takes the records from index ``start`` to ``end`` (exclusive), without headers.
+        """Puts the records from index ``start`` to ``end`` (exclusive) into librdkafka's queue, all without headers.
 
-        Returns the index of the first record that `produce` would refuse, or ``end``. The timestamp 0 is written as 1.
+        Stops at the first record that librdkafka does not take, and returns the index of this record, or ``end``. The
+        caller then calls `produce` for this record, which raises the error. The timestamp 0 becomes 1, because
+        librdkafka takes 0 for the present time.
         """
 
     def poll(self, timeout: float) -> None:

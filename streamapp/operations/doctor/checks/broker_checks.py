@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from streamapp._base.counted import counted
-from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.registry import Found, alter_topic, check
 from streamapp.operations.doctor.survey import Survey, Topic
 
-_ALTER = (
-    "Run kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
-)
 _KAFKA = "https://kafka.apache.org/documentation/"
 
 
@@ -38,7 +35,7 @@ def one_replica(survey: Survey) -> Found:
     "loses",
     reason="With min.insync.replicas=1, a record counts as written although perhaps only the leader has the record. "
     "If the disk of the leader is lost, the record is lost, too.",
-    remedy=f"{_ALTER}min.insync.replicas=2",
+    remedy=alter_topic("min.insync.replicas=2") + ".",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
 def one_in_sync(survey: Survey) -> Found:
@@ -54,7 +51,7 @@ def one_in_sync(survey: Survey) -> Found:
     reason="min.insync.replicas is at least the number of replicas. So brokers refuse records with acks=all while any "
     "broker with a replica of the partition is away, also during a restart. If min.insync.replicas is larger than the "
     "number of replicas, brokers before Kafka 3.7 always refuse these records.",
-    remedy=f"{_ALTER}min.insync.replicas=2. If the topic has fewer than three replicas, first run "
+    remedy=alter_topic("min.insync.replicas=2") + ". If the topic has fewer than three replicas, first run "
     "kafka-reassign-partitions with three replicas for each partition.",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
@@ -71,7 +68,7 @@ def all_in_sync(survey: Survey) -> Found:
     "loses",
     reason="With unclean.leader.election.enable, a broker whose replica lacks the last records may become leader. The "
     "missing records are lost.",
-    remedy=f"{_ALTER}unclean.leader.election.enable=false",
+    remedy=alter_topic("unclean.leader.election.enable=false") + ".",
     page=_KAFKA + "#topicconfigs_unclean.leader.election.enable",
 )
 def unclean_election(survey: Survey) -> Found:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.registry import Found, alter_topic, check
 from streamapp.operations.doctor.survey import Survey, Topic
 from streamapp.state.kinds import Versioned
 from streamapp.state.spec import StoreSpec
-
-_ALTER = (
-    "Run kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
-)
 
 
 def _hours(ms: int) -> str:
@@ -48,8 +44,9 @@ def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     "loses",
     reason="Brokers delete records older than retention.ms, also while the application is stopped. Deleted "
     "records are never processed.",
-    remedy=f"{_ALTER}retention.ms=604800000, which is 7 days. Or run the doctor with --outage HOURS, the longest time "
-    "for which your application is ever stopped.",
+    remedy=alter_topic("retention.ms=604800000")
+    + ", which is 7 days. Or run the doctor with --outage HOURS, the longest time for which your application is ever "
+    "stopped.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
 )
 def short_retention(survey: Survey) -> Found:
@@ -68,7 +65,7 @@ def short_retention(survey: Survey) -> Found:
     "loses",
     reason="retention.bytes limits the size of each partition. If records come faster than they are read, brokers "
     "delete records before the application has read them.",
-    remedy=f"{_ALTER}retention.bytes=-1. Set a quota, or an alert for the free space of the disk.",
+    remedy=alter_topic("retention.bytes=-1") + ". Set a quota, or an alert for the free space of the disk.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.bytes",
 )
 def retention_by_size(survey: Survey) -> Found:
@@ -84,7 +81,7 @@ def retention_by_size(survey: Survey) -> Found:
     "loses",
     reason='With cleanup.policy "delete", a changelog loses rows that have not changed for retention.ms. A '
     "worker that restores the table lacks these rows.",
-    remedy=f"{_ALTER}cleanup.policy=compact. If rows are lost, `streamapp reset` computes the table "
+    remedy=alter_topic("cleanup.policy=compact") + ". If rows are lost, `streamapp reset` computes the table "
     "again from the records that the inputs still have.",
     page="operators/tables.md",
 )
@@ -103,7 +100,7 @@ def deleted_rows(survey: Survey) -> Found:
     "loses",
     reason="A worker that restores the table does not get the deleted windows. If further records of these windows "
     "come, their results begin at zero again.",
-    remedy=f"{_ALTER}retention.ms=-1, the value that streamapp sets.",
+    remedy=alter_topic("retention.ms=-1") + ", the value that streamapp sets.",
     page="operators/windows.md",
 )
 def deleted_windows(survey: Survey) -> Found:
@@ -122,7 +119,7 @@ def deleted_windows(survey: Survey) -> Found:
     "stalls",
     reason="The changelog keeps every change, not only the last one of each key. A restore takes longer each day, and "
     "its task processes nothing meanwhile. The disks of the brokers fill.",
-    remedy=f"{_ALTER}cleanup.policy=compact",
+    remedy=alter_topic("cleanup.policy=compact") + ".",
     page="operators/tables.md",
 )
 def uncompacted(survey: Survey) -> Found:
@@ -140,7 +137,7 @@ def uncompacted(survey: Survey) -> Found:
     "delete them from the repartition topic before they are processed. Compaction keeps only the last record of each "
     "key, so an aggregation lacks the others. The topic needs neither retention nor compaction, because the "
     "application itself deletes processed records.",
-    remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1",
+    remedy=alter_topic("cleanup.policy=delete,retention.ms=-1") + ".",
     page="worker.md",
 )
 def repartition_deletes(survey: Survey) -> Found:
@@ -158,7 +155,7 @@ def repartition_deletes(survey: Survey) -> Found:
     "loses",
     reason="The topic restores a global table, or a table whose input topic serves as its changelog. A restored table "
     "lacks rows that have not changed for retention.ms.",
-    remedy=f"{_ALTER}cleanup.policy=compact",
+    remedy=alter_topic("cleanup.policy=compact") + ".",
     page="operators/tables.md",
 )
 def table_input(survey: Survey) -> Found:
@@ -207,7 +204,9 @@ def offsets_retention(survey: Survey) -> Found:
     reason="Brokers compare retention.ms with the timestamp of a letter, which is the timestamp of its record. So the "
     "letter of an old record may be gone before anyone reads the letter. retention.bytes deletes the oldest "
     "letters. Compaction keeps only the last letter of each key.",
-    remedy=f"{_ALTER}retention.ms=-1,retention.bytes=-1,cleanup.policy=delete. Add an alert for the size of the topic.",
+    remedy=alter_topic("retention.ms=-1,retention.bytes=-1,cleanup.policy=delete")
+    + ". The policy `delete` switches compaction off, and -1 means without limit. Add an alert for the size of the "
+    "topic.",
     page="failures.md#dead-letters",
 )
 def deleted_letters(survey: Survey) -> Found:
@@ -229,8 +228,8 @@ def deleted_letters(survey: Survey) -> Found:
     "Behind a repartition topic, records count in wrong windows. A table that is restored from such a changelog has "
     "these times, too. The later times move stream time ahead, so windows close too early, and the operators drop "
     "further records as late.",
-    remedy=f"{_ALTER}message.timestamp.type=CreateTime, the value that streamapp sets. Wrong times stay in a "
-    "table until `streamapp reset` computes the table again.",
+    remedy=alter_topic("message.timestamp.type=CreateTime")
+    + ", the value that streamapp sets. Wrong times stay in a table until `streamapp reset` computes the table again.",
     page="operators/windows.md",
 )
 def overwritten_timestamps(survey: Survey) -> Found:
@@ -246,8 +245,7 @@ def overwritten_timestamps(survey: Survey) -> Found:
     reason="The changelog of a versioned table has a record for each version. Compaction keeps only the last "
     "record of each key, unless min.compaction.lag.ms protects the others. A changelog that was created by hand, or "
     "for a table that was not versioned yet, lacks this setting. A restored table then lacks earlier versions.",
-    remedy=f"{_ALTER}"
-    + ",".join(f"{name}={value}" for name, value in Versioned.changelog_settings.items())
+    remedy=alter_topic(",".join(f"{name}={value}" for name, value in Versioned.changelog_settings.items()))
     + ", the value that streamapp sets. Versions that are lost already do not come back: `streamapp reset` computes "
     "the table again.",
     page="operators/tables.md",
@@ -287,8 +285,9 @@ def missing_internal(survey: Survey) -> Found:
     "loses",
     reason="The topology reads the topic as a stream of events. Compaction keeps only the last record of each key. So "
     "an application that stood still, or that begins anew, never gets the earlier records.",
-    remedy=f"{_ALTER}cleanup.policy=delete,retention.ms=-1. If each record replaces the record before it with the same "
-    "key, read the topic with `StreamsBuilder.table`, or accept the finding.",
+    remedy=alter_topic("cleanup.policy=delete,retention.ms=-1")
+    + ". If each record replaces the record before it with the same key, read the topic with `StreamsBuilder.table`, "
+    "or accept the finding.",
     page="operators/tables.md",
 )
 def compacted_stream(survey: Survey) -> Found:

@@ -89,8 +89,8 @@ def _check_types(reader: str, channel: Any) -> None:
 
 
 def _check_cycle(config: StreamsConfig, agent: Any) -> None:
-    """Raises `ConfigError` if the agent reads the application's dead letters, and a setting makes new letters of
-    letters that fail."""
+    """Raises `ConfigError` if the agent reads the application's dead letters, and a setting turns a letter that fails
+    into a new letter."""
     letters, topics = config.dead_letter_queue_topic, getattr(agent.channel, "topics", ())
     pattern = getattr(agent.channel, "pattern", None)
     if letters is None or not (letters in topics or (pattern is not None and re.match(pattern, letters))):

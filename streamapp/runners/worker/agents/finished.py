@@ -11,6 +11,10 @@ __all__ = ["Progress"]
 class Progress:
     """The records of one partition that were given to agents, in the order of their offsets.
 
+    `hand_out` notes a record that goes to an agent, and returns False for a record that was given before. `position`
+    returns the offset to commit, which is the offset of the first record that is not done. ``done`` has the offsets of
+    finished records. `position` forgets finished records below its result, so a later ``done`` need not contain them.
+
     Offsets without a record are skipped: markers of transactions, and records that were rolled back or compacted away.
 
     >>> progress = Progress()
