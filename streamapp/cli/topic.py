@@ -6,15 +6,16 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
 
 import click
 from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
+    KafkaError,
+    KafkaException,
     Message,
+    Producer,
 )
 from confluent_kafka import TopicPartition as RdTopicPartition
 
@@ -29,7 +30,6 @@ from streamapp.cli.spark_options import pairs
 from streamapp.cli.text_table import TextTable
 from streamapp.errors import BrokerError
 from streamapp.operations.cluster_topics import ClusterTopics, Reading
-from streamapp.producer import BufferFull, DeliveryError, SyncReliableProducer
 from streamapp.records import TopicPartition
 
 __all__ = ["topic_group"]
@@ -37,10 +37,11 @@ __all__ = ["topic_group"]
 NAME = click.argument("name")
 _MOST_PARTITIONS = 100_000
 """The limit of librdkafka for a new topic."""
-_CLOSE_MS = 120_000
-"""The longest wait for brokers at the end of the input: as long as a producer tries to deliver a record."""
+_FLUSH_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0
 """After this time without an answer, the command that reads a topic to its end fails."""
+Report = Callable[[KafkaError | None, Message | None], None]
+"""Takes what became of a record: the error, or None."""
 
 
 @click.group("topic")
@@ -174,26 +175,32 @@ def write(name: str, separator: str) -> None:
     """
     if not separator:
         raise click.UsageError("--separator cannot be empty: give the text between key and value")
-    split, refused, number = os.fsencode(separator), list[_Refused](), 0
+    split, refused, number = os.fsencode(separator), _Refused(), 0
     with clear_errors():
-        _partitions(_settings(), name)
-        producer = SyncReliableProducer[bytes, bytes](
-            "streamapp", compression_type="none", close_timeout_ms=_CLOSE_MS
+        settings = _settings()
+        _partitions(settings, name)
+        producer = Producer(
+            {
+                **settings.librdkafka(),
+                "client.id": "streamapp",
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+            }
         )
         try:
-            with producer:  # its end waits for brokers, also after a signal
-                for number, line in enumerate(click.get_binary_stream("stdin"), 1):
-                    key, found, value = line.removesuffix(b"\n").removesuffix(b"\r").partition(split)
-                    record = (key, value or None) if found else (None, key)
-                    _write(producer, name, record, partial(_note, refused, number))
-                    if refused:
-                        break
-        finally:
-            if refused:
-                first = min(refused)
-                written = number - len(refused)
+            for number, line in enumerate(click.get_binary_stream("stdin"), 1):
+                key, found, value = line.removesuffix(b"\n").removesuffix(b"\r").partition(split)
+                record = (key, value or None) if found else (None, key)
+                _produce(producer, name, record, refused.at(number))
+                if refused.count:
+                    break
+        finally:  # a signal may end the command, and the client still has records of the lines before
+            while producer.flush(_FLUSH_SECONDS):
+                pass
+            if refused.count:
+                written = number - refused.count
                 raise BrokerError(
-                    f"line {first.line} cannot be written to {name}: {first.reason}. The command has read "
+                    f"line {refused.first} cannot be written to {name}: {refused.reason}. The command has read "
                     f"{counted(number, 'line')} and written {counted(written, 'line')}"
                 )
     click.echo(f"{counted(number, 'record')} written to {name}", err=True)
@@ -268,32 +275,43 @@ def _partitions(settings: KafkaSettings, name: str) -> range:
     return range(counts[name])
 
 
-class _Refused(NamedTuple):
-    """A line that was not written."""
-
-    line: int
-    reason: str
-
-
-def _write(
-    producer: SyncReliableProducer[bytes, bytes],
-    topic: str,
-    record: tuple[bytes | None, bytes | None],
-    report: Callable[[BaseException | None], None],
+def _produce(
+    producer: Producer, topic: str, record: tuple[bytes | None, bytes | None], report: Report
 ) -> None:
-    """Sends a record. ``report`` gets the error of the record, or None."""
+    """Hands a record to the client. If the client's queue is full, waits until brokers have taken some records."""
     key, value = record
-    try:
-        sent = producer.send_soon(topic, key=key, value=value)
-    except BufferFull as error:  # the record is larger than the whole buffer
-        report(error)
-    else:
-        sent.add_done_callback(lambda future: report(future.exception()))
+    while True:
+        try:
+            producer.produce(topic, key=key, value=value, on_delivery=report)
+        except BufferError:
+            producer.poll(0.1)
+        except KafkaException as error:
+            # The client itself refuses the record, for example because the record is too large.
+            report(error.args[0], None)
+            return
+        else:
+            producer.poll(0)
+            return
 
 
-def _note(refused: list[_Refused], line: int, error: BaseException | None) -> None:
-    if error is not None:
-        refused.append(_Refused(line, error.reason if isinstance(error, DeliveryError) else str(error)))
+class _Refused:
+    """The number of lines that were not written, and the first of them."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        self.first: int = 0
+        self.reason: str = ""
+
+    def at(self, line: int) -> Report:
+        """The delivery report of a line."""
+
+        def report(error: KafkaError | None, message: Message | None) -> None:
+            if error is not None:
+                if not self.count or line < self.first:
+                    self.first, self.reason = line, error.str()
+                self.count += 1
+
+        return report
 
 
 def _place(message: Message) -> str:

@@ -31,8 +31,6 @@ class DeliveryReport(NamedTuple):
 class DeliveryError(BrokerError):
     """A record was not confirmed. ``written`` is False if no topic has the record, and None if this is not known.
 
-    ``reason`` is the answer of brokers or of the client, with advice if some is known.
-
     If ``written`` is False, an application may send the record again. If ``written`` is None, a record that is sent
     again may be in the topic twice. ``refused`` is True if brokers refuse each attempt until somebody changes the
     record, the topic or the rights.
@@ -44,7 +42,6 @@ class DeliveryError(BrokerError):
         )
         super().__init__(f"a record for {topic} was not confirmed: {reason}{doubt}")
         self.topic: str = topic
-        self.reason: str = f"{reason}{doubt}"
         self.written: bool | None = written
         self.refused: bool = refused
 

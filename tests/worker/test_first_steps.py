@@ -69,8 +69,7 @@ def test_a_line_that_is_too_large_for_the_client_is_named(run, cluster: Cluster)
     result = run("write", cluster.source, lines="first\n" + "x" * 2_000_000 + "\nnever\n")
     assert result.exit_code == 1, result.output
     assert f"line 2 cannot be written to {cluster.source}: " in result.output
-    assert "too large. " in result.output
-    assert "The command has read 2 lines and written 1 line" in result.output
+    assert "too large. The command has read 2 lines and written 1 line" in result.output
     assert cluster.read(cluster.source) == [(None, b"first")]
 
 
@@ -84,13 +83,7 @@ def test_a_line_that_is_too_large_for_brokers_is_named(run, cluster: Cluster) ->
         return f"line 1 cannot be written to {topic}: " in results[-1].output
 
     until(refused, 30, lambda: results[-1].output)
-    assert "too large. " in results[-1].output
-    assert "The command has read 1 line and written 0 lines" in results[-1].output
-    # Brokers refuse a whole request, so the command named the first line of the request, and lost the others.
-    together = run("write", topic, lines="a\nb\n" + "x" * 5_000 + "\n")
-    assert f"line 3 cannot be written to {topic}: " in together.output
-    assert "The command has read 3 lines and written 2 lines" in together.output
-    assert cluster.read(topic) == [(None, b"a"), (None, b"b")]
+    assert "too large. The command has read 1 line and written 0 lines" in results[-1].output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
