@@ -203,29 +203,36 @@ class LastingAdmin:
             elif error.code() in _NO_CONNECTION:
                 faults.append(error)
 
-        self._settings = {"error_cb": note, **settings}
+        # librdkafka's default of ten seconds is too long for a broker that is just starting. A user's own pauses stay.
+        pauses = {} if "reconnect.backoff.ms" in settings else {"reconnect.backoff.max.ms": 1_000}
+        self._settings = {"error_cb": note, **pauses, **settings}
         self._files = CertificateFiles(settings)  # before the client, which may get older files
         self._client = self._open()
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> Any:
-        """As the method of `AdminClient`. The error of a request without an answer has the reason, if it is known."""
+    def list_topics(self, topic: str | None = None, timeout: float = -1.0, *, keep: bool = False) -> Any:
+        """As the method of `AdminClient`. The error of a request without an answer has the reason, if it is known.
+
+        With ``keep``, the client stays after a request without an answer, so that its connections can be completed.
+        """
         with self._lock:
             self._follow_files()
             client = self._client
-        self._faults.clear()
         try:
             found = client.list_topics(topic, timeout)
         except KafkaException as exc:
             client.poll(0)  # the call has timed out, and only the callback gets the reason
+            error: KafkaError = exc.args[0]
+            if error.code() in NO_ANSWER:  # librdkafka also says _TRANSPORT if a connection takes longer
+                error = next(iter(self._faults), KafkaError(KafkaError._TIMED_OUT))
+            error = next(iter(self._refusals), error)
             with self._lock:
-                if client is self._client:
+                if client is self._client and not keep:
                     self._reopen()
-            unanswered = exc.args[0].code() in NO_ANSWER
-            reasons = [*self._refusals, *(self._faults if unanswered else ())]
-            raise next(map(KafkaException, reasons), exc) from None
+            raise KafkaException(error) from None
         self._refusals.clear()
+        self._faults.clear()
         return found
 
     def list_consumer_groups(self, cluster: str, **options: Any) -> Mapping[str, Future[Any]]:
@@ -262,6 +269,7 @@ class LastingAdmin:
             return AdminClient(current)
 
     def _reopen(self) -> None:
+        self._faults.clear()
         self._client = self._open()
         self._asked = []
 
@@ -269,23 +277,30 @@ class LastingAdmin:
 class FirstAnswer:
     """The wait for the first answer of a cluster, which may be starting.
 
-    The log names the address and the reason after a second if no address takes a connection, and otherwise later. Each
-    attempt has a new client.
+    The log names the address and the reason after a second if an address takes no connection, and otherwise later. A
+    client looks each second. It is replaced only after `REQUEST_SECONDS`, because slow listeners need time for a
+    connection.
     """
 
     def __init__(self, admin: LastingAdmin, settings: Mapping[str, Any], seconds: float) -> None:
         self._admin, self._settings = admin, settings
         now = time.monotonic()
         self._deadline, self._say_at = now + seconds, now + _QUIET_SECONDS
+        self._renew_at, self._patience = now + REQUEST_SECONDS, REQUEST_SECONDS
         self._said = False
-        self._patience = min(_SOON_KNOWN_SECONDS, seconds)
         self.error: KafkaError | None = None
         """The error of the last attempt without an answer."""
 
     def attempt(self) -> Any:
         """The metadata of all topics. None: there is no answer yet. Raises `BrokerError` when the time is over."""
+        now = time.monotonic()
+        next_word = (
+            _SOON_KNOWN_SECONDS if self.error is None else max(_SOON_KNOWN_SECONDS, self._say_at - now)
+        )
+        look = max(0.0, min(next_word, self._renew_at - now, self._deadline - now))
+        keep = now + look < self._renew_at
         try:
-            return self._admin.list_topics(timeout=self._patience)
+            return self._admin.list_topics(timeout=look, keep=keep)
         except KafkaException as exc:
             error, now = exc.args[0], time.monotonic()
             failed, left = unreachable(self._settings, error), self._deadline - now
@@ -296,8 +311,9 @@ class FirstAnswer:
             if now >= self._say_at or (refused and not self._said):
                 logger.warning("%s. Trying again for %.0f s", failed, left)
                 self._said, self._say_at = True, now + _REPEAT_SECONDS
-            # A closed port refuses a client at once. Slow brokers may need more than the first time for connections.
-            self._patience = min(left, _SOON_KNOWN_SECONDS if refused else 3 * self._patience)
+            if not keep:
+                self._patience *= 2  # slow brokers may need more than the first time for connections
+                self._renew_at = now + self._patience
         return None
 
 

@@ -12,8 +12,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.broker.ports import free_port
+from streamapp.broker.requests import reach
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
+from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker
 
@@ -69,6 +72,16 @@ def test_a_host_that_does_not_exist_is_named(caplog: pytest.LogCaptureFixture) -
     nowhere = KafkaAdmin(KafkaSettings(bootstrap_servers="kafka.invalid:9092"), timeout=0.5)
     with pytest.raises(BrokerError, match=r"Failed to resolve 'kafka\.invalid:9092'.*Check that Kafka runs"):
         nowhere.partition_counts(["any"])
+
+
+def test_a_listener_may_need_longer_than_the_first_look(kafka: LocalKafka) -> None:
+    """Each look of a second had a new client, so that no connection to a slow listener was ever complete."""
+    slow = Proxy(free_port(), int(kafka.bootstrap_servers.rpartition(":")[2]))
+    slow.delay(0.7)
+    try:
+        reach({"bootstrap.servers": f"127.0.0.1:1,127.0.0.1:{slow.port}"})
+    finally:
+        slow.close()
 
 
 def test_a_setting_that_kafka_refuses_is_named(admin: KafkaAdmin, topic: str) -> None:

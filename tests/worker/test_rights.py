@@ -37,8 +37,8 @@ def cluster(guarded: Guarded, tmp_path: Path) -> Iterator[Cluster]:
 @pytest.mark.parametrize(
     ("resource", "name", "operation", "said"),
     [
-        ("topic", "{id}-counts-changelog", "Write", "WRITE on its results and changelogs"),
-        ("topic", "{id}-out", "Write", "WRITE on its results and changelogs"),
+        ("topic", "{id}-counts-changelog", "Write", "WRITE on its results, dead letters and changelogs"),
+        ("topic", "{id}-out", "Write", "WRITE on its results, dead letters and changelogs"),
         ("group", "{id}", "Read", "READ on the group"),
         ("transactional-id", "{id}-", "Write", "WRITE on its transactional id"),
     ],

@@ -153,7 +153,8 @@ _GONE = (
 _ALL_RIGHTS = "`streamapp acls` lists all rights"
 GRANTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topics that the application reads, and WRITE "
-    f"on its results and changelogs: {_ALL_RIGHTS}",
+    f"on its results, dead letters and changelogs: {_ALL_RIGHTS}",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"Grant this client IDEMPOTENT_WRITE on the cluster: {_ALL_RIGHTS}",
     KafkaError.GROUP_AUTHORIZATION_FAILED: f"Grant this client READ on the group: {_ALL_RIGHTS}",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: WRITE_ON_ID,
 }

@@ -35,7 +35,9 @@ _AT_A_TIME = 3
 """The most changelogs that are restored at a time. Tasks are then ready one after another, not all at the end."""
 _LOG_SECONDS = 10.0
 _LEADER_SECONDS = 1.0
-"""The time between two looks for the leaders of changelogs that have none."""
+"""The shortest time between two looks for the leaders of changelogs that have none."""
+_LOOKS_APART = 10
+"""A look asks for the metadata of all topics, so the pause is this many times as long as the last look."""
 Spans = Mapping[TopicPartition, tuple[int, int]]
 """The first offset and the end of each changelog partition."""
 
@@ -98,6 +100,8 @@ class ChangelogReader:
 
     _role = "restore"
     """A part of the consumer's name."""
+    _gives_up = True
+    """Raise an error for a changelog that has no leader for long."""
     _settings: ClassVar[Mapping[str, Any]] = {}
     """The consumer's settings in addition to `consumer_settings`."""
 
@@ -109,6 +113,7 @@ class ChangelogReader:
         self._leaderless: dict[LiveTask, _Leaderless] = {}
         """The tasks that wait, because brokers know no leader of a changelog."""
         self._looked_at = 0.0
+        self._look_again_at = 0.0
 
     @cached_property
     def _consumer(self) -> LastingConsumer:
@@ -132,14 +137,17 @@ class ChangelogReader:
     def _spans(self, tasks: Iterable[LiveTask]) -> dict[LiveTask, Spans]:
         """The spans of the changelogs of each task. A task with a changelog that has no leader waits, and has none.
 
-        As in Kafka Streams, other tasks go on meanwhile. Raises `BrokerError` for a task that has waited for five
-        minutes.
+        As in Kafka Streams, other tasks go on meanwhile. Raises `BrokerError` for a running task that has waited for
+        five minutes.
         """
         tasks = list(tasks)
         partitions = [tp for task in tasks for tp in task.changelogs]
+        began = time.monotonic()
         first = list_offsets(self._admin, partitions, latest=False, wait_for_leaders=False)
         end = list_offsets(self._admin, first, latest=True, wait_for_leaders=False)
         self._looked_at = time.monotonic()
+        pause = max(_LEADER_SECONDS, _LOOKS_APART * (self._looked_at - began))
+        self._look_again_at = self._looked_at + pause
         found: dict[LiveTask, Spans] = {}
         for task in tasks:
             if lacking := tuple(tp for tp in task.changelogs if tp not in end):
@@ -157,7 +165,7 @@ class ChangelogReader:
         if known is None:
             logger.warning("task %s waits for a leader of %s. Other tasks go on", task.id, lack)
         seconds = self._looked_at - lack.since
-        if seconds > PATIENCE_SECONDS:
+        if self._gives_up and seconds > PATIENCE_SECONDS:
             raise BrokerError(
                 f"the changelogs of task {task.id} cannot be read: {lack} has had no leader for {seconds:.0f} s. Start "
                 "the brokers that have its replicas"
@@ -165,7 +173,7 @@ class ChangelogReader:
 
     def _led_again(self) -> dict[LiveTask, Spans]:
         """The tasks that have waited for leaders, as soon as there are leaders."""
-        if not self._leaderless or time.monotonic() - self._looked_at < _LEADER_SECONDS:
+        if not self._leaderless or time.monotonic() < self._look_again_at:
             return {}
         return self._spans(list(self._leaderless))
 

@@ -40,6 +40,7 @@ class Standbys(ChangelogReader):
     """
 
     _role = "standby"
+    _gives_up = False
 
     def __init__(
         self,

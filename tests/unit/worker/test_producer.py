@@ -211,7 +211,7 @@ def test_a_missing_right_is_named_whichever_way_brokers_tell_it(
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right")
     config = CONFIG.replace(production_exception_handler="continue", dead_letter_queue_topic="dead")
     stores = {"app-counts-changelog": "counts"}
-    said = f"no record could be written to {topic}: no right. .*WRITE on its results and changelogs"
+    said = f"no record could be written to {topic}: no right. .*WRITE on its results, dead letters and changelogs"
 
     def opened() -> RecordProducer:
         return RecordProducer(config, {}, transactional_id, stores)
