@@ -278,8 +278,8 @@ class FirstAnswer:
     """The wait for the first answer of a cluster, which may be starting.
 
     The log names the address and the reason after a second if an address takes no connection, and otherwise later. A
-    client looks each second. It is replaced only after `REQUEST_SECONDS`, because slow listeners need time for a
-    connection.
+    client looks each second. A new client takes over only after `REQUEST_SECONDS`, because slow listeners need time for
+    a connection.
     """
 
     def __init__(self, admin: LastingAdmin, settings: Mapping[str, Any], seconds: float) -> None:
