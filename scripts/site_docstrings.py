@@ -14,7 +14,8 @@ _NAME = re.compile(r"(?<![`\[])(`{1,2})([A-Z]\w+)\1(?![`\]])")
 
 
 def prepared(docstring: str) -> str:
-    """
+    """A docstring as Markdown for the site: examples become blocks of code, and public names become links.
+
     >>> prepared("Counts, see `KTable`.\\n\\n>>> 1 + 1\\n2")
     'Counts, see [`KTable`][streamapp.KTable].\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```'
     """

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Types the commands of the README and of the tutorial as a new user does, and prints the seconds that each takes.
+"""Types commands of the README and of the tutorial as a new user does, and prints the seconds that each takes.
 
 python -m scripts.stopwatch    # needs the wheels of `scripts/build-wheels`, Chromium, free ports 9092, 6066 and 6067
 
-Commands of the README from "See it work" on need a checkout, and are left out.
+The script types all commands of the tutorial, but only a part of the README: the installation, and the code blocks
+before "See it work". Later commands need a checkout. Commands inside the text are left out, too.
+
 The wheel stands in for the package's name. Each page has an empty folder and an empty virtual environment. The caches
 of pip and of streamapp are empty at the beginning of the README, and the tutorial finds them filled.
 """

@@ -14,12 +14,12 @@ __all__ = ["BufferConfig", "Suppressed"]
 
 @dataclass(frozen=True)
 class BufferConfig:
-    """The limits of the buffer in which `KTable.suppress` holds updates. A limit of None means no limit. Each task has
-    a buffer of its own.
+    """The limits of the buffer in which `KTable.suppress` holds updates. Each task has a buffer of its own.
 
-    If a limit is exceeded, ``when_full`` decides. ``emit_early`` hands on the oldest updates before their time.
-    ``shut_down`` raises `RecordTooLateError`, which by default ends the worker. (Kafka Streams:
-    ``Suppressed.BufferConfig``.)
+    ``max_records`` limits the number of updates, and ``max_bytes`` limits their size. None means no limit. If a limit
+    is exceeded, ``when_full`` decides. ``emit_early`` hands on the oldest updates before their time. ``shut_down``
+    raises `RecordTooLateError`, in spite of its name the error for a full buffer. This error ends the worker unless
+    `processing_exception_handler` decides otherwise. (Kafka Streams: ``Suppressed.BufferConfig``.)
 
     >>> BufferConfig.bounded(max_records=1000).when_full
     'emit_early'

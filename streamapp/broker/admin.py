@@ -139,10 +139,12 @@ class KafkaAdmin:
         """Return the offset that the next record of each partition will get.
 
         With ``read_committed``, return the last stable offset: readers of committed records read up to this offset. The
-        offset advances only some time after a commit, because Kafka writes the markers in the background.
+        last stable offset advances some time after a commit, because Kafka writes the transaction markers in the
+        background.
 
-        The request is repeated for partitions that have no leader yet, or whose leader changes. For an unknown topic,
-        `BrokerError` comes after 5 seconds, because a new topic does not reach all brokers at once.
+        The request is repeated while brokers do not answer, or a partition has no leader or changes its leader. An
+        unknown topic may be new, and some brokers may not know a new topic yet. So `BrokerError` for an unknown topic
+        comes only after 5 seconds.
         """
         return list_offsets(
             self._client,

@@ -41,7 +41,8 @@ class AdaptiveSize:
     """The number of records in the next batch of a partition.
 
     The number begins with 1. A full batch that takes less than ``target_ms`` raises the number to as many records as
-    would take ``target_ms``, at most to twice the number. A slower batch makes the number smaller, but at least 1.
+    would take ``target_ms``, at most to twice the number. A slower batch makes the number smaller, but never smaller
+    than 1.
 
     >>> size = AdaptiveSize(Batch(records=100, target_ms=200))
     >>> for _ in range(4): size.took(size.records, 10.0)
@@ -57,9 +58,11 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """Adapts ``records`` after a batch: a slow batch makes the number smaller, a quick full batch larger.
+        """Adapts the number of records in the next batch (the attribute ``records``) after a batch.
 
-        A quick batch that was not full changes nothing, because a full batch may still be slow.
+        The arguments are the number of records and the duration of this batch. A batch that takes longer than
+        ``target_ms`` makes the number smaller. A quicker batch makes the number larger if the batch was full. A quicker
+        batch that was not full changes nothing, because a full batch may still be slow.
         """
         target = self._batch.target_ms
         if milliseconds > target:

@@ -127,10 +127,12 @@ class OffsetSink(ABC):
             )
 
     def statement(self, group: str, topic: str, *, begin_anew: bool) -> str:
-        """A statement for the operator of a consumer whose topic was deleted and created anew.
+        """An SQL statement that a person runs in the database after the topic of a consumer was deleted and created
+        anew.
 
-        With ``begin_anew``, the consumer begins with the first record of each partition. Otherwise the positions stay,
-        without the id of the earlier topic.
+        With ``begin_anew``, the consumer begins with the first record of each partition. Otherwise the positions stay.
+        In both cases, the statement deletes the id of the earlier topic, so the consumer starts. The statement also
+        deletes the list of done records after the position, so the consumer may process such records again.
         """
         position = "position = 0, " if begin_anew else ""
         return (

@@ -231,7 +231,7 @@ class AsyncSteps:
         forward: Callable[[Any, Any, int, Headers], None],
         **limits: Any,
     ) -> ProcessFn:
-        """Adds a step, and returns the function that takes its records.
+        """Adds an `AsyncStep` with these arguments, and returns the function that takes the records of the step.
 
         Raises `UnsupportedOperation` on a runner without an event loop.
         """

@@ -58,12 +58,14 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
 
 
 def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
-    """Asks the exception handler about each first record of the queue that cannot be decoded, and drops the record if
-    the handler says so.
+    """Drops records at the head of the queue that cannot be decoded, so that no other input waits for these records.
 
-    Ends at a record that can be decoded, or when the queue is empty. Raises `StreamsError` if the handler does not drop
-    the record (`Failures.deserialization`). The decoded key and value are not kept, so the task decodes the record
-    again when it processes the record.
+    While the first record of the queue cannot be decoded, asks the exception handler, and drops the record if the
+    handler says so. Stops at a record that can be decoded, or at the end of the queue.
+
+    Raises `StreamsError` if the handler does not drop the record. Errors of the disk or the brokers are raised without
+    a question to the handler (`no_fault_of_the_record`). The decoded key and value are not kept, so the task decodes
+    the record again when it processes the record.
     """
     while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
         if _decode_head(task, failures, queue, batch) is not None:

@@ -14,9 +14,12 @@ __all__ = ["Feed"]
 class Feed:
     """Reads the inputs of a running task. When no record of an input waits in the task, reads the input's next batch.
 
-    ``ended`` are inputs that have no records and need no reader. ``goes_on`` are inputs of which a later task will read
-    more records. At the end of such an input, the other inputs wait, because the later task may read records with
-    earlier timestamps than theirs.
+    ``ended`` are inputs without a reader for which no other input waits. Such an input has no records left, or gets its
+    records from the task itself (a cycle).
+
+    ``goes_on`` are inputs of which the task of the next micro-batch reads more records. When this task has read such an
+    input to its present end, the records of the other inputs stay unprocessed. The next records of such an input may be
+    earlier than the records that wait.
     """
 
     def __init__(

@@ -275,10 +275,10 @@ def hides_text(error: BaseException, config: StreamsConfig) -> bool:
 
 
 def said(error: BaseException, config: StreamsConfig) -> str:
-    """An exception in a message: the type, and the text unless the text is hidden (`hides_text`).
+    """An exception as it stands in a message: the type, and the text unless the text is hidden (`hides_text`).
 
-    The text may quote a record, and the message may stand in a log. So a long text is cut, and further lines of the
-    text are indented. None of them can pass for a line of the log.
+    The text may quote a whole record, so a long text is cut. The message may stand in a log. So further lines of the
+    text are indented, and no further line can pass for a line of the log.
     """
     kind = type(error).__name__
     if hides_text(error, config):
@@ -298,7 +298,7 @@ def text_of(error: BaseException) -> str:
 
 
 def short(error: BaseException) -> str:
-    """An exception in one line.
+    """The type and the text of an exception in one line of at most 500 characters.
 
     >>> short(ValueError("no flight")), short(TimeoutError())
     ('ValueError: no flight', 'TimeoutError')
@@ -308,7 +308,7 @@ def short(error: BaseException) -> str:
 
 
 def record_at(topic: str, partition: int, offset: int) -> str:
-    """The place of a record, in a message.
+    """The place of a record, as it stands in a message.
 
     >>> record_at("flights", 2, 81)
     'record of flights-2 at offset 81'

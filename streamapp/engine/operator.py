@@ -122,10 +122,11 @@ class TaskContext(Protocol):
         forward: Callable[[Any, Any, int, Headers], None],
         **limits: Any,
     ) -> ProcessFn:
-        """Adds a step whose records wait for a coroutine of key and value, and returns the function of the step.
+        """Adds a step that calls the coroutine function ``call(key, value)`` for each record. Returns the function that
+        takes the records of the step.
 
-        ``forward`` gets the coroutine's result with the record's key, timestamp and headers. See
-        `streamapp.engine.asynchronous.AsyncStep`.
+        When a call is done, ``forward`` gets the result of the call, and key, timestamp and headers of the record.
+        ``limits`` are further arguments of `streamapp.engine.asynchronous.AsyncStep`.
         """
 
     def schedule(

@@ -82,9 +82,9 @@ class Reconciliation(NamedTuple):
 def identity_of(expression: str, registry: SchemaRegistry | None = None) -> Identity:
     """A function that returns the id of a record: the part of the record that ``expression`` names.
 
-    The expression is ``key``, ``header:NAME``, or ``value:FIELD`` (of a value that is a JSON object, or of
-    Avro). ``registry`` has the schemas of Avro (default: the registry of the environment). Raises `ConfigError` for any
-    other expression.
+    The expression is ``key``, ``header:NAME``, or ``value:FIELD``. For ``value:FIELD``, the value is a JSON object or a
+    record of Avro. ``registry`` has the schemas of Avro (default: the registry at ``STREAMAPP_SCHEMA_REGISTRY_URL``).
+    Raises `ConfigError` for any other expression.
 
     >>> identity_of("body")
     Traceback (most recent call last):

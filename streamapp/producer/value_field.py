@@ -18,8 +18,9 @@ __all__ = ["ValueField"]
 class ValueField:
     """Reads one field of values: of JSON objects, and of values that begin with the id of a schema.
 
-    Without ``registry``, the environment names the registry. Raises `ConfigError` for Protobuf, and for values of Avro
-    if there is no registry. Otherwise all records of a topic would have no id, and count as missing.
+    Without ``registry``, the variable ``STREAMAPP_SCHEMA_REGISTRY_URL`` names the registry. Raises `ConfigError` for
+    Protobuf, and for values of Avro if there is no registry. Otherwise all records of a topic would have no id, and
+    count as missing.
 
     >>> field = ValueField("order")
     >>> field(b'{"order": 7}'), field(b"nothing"), field(None)

@@ -74,7 +74,7 @@ class ForeignAnswer(SchemaRegistryError):
 
 
 def path_of(*parts: str | int) -> str:
-    """A path with escaped parts.
+    """The path of a URL. Each part is percent-encoded, so a slash inside a part begins no new part.
 
     >>> path_of("subjects", "a/b-value", "versions", 3)
     '/subjects/a%2Fb-value/versions/3'

@@ -121,7 +121,7 @@ def forget_aged_rows(
 
 
 def _forget(folder: str, stores: Collection[str]) -> None:
-    """Deletes the rows and the changelog offsets of stores, in one write."""
+    """Deletes the rows and the changelog offsets of stores, all together or not at all."""
     backend = RocksBackend(folder)
     try:
         writes = WriteSet(offsets=dict.fromkeys(stores, 0))

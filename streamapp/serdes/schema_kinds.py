@@ -56,7 +56,7 @@ Place = tuple[Kind, ...] | None
 
 
 def avro_place(parsed: Parsed, schema: Any) -> Place:
-    """The kinds of an Avro schema.
+    """The kinds of values that an Avro schema allows: one kind, or one for each branch of a union.
 
     >>> from streamapp.serdes.avro_schema import parse
     >>> parsed = parse(["null", "int"])

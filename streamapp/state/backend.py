@@ -30,7 +30,8 @@ class OrderedBytes(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values from ``start`` (inclusive) to ``end`` (exclusive); None means no bound.
 
-        The iterator goes on after a `StateBackend.write`, with or without the changes of this write.
+        The iterator stays usable after a `StateBackend.write`. The entries that follow may show all, some or none of
+        the changes of this write.
         """
         ...
 
@@ -41,11 +42,11 @@ class OrderedBytes(Protocol):
 
 @dataclass(slots=True)
 class WriteSet:
-    """The changes to one or several stores of a task, in one write to a `StateBackend`.
+    """The changes to one or several stores of a task, which a `StateBackend` writes all together or not at all.
 
     ``puts`` has (key, new value) pairs by store. The value None deletes a key. If a key comes twice, the last entry
-    counts. ``range_deletes`` has (start, end) pairs by store, end exclusive, and is applied before ``puts``.
-    ``offsets`` has the next changelog offset by store.
+    counts. ``range_deletes`` has (start, end) pairs by store, end exclusive. A write applies ``range_deletes`` before
+    ``puts``. ``offsets`` has, by store, the changelog offset from which a restore goes on.
     """
 
     puts: dict[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)

@@ -240,9 +240,10 @@ def delete_state(folder: Path) -> None:
 
 
 def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:
-    """The fingerprint of the plan that wrote the application's state in ``root``; None if none can be read.
+    """Returns the fingerprint of the plan (the built topology) that wrote the application's state in ``root``. Returns
+    None if no fingerprint can be read.
 
-    The function takes no lock, so a worker may use the state meanwhile.
+    The function takes no lock, so you may call the function while a worker uses the state.
     """
     try:
         known = json.loads((Path(root) / application_id / _METADATA).read_bytes())

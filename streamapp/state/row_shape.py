@@ -28,7 +28,7 @@ epoch."""
 
 @dataclass(frozen=True)
 class RowShape:
-    """One shape of rows.
+    """The shape that the rows of a store have: with or without windows, sessions, versions or timestamps.
 
     >>> SESSIONS.columns
     {'start': 'session_start', 'end': 'session_end'}

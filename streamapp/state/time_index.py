@@ -57,11 +57,12 @@ class TimeIndex:
         return write_and_note
 
     def take(self, time_from: int, time_to: int, dirty: Iterable[Any]) -> Iterator[set[Any]]:
-        """The keys of the rows between two times, as a set for each time, in the order of the times.
+        """Gives the keys of the rows between two times: one set of keys for each time, in the order of the times.
 
-        Both bounds are inclusive. The rows may have been deleted meanwhile. The index gives each row only once, so
-        ``time_from`` should be after the ``time_to`` of the last call. For an earlier ``time_from``, the index is built
-        anew from the backend and from ``dirty``, the keys of all rows that wait for the commit.
+        Both bounds are inclusive. Some of these rows may have been deleted since the index noted them. The index gives
+        each row once. So each call should begin after the ``time_to`` of the last call. A call that begins earlier
+        builds the index anew, and gives rows again. The rows then come from the backend and from ``dirty``, the keys of
+        all rows that wait for the commit.
         """
         if time_to < time_from:
             return

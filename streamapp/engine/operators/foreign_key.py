@@ -127,9 +127,11 @@ def response_partition(topic: str, key: Any, value: SubscriptionResponse, count:
 
 @dataclass(frozen=True)
 class OtherPartition:
-    """The partitioner of the subscription topic, if the right table has a partitioner of its own.
+    """The partitioner of the subscription topic of a foreign-key join, if the right (other) table has a partitioner of
+    its own.
 
-    A subscription without a foreign key, of a left join, may go to any partition.
+    A subscription goes to the partition of its right row. In a left join, a subscription without a foreign key may go
+    to any partition.
     """
 
     partitioner: Partitioner

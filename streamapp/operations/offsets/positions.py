@@ -59,7 +59,8 @@ class Position:
 
     @property
     def remark(self) -> str:
-        """
+        """The reason why the committed offset does not fit the log, or an empty text.
+
         >>> Position(TopicPartition("flights", 0), 5, 10, 20).remark
         'before the first record: 5 were deleted unread'
         """

@@ -27,7 +27,8 @@ class Contradiction:
     known: bool = True
 
     def __str__(self) -> str:
-        """
+        """The line that tells users why the new offsets do not fit the table.
+
         >>> print(Contradiction("counts", "flights-counts-changelog", ("back",)))
         counts (flights-counts-changelog) has the records behind the new offsets in it: they would count twice
         """

@@ -157,7 +157,8 @@ class Replay:
     def write_parquet(self, path: str) -> None:
         """Writes `frame` as Parquet files below ``path``. Raises `ConfigError` if ``path`` exists.
 
-        Spark writes the file ``_SUCCESS`` last, so an interrupted run leaves a folder without this file.
+        Spark writes the file ``_SUCCESS`` last, so an interrupted run leaves a folder without this file. Delete
+        such a folder before the next run.
         """
         self._check_no_folder(path)
         self.frame.write.parquet(path)

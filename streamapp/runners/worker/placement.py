@@ -33,7 +33,8 @@ class TaskId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
-        """
+        """The id that ``str`` has written as ``text``.
+
         >>> TaskId.parse("0_3")
         TaskId(subtopology=0, partition=3)
         """

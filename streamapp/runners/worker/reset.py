@@ -52,7 +52,8 @@ class Reset:
     _admin: LastingAdmin
 
     def __str__(self) -> str:
-        """
+        """The topics, offsets and folders that the reset deletes, one a line, and then the consequences.
+
         >>> print(Reset("flights", None, ("flights-counts-changelog",), (), None, None, (), (), None))
         topic   flights-counts-changelog
         offsets of the consumer group flights

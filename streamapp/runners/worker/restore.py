@@ -382,7 +382,8 @@ def _before(limit: int, batch: RecordBatch) -> RecordBatch:
 
 
 def _summary(progress: list[RestoreProgress]) -> str:
-    """
+    """The number of stores, with the share and the rate of the restored records and the time left if they are known.
+
     >>> _summary([])
     '0 stores'
     """
