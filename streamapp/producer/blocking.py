@@ -30,8 +30,11 @@ _reporting = _Reporting()
 
 
 class _Report(Future[DeliveryReport]):
-    """The future of a report. A callback that waits for another report of its producer gets an error, because the
-    thread that would deliver the other report runs the callback."""
+    """The future of a report.
+
+    A callback that waits for another report of its producer, without a time-out, gets an error. The thread that would
+    deliver the other report runs the callback.
+    """
 
     def __init__(self, core: Core) -> None:
         super().__init__()
@@ -58,7 +61,7 @@ class _Report(Future[DeliveryReport]):
         return super().exception(timeout)
 
     def _check(self, timeout: float | None) -> None:
-        if timeout != 0 and not self.done():
+        if timeout is None and not self.done():
             _check_may_wait(self._core)
 
 
@@ -128,8 +131,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
         full, the call waits for space, or raises `BufferFull` with ``when_full="refuse"``.
 
         A callback of the future runs in the thread that delivers reports, so the callback cannot wait for the producer.
-        There, a call that would wait for a report raises `StreamsError`, and this method raises `BufferFull` if the
-        buffer is full.
+        There, a call that would wait for a report without a time-out raises `StreamsError`. This method raises
+        `BufferFull` there if the buffer is full.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report = _Report(self._core)
@@ -167,9 +170,10 @@ class SyncReliableProducer(ProducerFace[K, V]):
         """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
         Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit). Raises
-        `StreamsError` in a callback of a report (`send_soon`).
+        `StreamsError` in a callback of a report (`send_soon`), if the call has no limit.
         """
-        _check_may_wait(self._core)
+        if timeout_ms is None:
+            _check_may_wait(self._core)
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 
 
