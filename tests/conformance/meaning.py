@@ -132,7 +132,10 @@ def _needs_a_mocked_clock(case: Spec) -> str | None:
 
 
 def independent_of_partitions(case: Spec) -> bool:
-    """Whether the answer is the same on several partitions, key by key. Dead letters name partition and offset."""
+    """Returns True if the answer is the same on several partitions, key by key.
+
+    Dead letters name partition and offset, so their answer differs.
+    """
     nodes = case["topology"]
     stores = [node.get("materialized", {}) for node in nodes]
     inputs = [step for step in case["input"] if "topic" in step]

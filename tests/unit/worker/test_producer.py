@@ -206,7 +206,7 @@ def test_what_is_refused_for_its_topic_is_so_whatever_is_in_it(
 def test_a_missing_right_is_named_whichever_way_brokers_tell_it(
     monkeypatch: pytest.MonkeyPatch, topic: str, transactional_id: str | None
 ) -> None:
-    """If the producer learned it with a record, the worker rolled back, and blamed the record of the input."""
+    """A producer that learned of the missing right with a record rolled back, and blamed a record of the input."""
     monkeypatch.setattr(producer, "open_sender", Client)
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right")
     config = CONFIG.replace(production_exception_handler="continue", dead_letter_queue_topic="dead")
