@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from streamapp.broker import LocalKafka
 
-from .brokers import LIGHT_JAVA, SteadyKafka
+from .brokers import LIGHT_JAVA, FreshKafka
 
 # A busy machine makes examples slow, not wrong.
 settings.register_profile("streamapp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,7 +85,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """One real broker for the whole session; tests keep apart by the names of their topics and groups."""
-    with SteadyKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
-        yield broker
+def fresh_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshKafka]:
+    kept = FreshKafka(tmp_path_factory.mktemp("kafka"))
+    yield kept
+    kept.close()
+
+
+@pytest.fixture(scope="module")
+def kafka(fresh_kafka: FreshKafka) -> LocalKafka:
+    """One real broker for all tests of a module, and mostly for the next modules too.
+
+    Tests keep apart by the names of their topics and groups.
+    """
+    return fresh_kafka.get()

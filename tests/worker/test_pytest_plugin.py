@@ -20,9 +20,9 @@ from ..processes import until
 README = Path(__file__).parents[2] / "README.md"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def streams_broker(kafka: LocalKafka) -> LocalKafka:
-    """The session has a broker already."""
+    """The module has a broker already."""
     return kafka
 
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient
 
 from streamapp import App, StreamsConfig
 from streamapp.broker.consumer_groups import commit_for, look_at_group
@@ -185,7 +184,7 @@ def test_consumers_stay_where_they_are_and_the_command_says_so(
 
 def test_a_reset_of_what_never_ran_has_nothing_to_delete(cluster: Cluster) -> None:
     app = application(cluster)
-    planned = plan_reset(app, AdminClient({"bootstrap.servers": cluster.bootstrap}))
+    planned = plan_reset(app, LastingAdmin({"bootstrap.servers": cluster.bootstrap}))
     assert (planned.topics, planned.folder, planned.backfilled) == ((), None, None)
     planned.carry_out()
 
@@ -193,6 +192,6 @@ def test_a_reset_of_what_never_ran_has_nothing_to_delete(cluster: Cluster) -> No
 def test_state_that_a_worker_holds_is_left_alone(cluster: Cluster) -> None:
     app = application(cluster)
     with StateDirectory(app.config.state_dir, cluster.id):
-        planned = plan_reset(app, AdminClient({"bootstrap.servers": cluster.bootstrap}))
+        planned = plan_reset(app, LastingAdmin({"bootstrap.servers": cluster.bootstrap}))
         with pytest.raises(LockError, match="is in use by process"):
             planned.carry_out()
