@@ -176,11 +176,10 @@ def payload_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> i
     >>> payload_bytes(b"N1", None, (("from", b"JFK"),))
     9
     """
-    return (
-        len(key or b"")
-        + len(value or b"")
-        + sum(len(name) + len(content or b"") for name, content in headers)
-    )
+    size = len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += len(name) + len(content or b"")
+    return size
 
 
 class OutputRecord(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -140,7 +139,7 @@ class ReliableProducer(ProducerFace[K, V]):
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
         record = self._order.at_once(topic, make)
         if record is not None:
-            self._order.put_now(record).future.add_done_callback(partial(_tell, report))
+            self._order.put_now(record, report)
             return report
         free = self._core.hold(key, value)
         place = self._order.join([topic])
@@ -165,14 +164,12 @@ class ReliableProducer(ProducerFace[K, V]):
             async with place:
                 record = await place.record(topic, make)
             free()
-            parcel = await self._order.post([record])
+            await self._order.post(record, report)
         except Exception as exc:
             if not isinstance(exc, BufferFull):  # counted as refused
                 self._core.failed_before()
             if not report.done():
                 report.set_exception(exc)
-        else:
-            parcel.future.add_done_callback(partial(_tell, report))
 
     def _over(
         self,
@@ -271,20 +268,3 @@ class Transaction(TransactionFace[K, V]):
                     for number, (topic, make) in self._unmade.items():
                         self._records[number] = await place.record(topic, make)
             self.reports: tuple[DeliveryReport, ...] = await self._order.deliver(self._records)
-
-
-def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:
-    """Sets the future ``report`` to the outcome of ``delivered``, on the event loop of ``report``. Any thread may
-    call."""
-
-    def settle() -> None:
-        if report.done():  # cancelled
-            return
-        error = delivered.exception()
-        if error is None:
-            report.set_result(delivered.result()[0])
-        else:
-            report.set_exception(error)
-
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits
-        report.get_loop().call_soon_threadsafe(settle)

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from streamapp.errors import StreamsError
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
-from streamapp.producer.parcel import Parcel
+from streamapp.producer.parcel import Parcel, Reports
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import NO_HEADERS, Headers
 
@@ -39,18 +39,20 @@ class _Report(Future[DeliveryReport]):
     def __init__(self, core: Core) -> None:
         super().__init__()
         self._core = core
-        self.set_running_or_notify_cancel()
 
-    def settle(self, reports: Future[tuple[DeliveryReport, ...]]) -> None:
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
         before, _reporting.core = _reporting.core, self._core
         try:
-            error = reports.exception()
             if error is None:
-                self.set_result(reports.result()[0])
+                self.set_result(reports[0])
             else:
                 self.set_exception(error)
         finally:
             _reporting.core = before
+
+    def cancel(self) -> bool:
+        """Returns False, because records that the producer has taken are sent in any case."""
+        return False
 
     def result(self, timeout: float | None = None) -> DeliveryReport:
         self._check(timeout)
@@ -63,6 +65,16 @@ class _Report(Future[DeliveryReport]):
     def _check(self, timeout: float | None) -> None:
         if timeout is None and not self.done():
             _check_may_wait(self._core)
+
+
+class _Reports(Future[Reports]):
+    """The future of the reports of a transaction."""
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        if error is None:
+            self.set_result(reports)
+        else:
+            self.set_exception(error)
 
 
 def _check_may_wait(core: Core) -> None:
@@ -112,8 +124,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         Raises `StreamsError` in a callback of a report (`send_soon`).
         """
         _check_may_wait(self._core)
-        parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
-        return _deliver(self._core, parcel).result()[0]
+        return self.send_soon(
+            topic, key=key, value=value, timestamp=timestamp, headers=headers, partition=partition
+        ).result()
 
     def send_soon(
         self,
@@ -134,9 +147,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         There, a call that would wait for a report without a time-out raises `StreamsError`. This method raises
         `BufferFull` there if the buffer is full.
         """
-        parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
-        report = _Report(self._core)
-        _deliver(self._core, parcel).add_done_callback(report.settle)
+        core, report = self._core, _Report(self._core)
+        record = core.record(topic, key, value, timestamp, headers, partition)
+        _deliver(core, core.parcel((record,), report))
         return report
 
     def partition_count(self, topic: str) -> int:
@@ -192,15 +205,14 @@ class SyncTransaction(TransactionFace[K, V]):
     ) -> None:
         if kind is None and self._records:
             _check_may_wait(self._core)
-            self.reports: tuple[DeliveryReport, ...] = _deliver(
-                self._core, self._core.parcel(self._records)
-            ).result()
+            told = _Reports()
+            _deliver(self._core, self._core.parcel(self._records, told))
+            self.reports: Reports = told.result()
 
 
-def _deliver(core: Core, parcel: Parcel) -> Future[tuple[DeliveryReport, ...]]:
+def _deliver(core: Core, parcel: Parcel) -> None:
     if _reporting.core is core:
         core.reserve_now(parcel)
-    else:
+    elif not core.try_reserve(parcel):
         core.reserve(parcel).result()
     core.put(parcel)
-    return parcel.future

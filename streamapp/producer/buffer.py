@@ -43,12 +43,7 @@ class Buffer:
 
         Raises `BufferFull` if the whole buffer is too small for the records, because waiting would not help.
         """
-        if records > self._most_records or size > self._most_bytes:
-            raise BufferFull(
-                f"{counted(records, 'record')} of {counted(size, 'byte')} cannot be in a buffer for "
-                f"{counted(self._most_records, 'record')} of {counted(self._most_bytes, 'byte')}: raise buffer_records "
-                "or buffer_bytes"
-            )
+        self._check(records, size)
         place: Future[None] = Future()
         with self._lock:
             self._line.append((records, size, place))
@@ -56,10 +51,17 @@ class Buffer:
         return place
 
     def try_reserve(self, records: int, size: int) -> bool:
-        """Reserves space if it is free now; returns False otherwise."""
-        place = self.reserve(records, size)
-        # A reservation that can still be cancelled has got no space yet.
-        return place.done() or not place.cancel()
+        """Reserves space if it is free now, and nobody waits for space; returns False otherwise.
+
+        Raises `BufferFull` as `reserve`.
+        """
+        self._check(records, size)
+        with self._lock:
+            self._admit()
+            free = not self._line and self._fits(records, size)
+            if free:
+                self._take(records, size)
+        return free
 
     def release(self, records: int, size: int) -> None:
         """Frees reserved space."""
@@ -74,10 +76,24 @@ class Buffer:
             if place.cancelled():
                 self._line.popleft()
                 continue
-            if self.records + records > self._most_records or self.bytes + size > self._most_bytes:
+            if not self._fits(records, size):
                 return
             self._line.popleft()
             if place.set_running_or_notify_cancel():
-                self.records += records
-                self.bytes += size
+                self._take(records, size)
                 place.set_result(None)
+
+    def _check(self, records: int, size: int) -> None:
+        if records > self._most_records or size > self._most_bytes:
+            raise BufferFull(
+                f"{counted(records, 'record')} of {counted(size, 'byte')} cannot be in a buffer for "
+                f"{counted(self._most_records, 'record')} of {counted(self._most_bytes, 'byte')}: raise buffer_records "
+                "or buffer_bytes"
+            )
+
+    def _fits(self, records: int, size: int) -> bool:
+        return self.records + records <= self._most_records and self.bytes + size <= self._most_bytes
+
+    def _take(self, records: int, size: int) -> None:
+        self.records += records
+        self.bytes += size

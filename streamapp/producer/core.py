@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 
@@ -22,7 +22,7 @@ from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts, ProducerMetrics, described
 from streamapp.producer.idempotent import IdempotentChannel
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.parcel import RECORD_BYTES, Channel, Parcel, record_bytes
+from streamapp.producer.parcel import RECORD_BYTES, Channel, Parcel, Sender, record_bytes
 from streamapp.producer.partition_counts import PartitionCounts
 from streamapp.producer.report import BufferFull
 from streamapp.producer.spill_log import SpillLog
@@ -33,6 +33,8 @@ from streamapp.serdes.base import check_serde
 from streamapp.serdes.framing import Framing
 
 __all__ = ["Core"]
+
+T = TypeVar("T")
 
 
 class Core:
@@ -116,37 +118,39 @@ class Core:
         when = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         return partial(self.record, topic, key, value, when, headers, partition)
 
-    def parcel(self, records: Sequence[OutputRecord]) -> Parcel:
-        return Parcel(tuple(records), sum(map(record_bytes, records)))
+    def parcel(self, records: Sequence[OutputRecord], sender: Sender) -> Parcel:
+        return Parcel(tuple(records), sum([record_bytes(record) for record in records]), sender)
 
-    def reserve(self, parcel: Parcel) -> Future[None]:
-        """Reserves space in the buffer for a parcel; the future is done when the space is free.
+    def try_reserve(self, parcel: Parcel) -> bool:
+        """Reserves space in the buffer for a parcel. Returns False if the call has to wait for space (`reserve`).
 
         Raises `BufferFull` if the buffer is full and ``when_full`` is "refuse", or if the parcel is larger than the
         buffer.
         """
-        self.check_open()
-        if self.options.when_full == "refuse":
-            self.reserve_now(parcel)
-            place: Future[None] = Future()
-            place.set_result(None)
-            return place
-        try:
-            return self._buffer.reserve(len(parcel.records), parcel.size)
-        except BufferFull:  # larger than the buffer
-            self._counts.refused(len(parcel.records))
-            raise
+        free = self._reserve(self._buffer.try_reserve, parcel)
+        if not free and self.options.when_full == "refuse":
+            raise self.full(len(parcel.records))
+        return free
+
+    def reserve(self, parcel: Parcel) -> Future[None]:
+        """Reserves space as soon as it is free, behind earlier calls that wait. The future is then done.
+
+        Raises `BufferFull` if the parcel is larger than the buffer.
+        """
+        return self._reserve(self._buffer.reserve, parcel)
 
     def reserve_now(self, parcel: Parcel) -> None:
         """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
+        if not self.try_reserve(parcel):
+            raise self.full(len(parcel.records))
+
+    def _reserve(self, call: Callable[[int, int], T], parcel: Parcel) -> T:
         self.check_open()
         try:
-            free = self._buffer.try_reserve(len(parcel.records), parcel.size)
+            return call(len(parcel.records), parcel.size)
         except BufferFull:  # larger than the buffer
             self._counts.refused(len(parcel.records))
             raise
-        if not free:
-            raise self.full(len(parcel.records))
 
     def hold(self, key: Any, value: Any) -> Callable[[], None]:
         """Reserves space in the buffer for a record that is not serialized yet, by its rough size.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from streamapp._base.prometheus import Metric
@@ -58,44 +58,59 @@ class Counts:
     """The counters of one producer, under one lock. `settled` waits until no record is unconfirmed."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._events = self._confirmed = self._unconfirmed = self._failed = self._spilled = 0
+        self._untold = 0
         self._refused = self._retries = 0
         self._seconds = 0.0
         self._last: deque[float] = deque(maxlen=_SAMPLES)
 
     def accepted(self, records: int) -> None:
-        with self._changed:
+        with self._lock:
             self._events += records
             self._unconfirmed += records
+            self._untold += records
+
+    def told(self, records: int) -> None:
+        """Counts accepted records whose senders have their reports."""
+        with self._lock:
+            self._untold -= records
+            self._notify()
 
     def failed_before(self, records: int) -> None:
         """Counts records whose report is an error, and which no channel has got."""
-        with self._changed:
+        with self._lock:
             self._events += records
             self._failed += records
 
     def inherited(self, records: int) -> None:
         """Counts the records that an earlier process left in the local log."""
-        with self._changed:
+        with self._lock:
             self._events += records
             self._unconfirmed += records
             self._spilled += records
 
     def spilled(self, records: int) -> None:
-        with self._changed:
+        with self._lock:
             self._spilled += records
 
-    def confirmed(self, records: int, seconds: Iterable[float] = (), *, spilled: bool = False) -> None:
-        with self._changed:
+    def confirmed(self, seconds: Sequence[float]) -> None:
+        """Counts a record for each of the times from `send` to the confirmation."""
+        with self._lock:
+            self._confirmed += len(seconds)
+            self._seconds += sum(seconds)
+            self._last.extend(seconds)
+            self._settle(len(seconds), False)
+
+    def confirmed_spilled(self, records: int) -> None:
+        """Counts records of the local log that brokers have confirmed."""
+        with self._lock:
             self._confirmed += records
-            for each in seconds:
-                self._seconds += each
-                self._last.append(each)
-            self._settle(records, spilled)
+            self._settle(records, True)
 
     def failed(self, records: int, *, spilled: bool = False) -> None:
-        with self._changed:
+        with self._lock:
             self._failed += records
             self._settle(records, spilled)
 
@@ -103,22 +118,28 @@ class Counts:
         self._unconfirmed -= records
         if spilled:
             self._spilled -= records
-        if not self._unconfirmed:
+        self._notify()
+
+    def _notify(self) -> None:
+        if not (self._unconfirmed or self._untold):
             self._changed.notify_all()
 
     def refused(self, records: int) -> None:
-        with self._changed:
+        with self._lock:
             self._refused += records
 
     def retried(self, times: int) -> None:
-        with self._changed:
+        with self._lock:
             self._retries += times
 
     def settled(self, seconds: float | None) -> bool:
-        """Waits until no record is unconfirmed, and returns True. Returns False if ``seconds`` pass first."""
+        """Waits until no record is unconfirmed and all senders have their reports, and returns True.
+
+        Returns False if ``seconds`` pass first.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._changed:
-            while self._unconfirmed:
+        with self._lock:
+            while self._unconfirmed or self._untold:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -127,7 +148,7 @@ class Counts:
 
     def snapshot(self) -> ProducerMetrics:
         """All numbers of one moment, except those of the buffer, which the buffer itself counts."""
-        with self._changed:
+        with self._lock:
             times = sorted(self._last)
             return ProducerMetrics(
                 events=self._events,

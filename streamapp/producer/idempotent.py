@@ -14,10 +14,9 @@ import logging
 import math
 import threading
 import time
-from functools import partial
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 
 from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
@@ -25,8 +24,9 @@ from streamapp.broker.refused import OF_A_REQUEST, OF_THE_BATCH, REMEDIES, advis
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.parcel import Parcel
-from streamapp.producer.plain_client import PlainClient
+from streamapp.producer.outcomes import Outcomes
+from streamapp.producer.parcel import Parcel, Reports
+from streamapp.producer.plain_client import Delivered, PlainClient
 from streamapp.producer.report import DeliveryError, UnsentRecords
 
 __all__ = ["IdempotentChannel"]
@@ -50,18 +50,10 @@ _SPLIT = 4
 """After a batch that was too large, although each of its records fits, batches are smaller by this factor."""
 
 
-class _Waiting(NamedTuple):
-    """A record that has to be sent again. Waiting records sort in the order of `IdempotentChannel.put`."""
-
-    number: int
-    partition: int
-    parcel: Parcel
-
-
 class _Refused(NamedTuple):
-    """A record of a refused request."""
+    """The parcel of a record in a refused request."""
 
-    waiting: _Waiting
+    parcel: Parcel
     error: KafkaError
 
 
@@ -72,15 +64,15 @@ class IdempotentChannel:
         self._name, self._batch_size = options.name, options.batch_size
         self._timeout_seconds = options.delivery_timeout_ms / 1000
         self._settings = {**options.producer(), "delivery.timeout.ms": options.delivery_timeout_ms}
-        self._buffer, self._counts = buffer, counts
+        self._counts, self._outcomes = counts, Outcomes(buffer, counts)
         self._numbers = itertools.count()
         self._handing = threading.Lock()
         """A lock for `_held`, which also keeps the order of the calls of `put`."""
-        self._held: list[_Waiting] | None = None
+        self._held: list[Parcel] | None = None
         """Records that have come while others are sent again. None while records go to librdkafka at once."""
-        self._given_back: list[_Waiting] = []
+        self._given_back: list[Parcel] = []
         """Records that an ended client gave back. `_take_back` decides which of them were surely not sent."""
-        self._back: list[_Waiting] = []
+        self._back: list[Parcel] = []
         """Records that are sent again."""
         self._refused: dict[tuple[str, int], list[_Refused]] = {}
         """Records of refused requests, by topic and partition."""
@@ -98,28 +90,28 @@ class IdempotentChannel:
 
     def _open(self, *, together: bool) -> PlainClient:
         settings = {**self._settings, "batch.size": self._batch_size}
-        return PlainClient(settings, self._counts.retried, together=together)
+        return PlainClient(settings, self._counts.retried, self._report, together=together)
 
     def put(self, parcel: Parcel) -> None:
         partition = parcel.records[0].partition
+        if partition is not None:
+            parcel.partition = partition
         with self._handing:
-            waiting = _Waiting(next(self._numbers), -1 if partition is None else partition, parcel)
+            parcel.number = next(self._numbers)
             if self._held is not None:
-                self._held.append(waiting)
-            elif not self._produce(self._client, waiting):
-                self._held = [waiting]
+                self._held.append(parcel)
+            elif not self._produce(self._client, parcel):
+                self._held = [parcel]
 
-    def _produce(self, client: PlainClient, waiting: _Waiting) -> bool:
+    def _produce(self, client: PlainClient, parcel: Parcel) -> bool:
         """Hands a record to librdkafka. Returns False if the client has ended."""
         try:
-            client.produce(
-                waiting.parcel.records[0], waiting.partition, partial(self._report, client, waiting)
-            )
+            client.produce(parcel)
         except KafkaException as exc:
             if exc.args[0].code() == KafkaError._FATAL:
                 client.ended = True
                 return False
-            self._fail(waiting.parcel, exc.args[0], written=False)
+            self._fail(parcel, exc.args[0], written=False)
         return True
 
     def flush(self, seconds: float | None) -> bool:
@@ -128,7 +120,7 @@ class IdempotentChannel:
             left = min(_POLL_SECONDS, deadline - time.monotonic())
             if left <= 0:
                 return False
-            if self._held is None and len(self._client):
+            if self._held is None and self._client.sending:
                 self._client.flush(left)
             else:
                 self._counts.settled(left)
@@ -143,9 +135,9 @@ class IdempotentChannel:
             self._client.purge()
             self._client.flush(_PURGE_SECONDS)
             self._take_back()
-            refused = [waiting for group in self._refused.values() for waiting, _ in group]
-            for waiting in (*self._back, *refused, *(self._held or ())):
-                self._fail(waiting.parcel, KafkaError(KafkaError._PURGE_QUEUE), written=False)
+            refused = [parcel for group in self._refused.values() for parcel, _ in group]
+            for parcel in (*self._back, *refused, *(self._held or ())):
+                self._fail(parcel, KafkaError(KafkaError._PURGE_QUEUE), written=False)
             raise UnsentRecords(
                 lost,
                 f"the producer stopped with {counted(lost, 'record')} that no broker has confirmed; "
@@ -175,26 +167,31 @@ class IdempotentChannel:
         self._client = self._open(together=True)
         self._hand_over()
 
-    def _report(
-        self, client: PlainClient, waiting: _Waiting, error: KafkaError | None, message: Message
+    def _report(self, client: PlainClient, delivered: list[Delivered]) -> None:
+        confirmed: list[tuple[Parcel, Reports]] = []
+        for parcel, error, message in delivered:
+            if error is None:
+                place = message.partition(), message.offset()
+                confirmed.append((parcel, parcel.reports((place,))))
+                continue
+            self._outcomes.confirmed(confirmed)  # the reports keep their order
+            confirmed = []
+            self._report_error(client, parcel, error, message.partition())
+        self._outcomes.confirmed(confirmed)
+
+    def _report_error(
+        self, client: PlainClient, parcel: Parcel, error: KafkaError, partition: int | None
     ) -> None:
-        parcel = waiting.parcel
-        if error is None:
-            reports = parcel.reports(((message.partition(), message.offset()),))
-            self._buffer.release(1, parcel.size)
-            self._counts.confirmed(1, [reports[0].seconds])
-            parcel.future.set_result(reports)
-            return
-        code, partition = error.code(), message.partition()
+        code = error.code()
         where = parcel.records[0].topic, -1 if partition is None else partition
-        waiting = waiting._replace(partition=where[1])  # a record without a key stays where it was
+        parcel.partition = where[1]  # a record without a key stays where it was
         if code == KafkaError._PURGE_QUEUE:
-            self._given_back.append(waiting)
+            self._given_back.append(parcel)
         elif client.together and code == KafkaError._INVALID_DIFFERENT_RECORD:
             self._told_apart.add(where)
-            self._back.append(waiting)
+            self._back.append(parcel)
         elif client.together and code in OF_A_REQUEST:
-            self._refused.setdefault(where, []).append(_Refused(waiting, error))
+            self._refused.setdefault(where, []).append(_Refused(parcel, error))
         else:
             if is_refusal(error):
                 self._guilty.add(where)
@@ -205,10 +202,8 @@ class IdempotentChannel:
         # librdkafka waits 30 s for a topic that brokers do not know, so a shorter time-out comes first.
         late = error.code() == KafkaError._MSG_TIMED_OUT
         cause = KafkaError(KafkaError._UNKNOWN_TOPIC) if late and self._is_missing(topic) else error
-        self._buffer.release(1, parcel.size)
-        self._counts.failed(1)
-        parcel.future.set_exception(
-            DeliveryError(topic, advised(cause, topic), written, refused=is_refusal(error))
+        self._outcomes.failed(
+            parcel, DeliveryError(topic, advised(cause, topic), written, refused=is_refusal(error))
         )
 
     def _is_missing(self, topic: str) -> bool:
@@ -249,11 +244,11 @@ class IdempotentChannel:
         """
         self._client.poll(0)  # serves the reports of failures that came last
         given_back, self._given_back = self._given_back, []
-        for waiting in given_back:
-            if self._client.surely_unsent(waiting.parcel.born):
-                self._back.append(waiting)
+        for parcel in given_back:
+            if self._client.surely_unsent(parcel.born):
+                self._back.append(parcel)
             else:
-                self._fail(waiting.parcel, KafkaError(KafkaError._PURGE_QUEUE), written=None)
+                self._fail(parcel, KafkaError(KafkaError._PURGE_QUEUE), written=None)
 
     def _judge(self) -> dict[tuple[str, int], list[_Refused]]:
         """Fails the records that are the cause of a refused request. Returns the records of requests whose cause is not
@@ -267,8 +262,8 @@ class IdempotentChannel:
                 )  # fmt: skip
                 suspects[where] = group
                 continue
-            for waiting, error in group:
-                self._fail(waiting.parcel, error, written=False)
+            for parcel, error in group:
+                self._fail(parcel, error, written=False)
         self._refused.clear()
         self._told_apart.clear()
         return suspects
@@ -281,7 +276,7 @@ class IdempotentChannel:
         """
         self._guilty.clear()
         self._client = self._open(together=False)
-        if not self._send_in_order([waiting for group in suspects.values() for waiting, _ in group]):
+        if not self._send_in_order([parcel for group in suspects.values() for parcel, _ in group]):
             return
         while len(self._client) and not self._closed:
             if self._client.ended:
@@ -289,7 +284,7 @@ class IdempotentChannel:
             else:
                 self._client.poll(_POLL_SECONDS)
         sizes = [
-            sum(waiting.parcel.size for waiting, _ in group)
+            sum(parcel.size for parcel, _ in group)
             for where, group in suspects.items()
             if group[0].error.code() in OF_THE_BATCH and where not in self._guilty
         ]
@@ -307,17 +302,17 @@ class IdempotentChannel:
                     self._held = None
                     return
 
-    def _send_in_order(self, waiting: list[_Waiting]) -> bool:
+    def _send_in_order(self, waiting: list[Parcel]) -> bool:
         """Gives records to librdkafka again, in the order of `put`. Returns False if the client has ended; the rest is
         then in `_back`.
 
         The new client measures ``delivery_timeout_ms`` from the moment at which it gets the record, so a record may
         take up to twice this time.
         """
-        waiting.sort()
+        waiting.sort(key=lambda parcel: parcel.number)
         for index, each in enumerate(waiting):
-            if time.monotonic() - each.parcel.born > self._timeout_seconds:
-                self._fail(each.parcel, KafkaError(KafkaError._MSG_TIMED_OUT), written=False)
+            if time.monotonic() - each.born > self._timeout_seconds:
+                self._fail(each, KafkaError(KafkaError._MSG_TIMED_OUT), written=False)
             elif not self._produce(self._client, each):
                 self._back += waiting[index:]
                 return False

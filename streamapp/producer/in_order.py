@@ -13,11 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import msgspec
 
 from streamapp._base.aside import MustAsk, aside, unless_asking
 from streamapp.producer.core import Core
-from streamapp.producer.parcel import Parcel
+from streamapp.producer.parcel import Parcel, Reports
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord
 from streamapp.registry.rest import RegistryAway
@@ -29,10 +31,13 @@ Make = Callable[[], OutputRecord]
 
 
 class InOrder:
-    """The calls of one event loop. Only the thread of the loop may use an object."""
+    """The calls of one event loop, which runs when the object is made. Only the thread of the loop may use the
+    object."""
 
     def __init__(self, core: Core) -> None:
         self.core: Core = core
+        self._loop = asyncio.get_running_loop()
+        self._reports = _LoopReports(self._loop)
         self._lines: dict[str, _Line] = {}
         self._placing = 0
         """The number of calls whose record has no space in the buffer yet, or has not used the space yet."""
@@ -82,26 +87,29 @@ class InOrder:
         if over and self._lines.get(topic) is line:
             del self._lines[topic]
 
-    def put_now(self, record: OutputRecord) -> Parcel:
-        """Sends a record without waiting. Raises `BufferFull` if there is no space."""
-        parcel = self.core.parcel([record])
+    def put_now(self, record: OutputRecord, report: asyncio.Future[DeliveryReport]) -> None:
+        """Sends a record without waiting. The future gets the report. Raises `BufferFull` if there is no space."""
+        parcel = self.core.parcel((record,), _First(self._reports, report))
         if self._placing:
             raise self.core.full(1)
         self.core.reserve_now(parcel)
         self.core.put(parcel)
-        return parcel
 
-    async def deliver(self, records: Sequence[OutputRecord]) -> tuple[DeliveryReport, ...]:
+    async def deliver(self, records: Sequence[OutputRecord]) -> Reports:
         """Sends records as one parcel, and returns their reports. The call first waits for space."""
-        return await asyncio.wrap_future((await self.post(records)).future)
+        reports: asyncio.Future[Reports] = self._loop.create_future()
+        await self._put(self.core.parcel(records, _All(self._reports, reports)))
+        return await reports
 
-    async def post(self, records: Sequence[OutputRecord]) -> Parcel:
-        """Waits for space, and sends records as one parcel. The parcel's future gets their reports."""
-        parcel = self.core.parcel(records)
-        place = self.core.reserve(parcel)
-        if self._placing or not place.done():
+    async def post(self, record: OutputRecord, report: asyncio.Future[DeliveryReport]) -> None:
+        """Waits for space, and sends a record. The future gets the report."""
+        await self._put(self.core.parcel((record,), _First(self._reports, report)))
+
+    async def _put(self, parcel: Parcel) -> None:
+        if self._placing or not self.core.try_reserve(parcel):
             self._placing += 1
             try:
+                place = self.core.reserve(parcel)
                 await asyncio.wrap_future(place)
             except asyncio.CancelledError:
                 if not place.cancelled():
@@ -110,7 +118,56 @@ class InOrder:
             finally:
                 self._placing -= 1
         self.core.put(parcel)
-        return parcel
+
+
+class _LoopReports:
+    """Sets the futures of an event loop from other threads. The loop is woken once for many reports."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._woken = False
+
+    def set(self, future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
+        """Sets a future to the answer, or to the error. Any thread may call."""
+        self._told.append((future, answer, error))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        self._woken = (
+            False  # before the loop below: a report that comes now is seen below, or wakes the loop again
+        )
+        while self._told:
+            future, answer, error = self._told.popleft()
+            if future.done():  # cancelled
+                continue
+            if error is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(error)
+
+
+class _First(msgspec.Struct, gc=False):
+    """The sender of a single record, with the future of its report."""
+
+    reports: _LoopReports
+    future: asyncio.Future[DeliveryReport]
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        self.reports.set(self.future, reports[0] if error is None else None, error)
+
+
+class _All(msgspec.Struct, gc=False):
+    """The sender of several records, with the future of their reports."""
+
+    reports: _LoopReports
+    future: asyncio.Future[Reports]
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        self.reports.set(self.future, reports, error)
 
 
 class _Line:

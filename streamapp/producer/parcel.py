@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
 from typing import Protocol
+
+import msgspec
 
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord, payload_bytes
 
-__all__ = ["RECORD_BYTES", "Channel", "Parcel", "record_bytes"]
+__all__ = ["RECORD_BYTES", "Batched", "Channel", "Parcel", "Reports", "Sender", "record_bytes"]
+
+Reports = tuple[DeliveryReport, ...]
 
 RECORD_BYTES = 64
 """The memory that a record takes beside its key, value and headers, in bytes (an estimate)."""
 
 
-class Parcel:
-    """Records that arrive all or none, and the future of their delivery reports.
+class Sender(Protocol):
+    """The sender of a parcel."""
 
-    The future cannot be cancelled, because records that the producer has taken are sent in any case.
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        """Takes the delivery reports of all records of the parcel, or no reports and the error.
+
+        A thread of the producer makes the call, once for each parcel.
+        """
+
+
+class Parcel(msgspec.Struct, gc=False, eq=False):
+    """Records that arrive all or none.
+
+    A producer may hold a hundred thousand parcels, and the garbage collector would visit each of them often. So the
+    collector does not know parcels (``gc=False``), and a `Sender` has no reference to its parcel.
     """
 
-    __slots__ = ("born", "future", "number", "records", "size")
-
-    def __init__(self, records: tuple[OutputRecord, ...], size: int) -> None:
-        self.records: tuple[OutputRecord, ...] = records
-        self.size: int = size
-        self.number: int = 0
-        """The number of the parcel, in the order of `send`. Only a channel with transactions sets the number."""
-        self.born: float = time.monotonic()
-        self.future: Future[tuple[DeliveryReport, ...]] = Future()
-        self.future.set_running_or_notify_cancel()
+    records: tuple[OutputRecord, ...]
+    size: int
+    sender: Sender
+    born: float = msgspec.field(default_factory=time.monotonic)
+    number: int = 0
+    """The number of the parcel in the order of `Channel.put`. The channel sets the number."""
+    partition: int = -1
+    """The partition of a single record, as soon as the partition is known. Only a channel without transactions sets the
+    partition."""
 
     def reports(
         self, places: tuple[tuple[int | None, int | None], ...] | None = None, *, spilled: bool = False
-    ) -> tuple[DeliveryReport, ...]:
+    ) -> Reports:
         """The delivery reports of the records. ``places`` has partition and offset of each record; None if they are not
         known."""
         seconds = time.monotonic() - self.born
@@ -43,6 +56,15 @@ class Parcel:
             DeliveryReport(record.topic, *place, spilled, seconds)
             for record, place in zip(self.records, known, strict=True)
         )
+
+
+class Batched(Protocol):
+    """A parcel in memory or in the local log."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def records(self) -> tuple[OutputRecord, ...]: ...
 
 
 class Channel(Protocol):

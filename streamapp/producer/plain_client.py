@@ -9,17 +9,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamapp.broker.librdkafka import opening
+from streamapp.producer.parcel import Parcel
 from streamapp.producer.retries import count_retries
 from streamapp.producer.session import CLIENT_LOGGER
-from streamapp.records import OutputRecord, create_time
+from streamapp.records import create_time
 
-__all__ = ["PlainClient"]
+__all__ = ["Delivered", "PlainClient"]
+
+Delivered = tuple[Parcel, KafkaError | None, Message]
+"""A parcel, and librdkafka's report of its record."""
 
 _NOTHING_SENT = re.compile(
     r"in state (?:INIT|DOWN|TRY_CONNECT|CONNECT|SSL_HANDSHAKE|AUTH\w*|APIVERSION_QUERY)\b"
@@ -44,6 +48,16 @@ _LOGGER = CLIENT_LOGGER.getChild("producer")
 _LOGGER.addFilter(_is_news)
 
 
+class _Note(msgspec.Struct, gc=False):
+    """The callback of a parcel. A closure would be four more objects of the garbage collector for each record."""
+
+    noted: deque[Delivered]
+    parcel: Parcel
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.noted.append((self.parcel, error, message))
+
+
 class PlainClient:
     """A librdkafka producer. With ``together``, the client ends when brokers refuse a batch. Otherwise each record has
     a request of its own.
@@ -58,15 +72,22 @@ class PlainClient:
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], retried: Callable[[int], None], *, together: bool
+        self,
+        settings: Mapping[str, Any],
+        retried: Callable[[int], None],
+        report: Callable[[PlainClient, list[Delivered]], None],
+        *,
+        together: bool,
     ) -> None:
+        """``report`` gets the outcomes of records, many at once, as `poll` and `flush` find them."""
         self.together: bool = together
         self.ended: bool = False
         """True after a fatal error: the client sends nothing more."""
         self._doubtful_until = -math.inf
-        self._noted: deque[Callable[[], None]] = deque()
+        self._report = report
+        self._noted: deque[Delivered] = deque()
         self._unreported = self._callers = 0
-        self._counting = threading.Lock()
+        self._counting, self._reporting = threading.Lock(), threading.Lock()
         kind = {_GAPLESS: True} if together else {"batch.num.messages": 1, "linger.ms": 0}
         with opening(settings) as current:
             self._producer = Producer(
@@ -84,31 +105,35 @@ class PlainClient:
         return self._unreported
 
     @property
+    def sending(self) -> bool:
+        """True while librdkafka has records or their outcomes."""
+        return len(self._producer) > 0
+
+    @property
     def busy(self) -> bool:
         """True while another thread calls librdkafka, or makes a report."""
         return self._callers > 0
 
-    def produce(
-        self,
-        record: OutputRecord,
-        partition: int,
-        report: Callable[[KafkaError | None, Message], None],
-    ) -> None:
-        """Takes a record. With ``partition`` -1, the key decides the partition. Raises `KafkaException`."""
-        self._count(records=1)
-        try:
-            self._producer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                partition,
-                lambda error, message: self._noted.append(partial(report, error, message)),
-                timestamp=create_time(record.timestamp),
-                headers=list(record.headers),
-            )
-        except BaseException:
-            self._count(records=-1)
-            raise
+    def produce(self, parcel: Parcel) -> None:
+        """Takes the only record of a parcel. With partition -1, the key decides the partition. Raises
+        `KafkaException`."""
+        (record,), note = parcel.records, _Note(self._noted, parcel)
+        timestamp, headers = create_time(record.timestamp), list(record.headers)
+        with self._counting:
+            self._unreported += 1  # no signal can come between this line and the call
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    parcel.partition,
+                    note,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
+            except Exception:
+                self._unreported -= 1
+                raise
 
     def poll(self, seconds: float) -> None:
         """Serves reports, for up to ``seconds``."""
@@ -147,7 +172,8 @@ class PlainClient:
         return since > self._doubtful_until
 
     def _call(self, call: Callable[[float], int], seconds: float) -> None:
-        self._count(callers=1)
+        with self._counting:
+            self._callers += 1
         try:
             call(seconds)
         except KafkaException as exc:
@@ -161,23 +187,20 @@ class PlainClient:
             try:
                 self._make_reports()
             finally:
-                self._count(callers=-1)
+                with self._counting:
+                    self._callers -= 1
 
     def _make_reports(self) -> None:
-        while True:
+        # One thread at a time makes reports, so that they keep their order. This thread also makes the reports that
+        # others have noted. A report may call this method, so nobody waits for the lock.
+        while self._noted and self._reporting.acquire(blocking=False):
+            delivered = [self._noted.popleft() for _ in range(len(self._noted))]
             try:
-                report = self._noted.popleft()
-            except IndexError:
-                return
-            try:
-                report()
+                self._report(self, delivered)
             finally:
-                self._count(records=-1)
-
-    def _count(self, *, records: int = 0, callers: int = 0) -> None:
-        with self._counting:
-            self._unreported += records
-            self._callers += callers
+                with self._counting:
+                    self._unreported -= len(delivered)
+                self._reporting.release()
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() not in (

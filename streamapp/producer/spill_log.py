@@ -12,7 +12,7 @@ import msgspec
 from rocksdict import Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from streamapp.errors import ConfigError, LockError
-from streamapp.producer.parcel import Parcel, record_bytes
+from streamapp.producer.parcel import Batched, record_bytes
 from streamapp.records import OutputRecord
 from streamapp.state.directory import state_error
 
@@ -58,9 +58,7 @@ class SpillLog:
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> log = SpillLog(folder, "orders-service", most_bytes=1_000)
-    >>> parcel = Parcel((OutputRecord("orders", b"o1", b"paid", 500),), 70)
-    >>> parcel.number = log.take_number()
-    >>> log.append([parcel])
+    >>> log.append([LoggedParcel(log.take_number(), (OutputRecord("orders", b"o1", b"paid", 500),))])
     >>> log.close()
     >>> SpillLog(folder, "orders-service", most_bytes=1_000).head(10, 1_000)[0].records[0].value
     b'paid'
@@ -126,12 +124,12 @@ class SpillLog:
         self._next += 1
         return self._next - 1
 
-    def append(self, parcels: Sequence[Parcel]) -> None:
+    def append(self, parcels: Sequence[Batched]) -> None:
         """Writes parcels, all or none."""
         rows = {_key(_WAITING, each.number): _encode(each.records) for each in parcels}
         self._write(rows, (), synced=True)
-        self.records += sum(len(each.records) for each in parcels)
-        self.bytes += sum(each.size for each in parcels)
+        for each in parcels:
+            self._count(each.records, 1)
 
     def head(self, most_parcels: int, most_bytes: int) -> list[LoggedParcel]:
         """The first waiting parcels, within these limits, but at least one if there is any."""

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
@@ -26,11 +25,11 @@ from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.parcel import Parcel
+from streamapp.producer.outcomes import Outcomes
+from streamapp.producer.parcel import Batched, Parcel, Reports
 from streamapp.producer.report import DeliveryError, UnsentRecords
 from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics, Unsettled
 from streamapp.producer.spill_log import SpillLog
-from streamapp.records import OutputRecord
 
 __all__ = ["TransactionalChannel"]
 
@@ -47,15 +46,6 @@ _LEAST_PARCELS = 10
 _GATHER_MS = 5
 
 
-class _Batched(Protocol):
-    """A parcel in memory or in the log."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def records(self) -> tuple[OutputRecord, ...]: ...
-
-
 class TransactionalChannel:
     """A `Channel` whose records arrive exactly once, even after broken connections; with a log also after a kill."""
 
@@ -63,6 +53,7 @@ class TransactionalChannel:
         self, options: ProducerOptions, name: str, buffer: Buffer, counts: Counts, log: SpillLog | None
     ) -> None:
         self._options, self._name, self._buffer, self._counts = options, name, buffer, counts
+        self._outcomes = Outcomes(buffer, counts)
         self._log = log
         # The channel itself waits `linger_ms` before a transaction. Within one, librdkafka waits only briefly.
         linger = {"linger.ms": min(options.linger_ms, _GATHER_MS)}
@@ -147,12 +138,11 @@ class TransactionalChannel:
 
     def _lose(self, parcels: Sequence[Parcel]) -> None:
         for parcel in parcels:
-            self._buffer.release(len(parcel.records), parcel.size)
-            self._counts.failed(len(parcel.records))
-            parcel.future.set_exception(
+            self._outcomes.failed(
+                parcel,
                 DeliveryError(
                     parcel.records[0].topic, "the producer stopped before brokers confirmed it", None
-                )
+                ),
             )
 
     def _close_log(self, log: SpillLog) -> None:
@@ -197,7 +187,7 @@ class TransactionalChannel:
         if self._session is not None:
             self._session.abandon()
 
-    def _next_batch(self) -> Sequence[_Batched]:
+    def _next_batch(self) -> Sequence[Batched]:
         """Waits for parcels, and returns the first of them. The result is empty if the channel is closed."""
         with self._work:
             while not self._closed and not (self._log and self._log.records) and not self._pending:
@@ -215,7 +205,7 @@ class TransactionalChannel:
             if self._closed:
                 return ()
             if self._log is not None and self._log.records:
-                batch: Sequence[_Batched] = self._log.head(self._limit, _MOST_BYTES)
+                batch: Sequence[Batched] = self._log.head(self._limit, _MOST_BYTES)
             else:
                 batch = self._first_pending()
         return batch[:1] if batch and batch[0].number <= self._alone_through else batch
@@ -241,7 +231,7 @@ class TransactionalChannel:
                 found.append(parcel)
         return found
 
-    def _send(self, batch: Sequence[_Batched]) -> None:
+    def _send(self, batch: Sequence[Batched]) -> None:
         session = self._session
         if session is not None and session.outdated():
             session.abandon()
@@ -271,7 +261,7 @@ class TransactionalChannel:
             retried=self._counts.retried,
         )
 
-    def _marks(self, session: BookmarkedSession, batch: Sequence[_Batched]) -> list[Bookmark]:
+    def _marks(self, session: BookmarkedSession, batch: Sequence[Batched]) -> list[Bookmark]:
         marks = session.bookmarks([batch[0].records[0].topic], _ATTEMPT_SECONDS)
         given = self._log.next_number if self._log is not None else self._next
         if any(mark.number >= given for mark in marks):
@@ -297,19 +287,17 @@ class TransactionalChannel:
             hit("spill-removed")
         self._waiting_since = time.monotonic()
         if removed:
-            self._counts.confirmed(removed, spilled=True)
+            self._counts.confirmed_spilled(removed)
         # Parcels that are still in memory are the last of the batch.
         begin = len(places) - sum(len(parcel.records) for parcel in done)
+        confirmed: list[tuple[Parcel, Reports]] = []
         for parcel in done:
-            count = len(parcel.records)
-            known = tuple(places[begin : begin + count]) if places else None
-            begin += count
-            reports = parcel.reports(known)
-            self._buffer.release(count, parcel.size)
-            self._counts.confirmed(count, [reports[0].seconds] * count)
-            parcel.future.set_result(reports)
+            end = begin + len(parcel.records)
+            confirmed.append((parcel, parcel.reports(tuple(places[begin:end]) if places else None)))
+            begin = end
+        self._outcomes.confirmed(confirmed)
 
-    def _blame(self, batch: Sequence[_Batched], refused: RecordsRefused) -> None:
+    def _blame(self, batch: Sequence[Batched], refused: RecordsRefused) -> None:
         """Finds the parcel that brokers refuse, and sets its report to the error.
 
         The error does not tell which parcel of a transaction brokers refuse. So after a transaction with several
@@ -337,9 +325,7 @@ class TransactionalChannel:
                 self._options.name, counted(aside, "spilled record"), topic, reason, self._log.path,
             )  # fmt: skip
         if failed is not None:
-            self._buffer.release(len(failed.records), failed.size)
-            self._counts.failed(len(failed.records))
-            failed.future.set_exception(DeliveryError(topic, reason, False, refused=True))
+            self._outcomes.failed(failed, DeliveryError(topic, reason, False, refused=True))
 
     # The spiller.
 
@@ -376,8 +362,5 @@ class TransactionalChannel:
         with self._work:
             for _ in parcels:
                 self._pending.popleft()
-        for parcel in parcels:
-            self._buffer.release(len(parcel.records), parcel.size)
-            self._counts.spilled(len(parcel.records))
-            parcel.future.set_result(parcel.reports(spilled=True))
+        self._outcomes.spilled(parcels)
         return True

@@ -18,8 +18,8 @@ from streamapp import ConfigError, LockError
 from streamapp.broker import LocalKafka
 from streamapp.cli import main
 from streamapp.producer import BufferFull, SyncReliableProducer
-from streamapp.producer.parcel import Parcel, record_bytes
-from streamapp.producer.spill_log import SpillLog
+from streamapp.producer.parcel import record_bytes
+from streamapp.producer.spill_log import LoggedParcel, SpillLog
 from streamapp.records import OutputRecord
 
 from ..brokers import LightKafka
@@ -241,8 +241,7 @@ def test_refused_records_are_deleted_if_asked(tmp_path: Path) -> None:
     log = SpillLog(tmp_path, "numbers", most_bytes=1)
     for value in (b"first", b"second"):
         records = (OutputRecord("orders", None, value, 0),)
-        parcel = Parcel(records, sum(map(record_bytes, records)))
-        parcel.number = log.take_number()
+        parcel = LoggedParcel(log.take_number(), records)
         log.append([parcel])
         log.refuse(parcel.number, "too large")
     log.close()
@@ -285,13 +284,12 @@ def test_the_log_keeps_all_of_a_record(tmp_path: Path) -> None:
         OutputRecord("b", None, b"", 0),
     )
     log = SpillLog(tmp_path, "numbers", most_bytes=1)
-    parcel = Parcel(records, sum(map(record_bytes, records)))
-    parcel.number = log.take_number()
+    parcel = LoggedParcel(log.take_number(), records)
     log.append([parcel])
     log.close()
     log = SpillLog(tmp_path, "numbers", most_bytes=1)
     assert log.head(1, 1) == [(parcel.number, records)]
-    assert (log.records, log.bytes) == (2, parcel.size)
+    assert (log.records, log.bytes) == (2, sum(map(record_bytes, records)))
     assert log.remove_through(parcel.number) == 2
     assert (log.records, log.bytes, log.head(1, 1)) == (0, 0, [])
     log.close()

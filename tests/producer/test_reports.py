@@ -6,16 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from itertools import repeat
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamapp.producer import DeliveryError, SyncReliableProducer, plain_client
+from streamapp.producer import DeliveryError, DeliveryReport, SyncReliableProducer, plain_client
 
 from ..processes import until
+from .topics import Topics
 
 OUTAGE = """
 import time
@@ -91,3 +93,55 @@ def test_a_record_that_may_be_written_is_not_sent_again(monkeypatch: pytest.Monk
         assert failed.written is None
         until(lambda: len(Scripted.clients) == 2, 30, lambda: Scripted.clients)
     assert not Scripted.clients[1].reports
+
+
+def test_callbacks_run_one_at_a_time_in_order_and_before_the_end_of_a_flush(topics: Topics) -> None:
+    """Two threads serve librdkafka during a flush: the caller, and the thread of the reports."""
+    topic, count = topics.create(1), 3_000
+    offsets: list[int | None] = []
+    inside: list[int] = [0]
+
+    def note(done: Future[DeliveryReport]) -> None:
+        inside[0] += 1
+        time.sleep(0)  # another thread would come in here
+        assert inside == [1]
+        offsets.append(done.result().offset)
+        inside[0] -= 1
+
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
+        for _ in range(count):
+            report = producer.send_soon(topic, value=b"v")
+            assert not report.cancel()
+            report.add_done_callback(note)
+        assert producer.flush(60_000)
+        assert offsets == list(range(count))
+
+
+class Interrupted:
+    """librdkafka's producer, with a Ctrl-C that Python notices right after a record is taken."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def produce(self, *arguments: Any, **options: Any) -> None:
+        self._producer.produce(*arguments, **options)
+        raise KeyboardInterrupt
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+
+def test_an_interrupted_call_leaves_the_counts_right(topics: Topics) -> None:
+    topic = topics.create(1)
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
+        channel: Any = producer._core.check_open()
+        channel._client._producer = Interrupted(channel._client._producer)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send_soon(topic, value=b"v")
+        assert producer.flush(60_000)
+        assert len(channel._client) == 0
+        assert producer.metrics.confirmed == 1
+    assert topics.values(topic) == [b"v"]

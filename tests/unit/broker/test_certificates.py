@@ -92,7 +92,7 @@ def opened(folder: Path) -> list[Any]:
         LastingAdmin(settings),
         open_consumer(group),
         open_sender(settings, lambda _: None),
-        PlainClient(settings | {"enable.idempotence": True}, lambda _: None, together=True),
+        PlainClient(settings | {"enable.idempotence": True}, lambda _: None, lambda *_: None, together=True),
     ]
 
 
