@@ -34,6 +34,37 @@ class Admin:
         return dict.fromkeys(partitions, future)
 
 
+def test_partitions_without_a_leader_are_named_after_two_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that moves to another broker is away for one answer only."""
+    monkeypatch.setattr(log_ends, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(log_ends, "_SOON_SECONDS", 0.0)
+    none = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    admin: Any = Admin(none, 5, none, -1, none, 6, None)
+    ends, seen = LogEnds(admin), []
+    for _ in range(7):
+        seen.append((ends.look([ORDERS]), ends.leaderless == {ORDERS}))
+    assert seen == [
+        ({}, False),
+        ({}, False),
+        ({ORDERS: 5}, False),
+        ({}, False),
+        ({}, True),
+        ({}, True),
+        ({ORDERS: 6}, False),
+    ]
+
+
+def test_a_partition_that_nobody_asks_for_lacks_no_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_ends, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(log_ends, "_SOON_SECONDS", 0.0)
+    ends = LogEnds(Admin(-1, -1, None))  # type: ignore[arg-type]
+    for _ in range(3):
+        ends.look([ORDERS])
+    assert ends.leaderless == {ORDERS}
+    ends.look([])
+    assert ends.leaderless == set()
+
+
 def test_an_error_tells_no_ends_and_the_next_request_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_ends, "_ASK_SECONDS", 0.0)
     admin: Any = Admin(5, KafkaException(KafkaError(KafkaError._FAIL)), None, 9, 9)
