@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
@@ -20,6 +21,8 @@ __all__ = ["LogEnds"]
 _ASK_SECONDS = 5.0
 _SOON_SECONDS = 1.0
 """The pause before the next request, if a partition has no leader."""
+_UNLED = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
+"""The errors of a partition without a leader: beside partitions with leaders, and if all of a request lack them."""
 _ANSWER_SECONDS = 60.0
 """If brokers have not answered a request after this time, the next request is sent without waiting further."""
 
@@ -37,6 +40,8 @@ class LogEnds:
         self._last = time.monotonic()
         self._asked: Mapping[Any, Future[Any]] = {}
         self._lock = threading.Lock()
+        self._refresh = threading.Thread()
+        """The thread that waits for metadata."""
         self._unled: frozenset[TopicPartition] = frozenset()
         """The partitions without a leader in the last answers."""
         self.leaderless: frozenset[TopicPartition] = frozenset()
@@ -61,12 +66,25 @@ class LogEnds:
         found = self._answers()
         if partitions and waited >= (_SOON_SECONDS if self._unled else _ASK_SECONDS):
             self._last = time.monotonic()
+            if self._unled and not self._refresh.is_alive():
+                topics = {tp.topic for tp in self._unled}
+                self._refresh = threading.Thread(target=self._look_for_leaders, args=[topics], daemon=True)
+                self._refresh.start()
             self._asked = self._admin.list_offsets(
                 {RdTopicPartition(*tp): OffsetSpec.latest() for tp in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=NO_TIMEOUT,
             )
         return found
+
+    def _look_for_leaders(self, topics: Collection[str]) -> None:
+        """Renews librdkafka's metadata of topics.
+
+        librdkafka does not look for leaders if all partitions of a request lack them.
+        """
+        for topic in topics:
+            with suppress(KafkaException):
+                self._admin.list_topics(topic, _ASK_SECONDS, keep=True)
 
     def _answers(self) -> dict[TopicPartition, int]:
         asked, self._asked = self._asked, {}
@@ -79,7 +97,7 @@ class LogEnds:
             except TimeoutError:
                 continue
             except KafkaException as exc:
-                if exc.args[0].code() == KafkaError.LEADER_NOT_AVAILABLE:
+                if exc.args[0].code() in _UNLED:
                     unled.add(tp)
                 continue  # the next request finds the leader, if the leader is moving to another broker
             if offset >= 0:

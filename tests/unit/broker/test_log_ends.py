@@ -22,6 +22,10 @@ class Admin:
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.requests: list[Future[Any]] = []
+        self.looked_for: set[str] = set()
+
+    def list_topics(self, topic: str, timeout: float, *, keep: bool) -> None:
+        self.looked_for.add(topic)
 
     def list_offsets(self, partitions: Any, **_: Any) -> dict[Any, Future[Any]]:
         future: Future[Any] = Future()
@@ -38,8 +42,10 @@ def test_partitions_without_a_leader_are_named_after_two_answers(monkeypatch: py
     """A leader that moves to another broker is away for one answer only."""
     monkeypatch.setattr(log_ends, "_ASK_SECONDS", 0.0)
     monkeypatch.setattr(log_ends, "_SOON_SECONDS", 0.0)
-    none = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-    admin: Any = Admin(none, 5, none, -1, none, 6, None)
+    none, all_lack = (
+        KafkaException(KafkaError(code)) for code in (KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
+    )
+    admin: Any = Admin(none, 5, all_lack, -1, none, 6, None)
     ends, seen = LogEnds(admin), []
     for _ in range(7):
         seen.append((ends.look([ORDERS]), ends.leaderless == {ORDERS}))
@@ -52,6 +58,8 @@ def test_partitions_without_a_leader_are_named_after_two_answers(monkeypatch: py
         ({}, True),
         ({ORDERS: 6}, False),
     ]
+    ends._refresh.join()
+    assert admin.looked_for == {"orders"}, "librdkafka looks for a leader only if somebody asks for metadata"
 
 
 def test_a_partition_that_nobody_asks_for_lacks_no_leader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ class Brokers:
                 future.set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
         return futures
 
+    def list_topics(self, topic: str, timeout: float, *, keep: bool) -> None: ...
+
     def confirm(self) -> None:
         if self.stale:
             raise StaleMemberError("others have the tasks")

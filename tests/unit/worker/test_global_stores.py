@@ -119,7 +119,9 @@ def opened(
         builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
     cluster = cluster or Cluster()
-    admin: Any = SimpleNamespace(list_offsets=cluster.list_latest, describe_topics=cluster.describe)
+    admin: Any = SimpleNamespace(
+        list_offsets=cluster.list_latest, describe_topics=cluster.describe, list_topics=lambda *_, **__: None
+    )
     return GlobalStores(
         builder.build().plan(), admin, topics, RowMemory(1_000_000), listeners or ListenerCalls()
     )
