@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -18,6 +19,10 @@ from streamapp.records import TopicPartition
 __all__ = ["LogEnds"]
 
 _ASK_SECONDS = 5.0
+_SOON_SECONDS = 1.0
+"""The pause before the next request, if a partition has no leader."""
+_UNLED = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
+"""The errors of a partition without a leader: beside partitions with leaders, and if all of a request lack them."""
 _ANSWER_SECONDS = 60.0
 """If brokers have not answered a request after this time, the next request is sent without waiting further."""
 
@@ -35,6 +40,13 @@ class LogEnds:
         self._last = time.monotonic()
         self._asked: Mapping[Any, Future[Any]] = {}
         self._lock = threading.Lock()
+        self._refresh = threading.Thread()
+        """The thread that waits for metadata."""
+        self._unled: frozenset[TopicPartition] = frozenset()
+        """The partitions without a leader in the last answers."""
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+        """The partitions that had no leader in the last two answers. A move of a leader takes less time. Any thread may
+        read the set."""
 
     def look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends that brokers have answered since the last look. The dict is empty most of the time."""
@@ -42,6 +54,8 @@ class LogEnds:
             return self._look(partitions)
 
     def _look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        if self.leaderless:
+            self.leaderless = self.leaderless.intersection(partitions)
         waited = time.monotonic() - self._last
         if (
             self._asked
@@ -50,8 +64,12 @@ class LogEnds:
         ):
             return {}
         found = self._answers()
-        if partitions and waited >= _ASK_SECONDS:
+        if partitions and waited >= (_SOON_SECONDS if self._unled else _ASK_SECONDS):
             self._last = time.monotonic()
+            if self._unled and not self._refresh.is_alive():
+                topics = {tp.topic for tp in self._unled}
+                self._refresh = threading.Thread(target=self._look_for_leaders, args=[topics], daemon=True)
+                self._refresh.start()
             self._asked = self._admin.list_offsets(
                 {RdTopicPartition(*tp): OffsetSpec.latest() for tp in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
@@ -59,12 +77,33 @@ class LogEnds:
             )
         return found
 
+    def _look_for_leaders(self, topics: Collection[str]) -> None:
+        """Renews librdkafka's metadata of topics.
+
+        librdkafka does not look for leaders if all partitions of a request lack them.
+        """
+        for topic in topics:
+            with suppress(KafkaException):
+                self._admin.list_topics(topic, _ASK_SECONDS, keep=True)
+
     def _answers(self) -> dict[TopicPartition, int]:
         asked, self._asked = self._asked, {}
-        found = {}
-        for tp, future in asked.items():
+        found: dict[TopicPartition, int] = {}
+        unled = set()
+        for rd, future in asked.items():
+            tp = TopicPartition(rd.topic, rd.partition)
             try:
-                found[TopicPartition(tp.topic, tp.partition)] = future.result(0).offset
-            except (KafkaException, TimeoutError):
-                continue  # the partition's leader is moving to another broker; the next request finds the leader
+                offset = future.result(0).offset
+            except TimeoutError:
+                continue
+            except KafkaException as exc:
+                if exc.args[0].code() in _UNLED:
+                    unled.add(tp)
+                continue  # the next request finds the leader, if the leader is moving to another broker
+            if offset >= 0:
+                found[tp] = offset
+            else:  # the leader has gone
+                unled.add(tp)
+        if asked:
+            self.leaderless, self._unled = self._unled & unled, frozenset(unled)
         return found

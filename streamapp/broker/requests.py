@@ -427,7 +427,7 @@ def list_offsets(
     seconds: float,
     unknown_seconds: float = 0.0,
     may_go: Callable[[str], bool] = lambda topic: False,
-    wait_for_leaders: bool = True,
+    leaderless: set[TopicPartition] | None = None,
     remedies: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[TopicPartition, int]:
     """Offsets in the logs of many partitions, with one request to each broker.
@@ -438,8 +438,8 @@ def list_offsets(
     Requests are repeated while brokers do not answer, and while partitions have no leader. After ten seconds, a warning
     in the log names the partitions. Raises `BrokerError` after ``seconds``. For an unknown topic, the error comes after
     ``unknown_seconds`` and not at once, because some brokers may not know a new topic yet. If the topic ``may_go``, the
-    result lacks its partitions instead. Without ``wait_for_leaders``, the result lacks partitions that have no leader.
-    ``remedies`` are as in `advice`.
+    result lacks its partitions instead. With a set ``leaderless``, partitions without a leader are put into this set,
+    and the result lacks them. ``remedies`` are as in `advice`.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -493,8 +493,10 @@ def list_offsets(
                     if tp.topic in topics and tp.partition in topics[tp.topic].partitions
                 }
                 missing = wanted.keys() - known.keys()
-                if not wait_for_leaders:
-                    wanted = {tp: spec for tp in wanted if tp in missing or known[tp].leader >= 0}
+                if leaderless is not None:
+                    unled = {tp for tp, partition in known.items() if partition.leader < 0}
+                    leaderless.update(TopicPartition(tp.topic, tp.partition) for tp in unled)
+                    wanted = dict.fromkeys(wanted.keys() - unled, spec)
         if wanted:
             time.sleep(0.1)
     return found

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.batches import split
 from streamapp.broker.certificates import CertificateFiles
@@ -18,7 +20,7 @@ from streamapp.broker.consumer import check_size, committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.refused import NO_TOPIC
-from streamapp.broker.requests import LastingAdmin, committed
+from streamapp.broker.requests import LastingAdmin, committed, list_offsets
 from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
@@ -82,6 +84,10 @@ class Subscription:
         """
         self._removed: dict[TopicPartition, int] = {}
         """The positions that the logs of their partitions lack. Nothing is read there before a new position is set."""
+        self._unled: dict[TopicPartition, tuple[int, str | None]] = {}
+        """Partitions whose begin is not known before they have a leader -> the fence, and the id of the topic."""
+        self._told: frozenset[TopicPartition] = frozenset()
+        """The partitions without a leader of which the log has told."""
         self._gone_since: float | None = None
         self._said = ""
         """The last error of a connection that brings unreadable bytes."""
@@ -192,7 +198,35 @@ class Subscription:
         self._look_for_brokers()
         self._follow_files()
         self._topics.check_ids()
-        self._dispatcher.log_ends |= self._log_ends.look(self._dispatcher.sources)
+        self._look_at_ends()
+
+    def _look_at_ends(self) -> None:
+        """Learns the ends of the logs, and begins to read partitions that have a leader now."""
+        ends = self._log_ends.look(self._dispatcher.sources)
+        self._dispatcher.log_ends |= ends
+        if led := [source for source in self._unled if source in ends]:
+            self._begin_late(led)
+        unled = self._log_ends.leaderless
+        if unled != self._told:
+            for source in sorted(unled - self._told):
+                logger.warning(
+                    "%s waits for a leader of %s. Other partitions go on", self._options.name, source
+                )
+            self._told = unled
+
+    def _begin_late(self, led: Sequence[TopicPartition]) -> None:
+        """Opens partitions anew at the begin that ``auto_offset_reset`` chooses."""
+        begins = self._begins(led)
+        for source, begin in begins.items():
+            fence, topic_id = self._unled.pop(source)
+            self._dispatcher.forget([source])
+            self._dispatcher.open(source, begin, (), fence, topic_id, new_begin=True)
+            self._flow(self._client.resume, [source])
+            self._client.incremental_unassign([KafkaPartition(*source)])
+            self._client.incremental_assign([KafkaPartition(*source, begin)])
+        if begins:
+            self.commits.commit(begins)
+            self._hurry_begins()
 
     def _confirm(self, began: float, *, found_all: bool) -> None:
         """Confirms the membership in the group after a poll that began at the time ``began``.
@@ -310,6 +344,7 @@ class Subscription:
         group."""
         self._dispatcher.forget(self._dispatcher.sources)
         self._removed.clear()
+        self._unled.clear()
         self._leave(seconds)
         self._gone_since = None
         self._client = self._open()
@@ -355,12 +390,17 @@ class Subscription:
                 done = decode_done(*known[source])
                 self._dispatcher.open(source, known[source][0], done, fence, topic_id)
                 starts.append(KafkaPartition(*source, known[source][0]))
-            else:
+            elif source in begins or not self._first_offsets.moves(source.topic):
                 self._dispatcher.open(
                     source, begins.get(source), (), fence, topic_id, new_begin=source in begins
                 )
                 starts.append(KafkaPartition(*source, begins.get(source, OFFSET_BEGINNING)))
+            else:
+                self._dispatcher.open(source, None, (), fence, topic_id)
+                self._unled[source] = fence, topic_id
+                starts.append(KafkaPartition(*source, OFFSET_END))
         client.incremental_assign(starts)
+        self._flow(client.pause, sorted(self._unled))
         if begins:
             self.commits.commit(begins)
             self._hurry_begins()
@@ -370,20 +410,32 @@ class Subscription:
         """The begin of each partition without a position, if a later start would begin elsewhere.
 
         Such a begin is committed before the first call with a record of the partition. Otherwise a consumer that is
-        killed before its first commit would leave out the records between.
+        killed before its first commit would leave out the records between. The result lacks partitions without a
+        leader.
         """
         moving = [source for source in new if self._first_offsets.moves(source.topic)]
         if not moving:
             return {}
         try:
             self._note_new_partitions(_PATIENCE_SECONDS)
-            begins = {}
-            for source in moving:
-                span = self._client.get_watermark_offsets(KafkaPartition(*source), timeout=_PATIENCE_SECONDS)
-                begins[source] = self._first_offsets.of(source, _NO_POSITION, *span)
+            return {
+                source: self._first_offsets.of(source, _NO_POSITION, *span)
+                for source, span in self._spans(moving, _PATIENCE_SECONDS).items()
+            }
         except KafkaException as exc:
             raise BrokerError(f"the logs of {self._options.name} are not known: {exc.args[0].str()}") from exc
-        return begins
+
+    def _spans(
+        self, sources: Sequence[TopicPartition], seconds: float
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """The first offset and the end of each log. The result lacks partitions without a leader.
+
+        Raises `BrokerError` after ``seconds``.
+        """
+        look = partial(list_offsets, self._admin, read_committed=True, seconds=seconds, leaderless=set())
+        first = look(sources, OffsetSpec.earliest())
+        ends = look(first, OffsetSpec.latest())
+        return {source: (first[source], end) for source, end in ends.items()}
 
     def _offset_at(self, source: TopicPartition, timestamp: int) -> int:
         (found,) = self._client.offsets_for_times(
@@ -420,11 +472,12 @@ class Subscription:
     ) -> None:
         self._moved.update(sources)
         # librdkafka keeps a pause, also for the next assignment of the partition to this member.
-        if paused := self._dispatcher.paused.intersection(sources):
+        if paused := {*self._dispatcher.paused, *self._unled}.intersection(sources):
             self._flow(client.resume, sorted(paused))
         self._dispatcher.forget(sources)
         for source in sources:
             self._removed.pop(source, None)
+            self._unled.pop(source, None)
         client.incremental_unassign(partitions)
 
     def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:

@@ -76,10 +76,12 @@ def forget_aged_rows(
     as they are afterwards.
 
     A store is old if its last write is longer ago than its changelog keeps tombstones. If a changelog has no records
-    after the offset on disk, the store keeps its rows, however old the rows are.
+    after the offset on disk, the store keeps its rows, however old the rows are. The end of a changelog without a
+    leader is not known, so its rows are deleted.
 
     ``states`` are the states on disk by task, ``changelogs`` the changelog partitions by task and store, and
-    ``tombstones`` the result of `tombstone_seconds`. ``ends_of`` asks for the end offsets of changelogs.
+    ``tombstones`` the result of `tombstone_seconds`. ``ends_of`` asks for the end offsets of changelogs, and leaves out
+    changelogs without a leader.
 
     A damaged state keeps its rows, and is left out of the result. Its task finds the damage, as at any other time, and
     restores the state. Raises `ProcessorStateError` if the disk fails, and `LockError` if another process has opened a
@@ -97,7 +99,7 @@ def forget_aged_rows(
     aged: dict[str, list[str]] = {}
     for (task, store), tp in old.items():
         # The marker of the last commit may follow the offset of the state.
-        if ends[tp] > states[task].offsets[store] + 1:
+        if tp not in ends or ends[tp] > states[task].offsets[store] + 1:
             aged.setdefault(task, []).append(store)
     left = dict(states)
     for task, stores in aged.items():

@@ -38,7 +38,7 @@ class Finding:
 
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
     """All findings: errors first, then warnings, then facts that need no action (``info``)."""
-    found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
+    found = [*_worker(sampler), *_leaderless(sampler.status), *_paused(sampler), *_unowned(sampler, tables)]
     found += standing_restores(sampler)
     found += standing_inputs(sampler)
     found += _standing_copies(sampler)
@@ -96,6 +96,18 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
             )
         case state if status.has_tasks and is_spare(state, status.tasks, status.standbys):
             yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
+
+
+def _leaderless(status: WorkerStatus) -> Iterator[Finding]:
+    """Partitions without a leader. A worker that runs or restores has a reason only because of these."""
+    if status.state in ("running", "restoring") and status.reason:
+        yield Finding(
+            "warning",
+            "partitions",
+            f"The worker lacks partitions: {status.reason}.",
+            "Start the brokers that have replicas of the partitions. `streamapp doctor` names all partitions without "
+            "a leader (SA106).",
+        )
 
 
 def _paused(sampler: Sampler) -> Iterator[Finding]:

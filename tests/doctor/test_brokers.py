@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from streamapp import App, StreamsConfig
 from streamapp.broker import LocalKafka
@@ -17,6 +20,7 @@ from streamapp.runners.worker.topics import prepare_topics
 
 from ..operations import kafka_tools
 from ..processes import until
+from ..worker.conftest import Cluster
 from ..worker.counting import counting
 from .patient import Patient, provokes
 
@@ -64,6 +68,37 @@ def test_a_broker_that_is_away(patient: Patient, three: LocalKafka) -> None:
     assert ("SA106", f"{patient.id}-alone") in found
     assert ("SA105", patient.source) in found
     until(lambda: patient.findings() == {("SA101", f"{patient.id}-alone")}, 60, patient.findings)
+
+
+def test_only_the_partition_without_a_leader_waits(three: LocalKafka, tmp_path: Path) -> None:
+    """All tasks of the worker waited for the leader, and the worker ended after five minutes."""
+    with closing(Cluster(three.bootstrap_servers, tmp_path)) as cluster:
+        source, cluster.sink = f"{cluster.id}-led", f"{cluster.id}-counts"
+        new = [
+            NewTopic(source, 2, replica_assignment=[[1], [3]]),
+            NewTopic(cluster.sink, num_partitions=1, replication_factor=3),
+        ]
+        for created in cluster.admin.create_topics(new).values():
+            created.result()
+
+        def feed(*partitions: int) -> None:
+            for partition in partitions * 10:
+                cluster.producer.produce(source, b"v", f"k{partition}", partition)
+            cluster.producer.flush()
+            cluster.produced += 10 * len(partitions)
+
+        feed(0)
+        three.stop_broker(3)
+        try:
+            worker = cluster.start(SOURCE=source, SINK=cluster.sink, GUARANTEE="exactly_once_v2")
+            cluster.counted()
+            worker.wait_for(f"task 0_1 waits for a leader of {source}-1. Other partitions go on")
+        finally:
+            three.start_broker(3)
+        feed(0, 1)
+        cluster.counted()
+        assert cluster.totals() == (30, 30)
+        assert worker.terminate() == 0
 
 
 @provokes("SA108")

@@ -93,6 +93,17 @@ def test_why_a_worker_is_stuck_is_the_first_finding() -> None:
     assert reason in first.message
 
 
+async def test_a_partition_without_a_leader_is_named_while_the_worker_goes_on(serve: Serve) -> None:
+    watched, reason = Watched(task()), "task 0_1 waits for a leader of flights-1"
+    watched.source.worker = dataclasses.replace(watched.source.worker, reason=reason)
+    watched.after(1)
+    (found,) = watched.found()
+    assert (found.severity, found.subject) == ("warning", "partitions")
+    assert reason in found.message
+    answer = await (await serve(watched.source)).get("/health/ready")
+    assert (answer.status, (await answer.json())["reason"]) == (200, reason)
+
+
 async def test_not_ready_says_what_is_missing(serve: Serve) -> None:
     source = ExampleSource()
     source.restore(50)

@@ -258,17 +258,17 @@ def list_offsets(
     stable: bool = False,
     timeout: float = PATIENCE_SECONDS,
     may_go: Callable[[str], bool] = lambda topic: False,
-    wait_for_leaders: bool = True,
+    leaderless: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
     """The first offset of each log, or with ``latest`` its end.
 
     Transaction markers count, and so do records of open transactions, unless ``stable`` is true. Raises `BrokerError`
     after ``timeout`` seconds, for an unknown topic after at most 30 s, and at once for lasting errors. If an unknown
-    topic ``may_go``, the result lacks its partitions instead. Without ``wait_for_leaders``, the result lacks partitions
-    that have no leader.
+    topic ``may_go``, the result lacks its partitions instead. With a set ``leaderless``, partitions without a leader
+    are put into this set, and the result lacks them.
     """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-    return _ask_offsets(admin, partitions, spec, timeout, stable, may_go, wait_for_leaders)
+    return _ask_offsets(admin, partitions, spec, timeout, stable, may_go, leaderless)
 
 
 def offset_at(admin: LastingAdmin, tp: TopicPartition, timestamp: int) -> int:
@@ -286,7 +286,7 @@ def _ask_offsets(
     timeout: float,
     stable: bool = False,
     may_go: Callable[[str], bool] = lambda topic: False,
-    wait_for_leaders: bool = True,
+    leaderless: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
     return ask_offsets(
         admin,
@@ -296,6 +296,6 @@ def _ask_offsets(
         seconds=timeout,
         unknown_seconds=_UNKNOWN_SECONDS,
         may_go=may_go,
-        wait_for_leaders=wait_for_leaders,
+        leaderless=leaderless,
         remedies=_READ_REMEDIES,
     )

@@ -226,7 +226,9 @@ class _Ledger:
         failpoints.hit("outputs-acknowledged")
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return list_offsets(self._admin, partitions, latest=True)
+        """The ends of changelogs that have leaders. A table may have its rows in an input without a leader, and other
+        tasks go on."""
+        return list_offsets(self._admin, partitions, latest=True, leaderless=set())
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         written = {tp: Position(offset) for tp, offset in self._letters.positions.items()}

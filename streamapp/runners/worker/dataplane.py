@@ -418,6 +418,7 @@ class DataPlane(threading.Thread):
         if now - self._last_look >= 1.0:
             self._last_look = now
             self.fetcher.refresh_ends()
+            self.tasks.look_for_leaders()
             if lost := self._topic_ids.lost():
                 raise TopologyError(f"the topic {lost}. {lost.remedy}")
 

@@ -77,8 +77,8 @@ class Fetcher:
         self._chosen: dict[TopicPartition, int] = {}
         """Offsets that the policy has chosen, until the group has offsets of these partitions. If tasks begin again
         before their first commit, they begin here, too."""
-        settings, ends = consumer_settings(config), LogEnds(admin).look
-        self._unread_ends = LogEnds(admin)
+        settings = consumer_settings(config)
+        self._log_ends, ends = LogEnds(admin), self._look_at_ends
         if repartition_topics and COMPILED:  # other clients have one queue
             # librdkafka applies this limit to each of its two queues.
             settings["queued.max.messages.kbytes"] = max(1, settings["queued.max.messages.kbytes"] // 2)
@@ -91,6 +91,8 @@ class Fetcher:
             )
         self._task_of: dict[TopicPartition, LiveTask] = {}
         self._next: dict[TopicPartition, int] = {}
+        self._unplaced: set[TopicPartition] = set()
+        """Inputs without a position, because the group has no offset in them, and they have no leader."""
         self._paused: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
         self.removed: RemovedRecords = RemovedRecords()
@@ -112,7 +114,9 @@ class Fetcher:
         """The positions at which tasks begin: the group's committed positions.
 
         The offset reset policy chooses a position if the group has committed none, or if retention has deleted the
-        records at the committed position.
+        records at the committed position. The policy needs the leader of a partition. So the result lacks a partition
+        in which the group has no offset, while the partition has no leader. `placeable` tells when to ask again. A
+        committed position needs no leader: brokers refuse a wrong one at the first fetch.
 
         The call waits until no open transaction can still commit offsets of these partitions. Raises `BrokerError`
         after five minutes, and the errors of ``check_offsets`` and `FirstOffsets.of`.
@@ -124,8 +128,10 @@ class Fetcher:
             self.asks = False
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        first = list_offsets(self._admin, partitions, latest=False, may_go=self._may_go)
-        end = list_offsets(self._admin, first, latest=True, may_go=self._may_go)
+        unled: set[TopicPartition] = set()
+        look = partial(list_offsets, self._admin, may_go=self._may_go, leaderless=unled)
+        first = look(partitions, latest=False)
+        end = look(first, latest=True)
         self.ends.update(end)
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
@@ -134,15 +140,26 @@ class Fetcher:
         moves = {tp for tp in begun if self._first_offsets.moves(tp.topic)}
         self.to_commit = moves.union(self._check_offsets(found))
         # Records of a transaction that is open now come later, for readers of committed records.
-        stable = list_offsets(self._admin, moves, latest=True, stable=True, may_go=self._may_go)
+        stable = look(moves, latest=True, stable=True)
         for tp, (offset, metadata) in found.items():
+            wanted = max(offset, self._chosen.get(tp, -1))
+            self._unplaced.discard(tp)
+            if tp in unled:
+                if wanted < 0:
+                    self._unplaced.add(tp)
+                    self.ends.pop(tp, None)
+                    continue
+                if offset < 0:
+                    self.to_commit.add(tp)
+                self._next[tp] = wanted
+                result[tp] = Position(wanted if offset < 0 else offset, metadata)
+                continue
             if tp not in end:  # the topic is deleted
                 self._next[tp] = max(offset, 0)
                 result[tp] = Position(self._next[tp], metadata)
                 continue
             if offset >= 0:
                 self._chosen.pop(tp, None)
-            wanted = max(offset, self._chosen.get(tp, -1))
             begin = self._next[tp] = self._first_offset(tp, wanted, first[tp], stable.get(tp, end[tp]))
             if tp in moves:
                 self._chosen[tp] = begin
@@ -156,9 +173,10 @@ class Fetcher:
         the offset reset policy chooses the position (`FirstOffsets.of`, with its errors).
         """
         self._confirm_member()
-        (first,) = list_offsets(self._admin, [tp], latest=False).values()
-        (end,) = list_offsets(self._admin, [tp], latest=True, stable=True).values()
-        self._next[tp] = self._first_offset(tp, self._next[tp], first, end)
+        first = list_offsets(self._admin, [tp], latest=False, leaderless=set())
+        end = list_offsets(self._admin, first, latest=True, stable=True, leaderless=set())
+        if tp in end:  # the next leader refuses the position again
+            self._next[tp] = self._first_offset(tp, self._next[tp], first[tp], end[tp])
         self._restart(tp)
 
     def _first_offset(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
@@ -244,23 +262,25 @@ class Fetcher:
         the data plane's thread may call this method. Other threads may call no methods of the consumer except `wake`,
         `look_beside` and `behind_others`.
         """
-        self._consumer.look()
-        for tp in self._task_of:
-            self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
-        self._look_at_unread()
+        self._consumer.look()  # and so `_look_at_ends`
+        ends = {tp: self._consumer.end(tp) for tp in self._task_of}
+        self._note_ends({tp: end for tp, end in ends.items() if end >= 0})
 
     def refresh_ends_beside(self) -> None:
         """Notes the ends of the logs that brokers have told. Another thread calls this while the data plane is held up.
 
         So the lag that users see follows the ends. The data plane itself uses the new ends when it goes on.
         """
-        self._note_ends(self._consumer.look_beside())
-        self._look_at_unread()
+        self._consumer.look_beside()
 
-    def _look_at_unread(self) -> None:
-        """Notes the ends of inputs that the consumer does not read now, because of a rebalance or a restore."""
-        reads = self._task_of
-        self._note_ends(self._unread_ends.look([tp for tp in list(self._next) if tp not in reads]))
+    def _look_at_ends(self, read: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Notes and returns the ends that brokers have told.
+
+        The consumer does not ``read`` all inputs now, because of a rebalance, a restore or a missing leader.
+        """
+        found = self._log_ends.look({*read, *list(self._next), *list(self._unplaced)})
+        self._note_ends(found)
+        return found
 
     def _note_ends(self, found: Mapping[TopicPartition, int]) -> None:
         for tp, end in found.items():
@@ -275,6 +295,15 @@ class Fetcher:
         """The next offset to fetch, behind the last record and the markers that follow."""
         return self._next.get(tp, -1)
 
+    @property
+    def leaderless(self) -> frozenset[TopicPartition]:
+        """The inputs that had no leader at the last two looks. Any thread may ask."""
+        return self._log_ends.leaderless
+
+    def placeable(self, tp: TopicPartition) -> bool:
+        """True if a partition that `committed` has left out has a leader again."""
+        return tp in self.ends
+
     def behind_others(self, tp: TopicPartition) -> bool:
         """True if no record of an input arrives because records of other inputs are in front. Any thread may ask."""
         return self._consumer.behind_others(tp)
@@ -284,6 +313,7 @@ class Fetcher:
         for live in tasks:
             for tp in live.inputs:
                 self._next.pop(tp, None)
+                self._unplaced.discard(tp)
 
     def close(self) -> None:
         self._consumer.close()

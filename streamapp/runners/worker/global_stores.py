@@ -6,6 +6,7 @@ No task starts before the end is reached, because joins with a half-filled store
 from __future__ import annotations
 
 import logging
+import math
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -79,6 +80,11 @@ class GlobalStores:
         self._first: dict[TopicPartition, int] = {}
         """Partition -> the first offset of a restore whose begin the listener does not know yet."""
         self._restored: Counter[TopicPartition] = Counter()
+        self._unbegun: dict[TopicPartition, float] = {}
+        """The partitions of which nothing could be read yet, without a leader -> the time of the first look."""
+        self._told = ""
+        """The partitions without a leader of which the log has told."""
+        self._ends, self._unread_ends = LogEnds(admin), LogEnds(admin)
         self._consumer: LastingConsumer | None = None
         self._ids = TopicIds(admin, self.state.topics)
         self._counts = {topic: topics.partitions[topic] for topic in self.state.topics}
@@ -86,18 +92,14 @@ class GlobalStores:
             TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
         ]
         if partitions:
-            first = list_offsets(admin, partitions, latest=False)
-            end = list_offsets(admin, partitions, latest=True)
-            self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
-            self._first = {tp: first[tp] for tp in self._missing}
-            self._consumer = open_consumer(consumer_settings(plan.config, "global"), LogEnds(admin).look)
+            self._consumer = open_consumer(consumer_settings(plan.config, "global"), self._ends.look)
             self._learn()
-            self._consumer.assign({tp: first[tp] for tp in partitions})
+            self._consumer.assign(self._begin(partitions))
 
     @property
     def ready(self) -> bool:
         """True if the stores have all records that were in their topics when the worker started."""
-        return not self._missing
+        return not self._missing and not self._unbegun
 
     @property
     def at(self) -> str | None:
@@ -119,10 +121,56 @@ class GlobalStores:
         stalled = None if self._consumer is None else self._consumer.stalled
         return stalled and f"the global topic {stalled}, and nothing arrives from the broker"
 
+    @property
+    def leaderless(self) -> str | None:
+        """The partitions without a leader, in words. None: all have leaders. Any thread may ask."""
+        lacking = self._ends.leaderless.union(dict(self._unbegun))
+        return (
+            f"the global tables wait for a leader of {', '.join(map(str, sorted(lacking)))}"
+            if lacking
+            else None
+        )
+
+    def _begin(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offsets of partitions, which are read from now on. Partitions without a leader wait."""
+        unled: set[TopicPartition] = set()
+        first = list_offsets(self._admin, partitions, latest=False, leaderless=unled)
+        end = list_offsets(self._admin, first, latest=True, leaderless=unled)
+        now = time.monotonic()
+        waiting = {tp: self._unbegun.get(tp, now) for tp in (self._unbegun.keys() - end.keys()) | unled}
+        begun = {tp: end[tp] for tp in end if first[tp] < end[tp]}
+        self._missing |= begun
+        self._first |= {tp: first[tp] for tp in begun}
+        self._unbegun = waiting
+        return {tp: first[tp] for tp in end}
+
+    def _look_for_leaders(self, consumer: LastingConsumer) -> None:
+        """Begins to read partitions that have a leader again. Raises `BrokerError` after five minutes without one.
+
+        No table is complete without all its partitions. So the start waits, as in Kafka Streams (``task.timeout.ms``).
+        """
+        if led := self._unread_ends.look(self._unbegun):
+            consumer.add(self._begin(list(led)))
+        lacking = self.leaderless or ""
+        if lacking != self._told:
+            if lacking:
+                logger.warning("%s%s", lacking, "" if self.ready else ". No task starts before")
+            else:
+                logger.info("the global tables have leaders again")
+            self._told = lacking
+        seconds = time.monotonic() - min(self._unbegun.values(), default=math.inf)
+        if seconds > PATIENCE_SECONDS:
+            listed = ", ".join(map(str, sorted(self._unbegun)))
+            raise BrokerError(
+                f"the global tables cannot be read: {listed} has had no leader for {seconds:.0f} s. Start the brokers "
+                "that have its replicas"
+            )
+
     def poll(self, timeout: float) -> None:
         """Applies records that have arrived to the stores. Waits up to ``timeout`` seconds for a first record.
 
         Raises `BrokerError` if a topic was deleted and created anew, has lost records at its end, or cannot be read.
+        The same error comes if a partition has no leader in the first five minutes.
         Raises `TopologyError` if a topic has more partitions than at the start of the worker.
         """
         if self._consumer is None:
@@ -136,6 +184,7 @@ class GlobalStores:
                     f"the global topic {topic} had {counted(count, 'partition')} when this worker started, and has "
                     f"{now} now, so its table lacks rows. Restart this worker, which then reads all partitions"
                 )
+        self._look_for_leaders(self._consumer)
         self._hold_back(self._consumer)
         self._tell_starts()
         batches, events = self._consumer.poll(_BATCH, timeout)
@@ -156,8 +205,9 @@ class GlobalStores:
 
         Raises `BrokerError` for a position beyond the end: the rows in the store are not those of the topic.
         """
-        (first,) = list_offsets(self._admin, [tp], latest=False).values()
         position = consumer.position(tp)
+        # Without a leader, nothing moves: the next leader refuses the position again.
+        first = list_offsets(self._admin, [tp], latest=False, leaderless=set()).get(tp, position)
         if position > first:
             raise _recreated(tp.topic)
         if self.removed.note(tp, position, first):
@@ -203,8 +253,10 @@ class GlobalStores:
         if self._makes_letters and self._partitions:
             self._looked_at = time.monotonic()
             found = find_committed(self._config, self._partitions, PATIENCE_SECONDS, self._consumer)
-            ends = list_offsets(self._admin, self._partitions, latest=True)
-            self._letters.learn({tp: offset for tp, (offset, _) in found.items() if 0 < offset <= ends[tp]})
+            ends = list_offsets(self._admin, self._partitions, latest=True, leaderless=set())
+            self._letters.learn(
+                {tp: offset for tp, (offset, _) in found.items() if 0 < offset <= ends.get(tp, offset)}
+            )
 
     def _hold_back(self, consumer: LastingConsumer) -> None:
         """Pauses the consumer while too many dead letters wait, so that they do not fill the memory."""
@@ -214,6 +266,8 @@ class GlobalStores:
             return
         self._full = self._letters.full
         for tp in self._partitions:
+            if tp in self._unbegun:
+                continue
             if self._full:
                 consumer.pause(tp)
             else:
@@ -236,7 +290,7 @@ class GlobalStores:
             self._listeners.tell(
                 self._listeners.restores.on_restore_end, tp, self._stores[tp.topic], self._restored.pop(tp, 0)
             )
-            if not self._missing:
+            if self.ready:
                 logger.info("the global stores are complete")
 
     def _tell_starts(self) -> None:

@@ -8,12 +8,13 @@ from contextlib import ExitStack
 
 from streamapp._base.counted import counted
 from streamapp.engine.running_task import TaskMetrics
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.logs import DETAIL
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.restore import Restorer
+from streamapp.runners.worker.restore import Restorer, waits_for_leaders
 from streamapp.runners.worker.standby import Standbys
 
 __all__ = ["LiveTasks"]
@@ -39,6 +40,10 @@ class LiveTasks(dict[TaskId, LiveTask]):
         self._fetcher = fetcher
         self._restorer = restorer
         self._global_stores = global_stores
+        self._unbegun: dict[LiveTask, frozenset[TopicPartition]] = {}
+        """The tasks that wait until the begin of each input is known, and the inputs whose begin is not known."""
+        self._told: dict[TaskId, tuple[TopicPartition, ...]] = {}
+        """The tasks with inputs that had no leader at the last look, of which the log has told."""
         self._metrics: dict[TaskId, TaskMetrics] = {}
         self.running: list[LiveTask] = []
         """The tasks that have been started. Each change makes a new list."""
@@ -50,15 +55,27 @@ class LiveTasks(dict[TaskId, LiveTask]):
         """Closed task -> the sum of the changelog offsets that its state on disk has reached."""
 
     def open(self, ids: Iterable[TaskId], standbys: Standbys) -> None:
-        """Opens tasks, with the state of a standby if this worker has one, and begins to restore them."""
+        """Opens tasks, with the state of a standby if this worker has one, and begins to restore them.
+
+        A task waits as long as the begin of one of its inputs is not known (`Fetcher.committed`).
+        """
         opened = []
         for id in ids:
             self[id] = standbys.take(id) or self._open_task(
                 id
             )  # one by one: if the next one fails, this one is closed
             opened.append(self[id])
+        self._begin(opened)
+
+    def _begin(self, opened: Iterable[LiveTask]) -> None:
         starts = self._fetcher.committed([tp for live in opened for tp in live.inputs])
+        begun = []
         for live in opened:
+            if not starts.keys() >= set(live.inputs):
+                self._unbegun[live] = frozenset(live.inputs) - starts.keys()
+                continue
+            self._unbegun.pop(live, None)
+            begun.append(live)
             live.without_offsets = self._fetcher.without_offset.issuperset(live.inputs)
             live.had_records = any(self._fetcher.ends.get(tp) for tp in live.inputs)
             live.continue_from(
@@ -67,7 +84,43 @@ class LiveTasks(dict[TaskId, LiveTask]):
             for tp in self._fetcher.to_commit.intersection(live.inputs):
                 live.task.skip_to(tp, starts[tp].offset)
             self._count_on(live)
-        self._restorer.add(opened)
+        self._restorer.add(begun)
+
+    def look_for_leaders(self) -> None:
+        """Begins the tasks of which each input has a leader again. The log names tasks with inputs that have none.
+
+        As in Kafka Streams, other tasks go on, and the worker waits without an end. Raises the errors of
+        `Fetcher.committed` and `Restorer.add`.
+        """
+        if led := [
+            live for live, lacking in self._unbegun.items() if all(map(self._fetcher.placeable, lacking))
+        ]:
+            self._begin(led)
+        told, self._told = self._told, self._leaderless()
+        for id, lacking in self._told.items():
+            if told.get(id) != lacking:
+                logger.warning(
+                    "task %s waits for a leader of %s. Other partitions go on",
+                    id,
+                    ", ".join(map(str, lacking)),
+                )
+        for id in self.keys() & told.keys() - self._told.keys():
+            logger.info("the inputs of task %s have leaders again", id)
+
+    @property
+    def leaderless(self) -> str | None:
+        """The tasks that wait for leaders of their inputs. None: no task waits. Any thread may ask."""
+        return waits_for_leaders(self._leaderless())
+
+    def _leaderless(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        unled, waiting = self._fetcher.leaderless, dict(self._unbegun)
+        if not unled and not waiting:
+            return {}
+        lacks = {
+            id: tuple(tp for tp in live.inputs if tp in unled or tp in waiting.get(live, ()))
+            for id, live in list(self.items())
+        }
+        return {id: lacking for id, lacking in sorted(lacks.items()) if lacking}
 
     def _count_on(self, live: LiveTask) -> None:
         """Gives a task the counters of dropped records and results of its earlier run on this worker, because these
@@ -89,7 +142,8 @@ class LiveTasks(dict[TaskId, LiveTask]):
         restoring = self._restorer.restoring
         if any(live.refuses_rows for live in restoring):
             return []
-        ready = [live for live in self.values() if not live.running and live not in restoring]
+        waiting = restoring | self._unbegun.keys()
+        ready = [live for live in self.values() if not live.running and live not in waiting]
         for live in ready:
             self.current = live
             live.start()
@@ -108,6 +162,8 @@ class LiveTasks(dict[TaskId, LiveTask]):
         dropped = [self.pop(id) for id in list(ids)]
         self._note_running()
         self._fetcher.forget(dropped)
+        for live in dropped:
+            self._unbegun.pop(live, None)
         with ExitStack() as rest:  # a listener or a processor may raise
             for live in reversed(dropped):
                 rest.callback(self._close_as_current, live)

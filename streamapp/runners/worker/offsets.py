@@ -48,7 +48,7 @@ def offsets_on_disk(
     }
     tombstones = tombstone_seconds(plan, admin) if found else {}
     left = forget_aged_rows(
-        found, changelogs, tombstones, lambda logs: list_offsets(admin, logs, latest=True)
+        found, changelogs, tombstones, lambda logs: list_offsets(admin, logs, latest=True, leaderless=set())
     )
     return {
         TaskId.parse(task): sum(at for store, at in state.offsets.items() if (task, store) in changelogs)

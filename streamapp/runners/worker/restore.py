@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -24,8 +24,9 @@ from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets, pass_over
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.placement import TaskId
 
-__all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "Spans"]
+__all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "Spans", "waits_for_leaders"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -131,8 +132,7 @@ class ChangelogReader:
     @property
     def leaderless(self) -> str | None:
         """The tasks that wait for leaders of their changelogs. None: no task waits. Any thread may ask."""
-        waiting = sorted((live.id, str(lack)) for live, lack in list(self._leaderless.items()))
-        return "; ".join(f"task {id} waits for a leader of {lack}" for id, lack in waiting) or None
+        return waits_for_leaders({live.id: lack.partitions for live, lack in list(self._leaderless.items())})
 
     def _spans(self, tasks: Iterable[LiveTask]) -> dict[LiveTask, Spans]:
         """The spans of the changelogs of each task. A task with a changelog that has no leader waits, and has none.
@@ -143,8 +143,8 @@ class ChangelogReader:
         tasks = list(tasks)
         partitions = [tp for task in tasks for tp in task.changelogs]
         began = time.monotonic()
-        first = list_offsets(self._admin, partitions, latest=False, wait_for_leaders=False)
-        end = list_offsets(self._admin, first, latest=True, wait_for_leaders=False)
+        first = list_offsets(self._admin, partitions, latest=False, leaderless=set())
+        end = list_offsets(self._admin, first, latest=True, leaderless=set())
         self._looked_at = time.monotonic()
         pause = max(_LEADER_SECONDS, _LOOKS_APART * (self._looked_at - began))
         self._look_again_at = self._looked_at + pause
@@ -237,9 +237,10 @@ class ChangelogReader:
         Raises `TaskCorruptedError` if the changelog is only compacted, and so must keep the last record of each key.
         """
         tp = progress.partition
-        (first,) = list_offsets(self._admin, [tp], latest=False).values()
-        (end,) = list_offsets(self._admin, [tp], latest=True).values()
-        progress.position = progress.task.restore_start(tp, progress.position, first, end)
+        first = list_offsets(self._admin, [tp], latest=False, leaderless=set())
+        end = list_offsets(self._admin, first, latest=True, leaderless=set())
+        if tp in end:  # the next leader refuses the position again
+            progress.position = progress.task.restore_start(tp, progress.position, first[tp], end[tp])
         self._consumer.remove([tp])
         self._consumer.add({tp: progress.position})
 
@@ -368,6 +369,17 @@ class Restorer(ChangelogReader):
         if room > 0 and self._queued:
             self._begin(self._queued[:room])
             del self._queued[:room]
+
+
+def waits_for_leaders(waiting: Mapping[TaskId, Collection[TopicPartition]]) -> str | None:
+    """The tasks that wait for leaders of these partitions, in words. None: no task waits."""
+    return (
+        "; ".join(
+            f"task {id} waits for a leader of {', '.join(map(str, lack))}"
+            for id, lack in sorted(waiting.items())
+        )
+        or None
+    )
 
 
 def _before(limit: int, batch: RecordBatch) -> RecordBatch:

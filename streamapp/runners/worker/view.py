@@ -93,11 +93,19 @@ class WorkerView:
 
     @property
     def reason(self) -> str | None:
-        """The reason why the worker has failed or is stuck, or why a task is not restored. None: the worker works."""
+        """The reason why the worker has failed or is stuck, or the partitions for whose leaders the worker waits. None:
+        the worker works, and all partitions have leaders."""
         failure = self.failure
         if failure is not None:
             return f"{type(failure).__name__}: {failure}"
-        return self._stuck or (None if self._plane is None else self._plane.restorer.leaderless)
+        return self._stuck or self._leaderless
+
+    @property
+    def _leaderless(self) -> str | None:
+        plane = self._plane
+        waiting = () if plane is None else (plane.restorer.leaderless, plane.tasks.leaderless)
+        tables = None if self._global_stores is None else self._global_stores.leaderless
+        return "; ".join(filter(None, (tables, *waiting))) or None
 
     @property
     def work(self) -> str | None:

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import StreamsConfig
+from streamapp.broker import log_ends
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.consumer import subscription as consumer_subscription
 from streamapp.consumer.dispatcher import Dispatcher
@@ -202,6 +203,55 @@ def test_no_call_begins_before_the_begin_of_its_partition_is_committed(
     monkeypatch.setattr(subscription.commits, "commit", commit)
     until(lambda: next_offset() == 1, 60, lambda: "the record does not come after the commit")
     subscription._client.close()
+
+
+def test_a_partition_without_a_leader_begins_later_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The begin of the partition was asked for until the consumer ended, and all partitions waited."""
+    broker = MockKafka()
+    zero, one = (TopicPartition("delays", number) for number in range(2))
+    broker.write(0, b"k", b"before", 1)
+    broker.write(1, b"k", b"before", 1)
+    config = StreamsConfig(
+        "flights", bootstrap_servers=broker.settings["bootstrap.servers"], auto_offset_reset="latest"
+    )
+    given = options(name="flights", topics=("delays",), config=config, commit_interval_ms=600_000)
+    dispatcher = Dispatcher(given)
+    subscription = Subscription(given, dispatcher, None, None)
+    without_ids(subscription, monkeypatch)
+    unled, ask = {one}, consumer_subscription.list_offsets
+
+    def list_offsets(
+        admin: Any, sources: Any, spec: Any, *, leaderless: set[TopicPartition], **limits: Any
+    ) -> Any:
+        leaderless |= unled
+        return ask(admin, [source for source in sources if source not in unled], spec, **limits)
+
+    monkeypatch.setattr(consumer_subscription, "list_offsets", list_offsets)
+    monkeypatch.setattr(log_ends, "_ASK_SECONDS", 0.1)
+    found: list[tuple[TopicPartition, int]] = []
+
+    def arrived(count: int) -> bool:
+        subscription.poll()
+        with dispatcher.changed:
+            unit = dispatcher.next_unit()
+        if unit is not None:
+            found.append((unit.partition.source, unit.items[0].offset))
+            dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
+        return len(found) >= count
+
+    until(lambda: arrived(0) and bool(dispatcher.sources), 60, lambda: "no partition came")
+    for number in (1, 0):
+        broker.write(number, b"k", b"v", 1)
+    until(lambda: arrived(1), 60, lambda: "nothing arrives of the other partition")
+    assert found == [(zero, 1)]
+    unled.clear()
+    until(lambda: arrived(0) and not subscription._unled, 60, lambda: "the leader is not found")
+    broker.write(1, b"k", b"v", 1)
+    until(lambda: arrived(2), 60, lambda: "nothing arrives of the partition")
+    assert found == [(zero, 1), (one, 2)]
+    subscription.close()
 
 
 def test_new_partitions_are_noticed_as_soon_as_by_workers() -> None:

@@ -70,7 +70,7 @@ def forget(
         {task: state_on_disk(directory.task_path(task))},
         changelogs,
         tombstone_seconds(planned, admin),
-        lambda partitions: {tp: ends[tp.topic] for tp in partitions},
+        lambda partitions: {tp: ends[tp.topic] for tp in partitions if tp.topic in ends},
     )
     return dict(left[task].offsets)
 
@@ -104,6 +104,10 @@ def test_a_store_whose_changelog_may_lack_tombstones_begins_anew(directory, sett
     assert rows == {"counts": [], "lengths": ROWS["lengths"]}
     assert offsets == {"counts": 0, "lengths": 40}
     assert "task 0_0: the rows of counts on disk are 3 days, 0:00:" in caplog.text
+
+
+def test_a_store_whose_changelog_has_no_leader_begins_anew(directory):
+    assert forget(directory, {"app-lengths-changelog": 41}) == {"counts": 0, "lengths": 40}
 
 
 @pytest.mark.parametrize(

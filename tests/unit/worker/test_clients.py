@@ -61,9 +61,13 @@ class FakeAdmin:
 def test_partitions_without_a_leader_are_left_out_if_nobody_waits_for_them() -> None:
     gone = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
     admin: Any = FakeAdmin({0: [7], 1: [gone]}, leaders={0: 1, 1: -1})
-    assert list_offsets(admin, EVENTS, latest=True, wait_for_leaders=False) == {EVENTS[0]: 7}
+    leaderless: set[TopicPartition] = set()
+    assert list_offsets(admin, EVENTS, latest=True, leaderless=leaderless) == {EVENTS[0]: 7}
+    assert leaderless == {EVENTS[1]}
     moving: Any = FakeAdmin({0: [7], 1: [gone, 9]}, leaders={0: 1, 1: 2})
-    assert list_offsets(moving, EVENTS, latest=True, wait_for_leaders=False) == {EVENTS[0]: 7, EVENTS[1]: 9}
+    leaderless.clear()
+    assert list_offsets(moving, EVENTS, latest=True, leaderless=leaderless) == {EVENTS[0]: 7, EVENTS[1]: 9}
+    assert leaderless == set()
 
 
 def test_partitions_that_are_asked_for_again_for_long_are_named(

@@ -58,6 +58,9 @@ class Fetcher:
     without_offset: frozenset[TopicPartition] = frozenset()
     ends: Mapping[TopicPartition, int] = {}
     to_commit: frozenset[TopicPartition] = frozenset()
+    leaderless: frozenset[TopicPartition] = frozenset()
+    unplaced: frozenset[TopicPartition] = frozenset()
+    """The inputs without a leader of which the group has no offset."""
 
     def __init__(self, *_: Any) -> None:
         self.assigned: set[TaskId] = set()
@@ -69,7 +72,10 @@ class Fetcher:
         self._live: list[LiveTask] = []
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
-        return {tp: Position(0) for tp in partitions}
+        return {tp: Position(0) for tp in partitions if tp not in self.unplaced}
+
+    def placeable(self, tp: TopicPartition) -> bool:
+        return tp not in self.unplaced
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         self._live = list(tasks)
@@ -266,6 +272,61 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
     plane.restorer.behind = set()  # type: ignore[attr-defined]
     plane._turn()
     assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
+
+
+def test_only_the_task_of_an_input_without_a_leader_waits(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(plane, "_last_look", 0.0)
+    unled = frozenset({TopicPartition("in", TWO.partition)})
+    monkeypatch.setattr(plane.fetcher, "unplaced", unled)
+    plane.given(1, ONE, TWO)
+    assert plane.running == {ONE}
+    assert plane.tasks.leaderless == "task 0_1 waits for a leader of in-1"
+    assert "task 0_1 waits for a leader of in-1. Other partitions go on" in caplog.text
+    monkeypatch.setattr(plane.fetcher, "unplaced", frozenset())
+    plane._last_look = 0.0
+    plane._turn()
+    plane._turn()
+    assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
+    assert plane.tasks.leaderless is None
+    assert "the inputs of task 0_1 have leaders again" in caplog.text
+
+
+def test_a_running_task_whose_input_loses_its_leader_runs_on(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+    plane.fetcher.leaderless = frozenset({TopicPartition("in", TWO.partition)})
+    plane._turn()
+    assert plane.running == {ONE, TWO}
+    assert plane.tasks.leaderless == "task 0_1 waits for a leader of in-1"
+
+
+def test_a_task_that_leaves_waits_for_no_leader(plane: Plane) -> None:
+    plane.fetcher.unplaced = frozenset({TopicPartition("in", TWO.partition)})  # type: ignore[attr-defined]
+    plane.given(1, ONE, TWO)
+    plane.given(2, ONE)
+    assert plane.tasks.leaderless is None
+
+
+def test_a_commit_does_not_wait_for_the_leader_of_a_changelog(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changelog of a table may be its source topic, in which the commit writes nothing."""
+    asked = []
+
+    def unled(
+        admin: Any, partitions: Any, *, latest: bool, leaderless: set[TopicPartition]
+    ) -> dict[Any, int]:
+        asked.extend(partitions)
+        return {}
+
+    monkeypatch.setattr(commit, "list_offsets", unled)
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    plane._commit()
+    assert (plane.commits, len(asked)) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
+from streamapp.engine.runner_ports import Position
+from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import clients, fetch
 from streamapp.runners.worker.fetch import Fetcher
@@ -50,6 +51,8 @@ class Brokers:
             else:
                 future.set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
         return futures
+
+    def list_topics(self, topic: str, timeout: float, *, keep: bool) -> None: ...
 
     def confirm(self) -> None:
         if self.stale:
@@ -257,6 +260,69 @@ def test_a_member_of_a_new_group_begins_at_the_end_also_if_another_member_was_fi
     )  # type: ignore[arg-type]
     assert fetcher.committed([TWO])[TWO].offset == 50
     assert fetcher.to_commit == {TWO}
+
+
+class Unled:
+    """`list_offsets` of logs from 0 to 60, of which some have no leader."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *partitions: TopicPartition) -> None:
+        self.partitions = set(partitions)
+        monkeypatch.setattr(fetch, "list_offsets", self._list)
+
+    def _list(
+        self, admin: Any, tps: Any, *, latest: bool, leaderless: set[TopicPartition], **_: Any
+    ) -> dict[TopicPartition, int]:
+        leaderless |= self.partitions.intersection(tps)
+        return {tp: 60 * latest for tp in tps if tp not in self.partitions}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_only_an_input_without_a_leader_and_without_an_offset_has_no_begin(
+    monkeypatch: pytest.MonkeyPatch, brokers: Brokers, reset: OffsetReset
+) -> None:
+    """The look-up waited for the leader, and no task of the worker went on."""
+    three = TopicPartition("in", 2)
+    unled = Unled(monkeypatch, TWO, three)
+    brokers.ends |= {three: -1}
+    offsets = {ONE: (-1001, ""), TWO: (5, "note"), three: (-1001, "")}
+    brokers.committed = lambda tps, timeout: {tp: offsets[tp] for tp in tps}  # type: ignore[method-assign]
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, lambda topic: reset, {}, no_tables)  # type: ignore[arg-type]
+    begin = 60 if reset == "latest" else 0
+    assert fetcher.committed([ONE, TWO, three]) == {ONE: Position(begin), TWO: Position(5, "note")}
+    wait(fetcher, brokers, 9, poll=False)
+    assert not fetcher.placeable(three)
+    assert fetcher.leaderless == {three}
+    brokers.ends[three] = 60
+    unled.partitions.clear()
+    wait(fetcher, brokers, 3, poll=False)
+    assert fetcher.placeable(three)
+    assert fetcher.leaderless == set()
+    assert fetcher.committed([three]) == {three: Position(begin)}
+
+
+def test_a_begin_that_was_chosen_before_needs_no_leader(
+    monkeypatch: pytest.MonkeyPatch, brokers: Brokers
+) -> None:
+    unled = Unled(monkeypatch)
+    brokers.committed = lambda tps, timeout: dict.fromkeys(tps, (-1001, ""))  # type: ignore[method-assign]
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm, lambda topic: "latest", {}, no_tables)  # type: ignore[arg-type]
+    fetcher.committed([ONE])
+    unled.partitions.add(ONE)
+    assert fetcher.committed([ONE]) == {ONE: Position(60)}
+    assert fetcher.to_commit == {ONE}
+
+
+def test_a_position_that_the_log_lacks_stays_until_there_is_a_leader(
+    monkeypatch: pytest.MonkeyPatch, fetcher: Fetcher, brokers: Brokers
+) -> None:
+    unled = Unled(monkeypatch, ONE)
+    gone = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+    fetcher._next[ONE] = 90
+    fetcher._on_event((ONE, 90, gone))
+    assert brokers.restarted == [{ONE: 90}]
+    unled.partitions.clear()
+    with pytest.raises(TaskCorruptedError, match="in-0 is 90, but the topic ends at 60"):
+        fetcher._on_event((ONE, 90, gone))
 
 
 @pytest.mark.parametrize("may_go", [True, False])

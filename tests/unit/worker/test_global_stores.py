@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,8 +67,12 @@ class Cluster:
         self.asked += 1
         return self.group
 
-    def list_offsets(self, admin: Any, partitions: Any, *, latest: bool) -> dict[TopicPartition, int]:
-        return self.ends if latest else {RATES: 0}
+    def list_offsets(
+        self, admin: Any, partitions: Any, *, latest: bool, leaderless: set[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        unled = {tp for tp in partitions if self.ends[tp] < 0}
+        leaderless |= unled
+        return {tp: self.ends[tp] if latest else 0 for tp in partitions if tp not in unled}
 
     def assign(self, positions: Any) -> None: ...
     def close(self) -> None: ...
@@ -114,7 +119,9 @@ def opened(
         builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
     cluster = cluster or Cluster()
-    admin: Any = SimpleNamespace(list_offsets=cluster.list_latest, describe_topics=cluster.describe)
+    admin: Any = SimpleNamespace(
+        list_offsets=cluster.list_latest, describe_topics=cluster.describe, list_topics=lambda *_, **__: None
+    )
     return GlobalStores(
         builder.build().plan(), admin, topics, RowMemory(1_000_000), listeners or ListenerCalls()
     )
@@ -155,6 +162,55 @@ def test_a_letter_of_a_function_that_nobody_would_write_ends_the_worker(cluster:
         ConfigError, match="made a dead letter of the record of rates-0 at offset 5.*no worker"
     ):
         read(stores, cluster, 5)
+    stores.close()
+
+
+def test_the_start_waits_for_a_partition_without_a_leader(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    caplog.set_level("INFO")
+    cluster.ends[RATES] = -1
+    stores = opened(cluster)
+    stores.poll(0)
+    assert not stores.ready
+    assert stores.leaderless == "the global tables wait for a leader of rates-0"
+    assert "wait for a leader of rates-0. No task starts before" in caplog.text
+    now += 300
+    stores.poll(0)
+    now += 6
+    with pytest.raises(BrokerError, match="rates-0 has had no leader for 306 s"):
+        stores.poll(0)
+    cluster.ends[RATES] = 100
+    for _ in range(2):
+        now += 2
+        with suppress(BrokerError):
+            stores.poll(0)
+    assert cluster.added == [{RATES: 0}]
+    assert stores.leaderless is None
+    assert not stores.ready
+    read(stores, cluster, 99)
+    assert stores.ready
+    stores.close()
+
+
+def test_a_table_goes_on_if_a_partition_loses_its_leader_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stores = opened(cluster)
+    read(stores, cluster, 99)
+    cluster.ends[RATES] = -1
+    for _ in range(1_000):
+        now += 1
+        stores.poll(0)
+    assert stores.ready
+    assert stores.leaderless == "the global tables wait for a leader of rates-0"
+    cluster.events = [ConsumerEvent(RATES, 100, KafkaError(KafkaError._AUTO_OFFSET_RESET))]
+    stores.poll(0)
+    assert cluster.added[-1] == {RATES: 100}
     stores.close()
 
 

@@ -130,13 +130,14 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     )  # type: ignore[arg-type, return-value]
 
     def list_offsets(
-        admin: Any, partitions: Any, *, latest: bool, wait_for_leaders: bool = True
+        admin: Any, partitions: Any, *, latest: bool, leaderless: set[TopicPartition] | None = None
     ) -> dict[TopicPartition, int]:
-        assert not (wait_for_leaders and broker.unled)
+        assert leaderless is not None or not broker.unled
         return {tp: broker.ends[tp] if latest else 0 for tp in partitions if tp not in broker.unled}
 
     monkeypatch.setattr(restore, "list_offsets", list_offsets)
     monkeypatch.setattr(restore, "_LEADER_SECONDS", -1.0)
+    monkeypatch.setattr(restore, "_LOOKS_APART", 0)
     monkeypatch.setattr(
         standby,
         "committed_offsets",
@@ -444,9 +445,11 @@ def test_a_copy_whose_changelogs_are_looked_up_is_not_warm(
     broker.ends[world.changelog] = 10
     list_offsets, told = restore.list_offsets, []
 
-    def while_others_ask(admin: Any, partitions: Any, *, latest: bool, wait_for_leaders: bool) -> Any:
+    def while_others_ask(
+        admin: Any, partitions: Any, *, latest: bool, leaderless: set[TopicPartition]
+    ) -> Any:
         told.append(world.standbys.warm())
-        return list_offsets(admin, partitions, latest=latest, wait_for_leaders=wait_for_leaders)
+        return list_offsets(admin, partitions, latest=latest, leaderless=leaderless)
 
     monkeypatch.setattr(restore, "list_offsets", while_others_ask)
     world.standbys.assign({HOME: True})
